@@ -3,17 +3,17 @@
 It needs no package: any Python 3.11 reads logs.
 """
 
-import harness.common.interrupts  # noqa: F401
+import harness.core.interrupts  # noqa: F401
 
 # isort: split
 import signal
 import sys
 from pathlib import Path
 
-from harness.common.errors import UsageError, ends_in_one_line
-from harness.common.interrupts import interruptible
+from harness.core.errors import UsageError, ends_in_one_line
+from harness.core.interrupts import interruptible
 from harness.loadgen.log import Latency, LogError, TestResult, as_json, read
-from harness.loadgen.trace import Sample, read_trace
+from harness.loadgen.requests import Sample, read_trace
 
 __all__ = ["Latency", "LogError", "Sample", "TestResult", "read", "read_trace"]
 USAGE = "usage: python util_logs.py LOG_DIR   (a folder with mlperf_log_detail.txt)"

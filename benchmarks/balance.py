@@ -18,8 +18,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from harness.common.files import read
-from harness.common.paths import ROOT
+from harness.core.files import ROOT, read
 from harness.engines.discovery import UNSTARTED_WEIGHT
 from harness.results.summary import Summary
 

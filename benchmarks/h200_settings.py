@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.common import files
-from harness.common.paths import ROOT
 from harness.config import mlperf
-from harness.reporting import style as figures
+from harness.core import files
+from harness.core.files import ROOT
+from harness.report import style as figures
 from harness.results import published
 from harness.results.summary import Summary
 

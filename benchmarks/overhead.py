@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.engines.protocol import Engine
-from harness.runs.delivery import Exchange
+from harness.engines.protocol import Engine, Exchange
 
 ANSWER = list(range(128))
 SAMPLES = 13368
@@ -43,8 +42,8 @@ def measure(scenario: str) -> dict[str, float]:
     """Runs one performance test of `scenario` against the instant engine."""
     from harness.config.plan import resolve
     from harness.config.run import RunConfig
-    from harness.loadgen import driver
     from harness.loadgen import log as loadgen_log
+    from harness.loadgen import sut
     from harness.loadgen.sut import make_sut
     from harness.workloads.cnn_dailymail import Library
 
@@ -57,9 +56,9 @@ def measure(scenario: str) -> dict[str, float]:
     engine.start()
     tested = make_sut(engine, library, plan, timed=True, expected=0)
     with tempfile.TemporaryDirectory() as folder:
-        settings = driver.LoadGenSettings().of(plan, Path(folder))
+        settings = sut.LoadGenSettings().of(plan, Path(folder))
         before = time.process_time()
-        driver.run_test("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
+        sut.run_test("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
         used = time.process_time() - before
         facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.latency_ms

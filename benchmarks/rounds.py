@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.benchmark.verdict import FEWEST_PAIRS, LOOK_SHARE
-from harness.common.statistics import student
+from harness.core.statistics import student
+from harness.sweep.rounds import FEWEST_PAIRS, LOOK_SHARE
 
 RATIOS, SCATTERS, DRIFTS = (0.0, 0.02, 0.05), (0.01, 0.015, 0.02, 0.03, 0.05, 0.1), (0.0, 0.05)
 

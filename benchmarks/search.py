@@ -18,9 +18,8 @@ import numpy as np
 from harness.config.mlperf import SCENARIO, Limits
 from harness.rates import queueing, search
 from harness.rates import target_rate as rates
-from harness.rates.rules import Goal
-from harness.rates.search import Candidate, Evidence
-from harness.runs.probe import Probe
+from harness.rates.search import Candidate, Evidence, Goal
+from harness.runs.records import Probe
 
 Times = Any  # an array of seconds
 FULL_S, SURE = 600.0, 459

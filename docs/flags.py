@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands import COMMANDS
-from harness.common.files import write_text
-from harness.common.markdown import Table
-from harness.terminal.command import Group
-from harness.terminal.help import shown_default, value
+from harness.core.command import Group, shown_default, value
+from harness.core.files import write_text
+from harness.core.markdown import Table
 
 PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Flags

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from harness.common.files import write_text
+from harness.core.files import write_text
 from harness.results.metrics import METRICS, Metric
 from harness.results.summary import Summary
 

@@ -11,18 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.common import files
-from harness.common.files import write_text
-from harness.common.markdown import Column, Table, number, render
-from harness.monitoring.recorder import Recording
+from harness.core import files
+from harness.core.files import write_text
+from harness.core.markdown import Column, Table, number, render
+from harness.loadgen.recorder import Recording
 from harness.results import published
-from harness.results.gpu_time import GpuTime, shares_of
 from harness.results.performance import Performance
 from harness.results.summary import Summary
-from harness.runs.probe import Probe
-from harness.sweep import findings, report
+from harness.results.telemetry import GpuTime, shares_of
+from harness.runs.records import Probe
+from harness.sweep import report, rows
 from harness.sweep.experiment import from_summary
-from harness.sweep.rows import rows
+from harness.sweep.rows import experiment_rows
 
 HERE = Path(__file__).parent
 PAGE, RUNS = HERE / "evidence" / "performance.md", HERE / "runs"
@@ -170,7 +170,7 @@ def sweep() -> Any:
         for record in state.records
     )
     state = replace(state, records=records)
-    return findings.last_screen(findings.Report(state, tuple(rows(state))))
+    return rows.last_screen(rows.Report(state, tuple(experiment_rows(state))))
 
 
 def at_full_length(kept: Sequence[Kept], head: str, words: Mapping[str, tuple[str, str]]) -> Table:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import h200_settings
-from harness.common import files
-from harness.monitoring.recorder import FILE, Recording
-from harness.reporting import answer, curves, style, timelines
+from harness.core import files
+from harness.loadgen.recorder import FILE, Recording
+from harness.report import answer, plots, style, timelines
 from harness.results import telemetry
-from harness.results.gpu_time import shares_of
 from harness.results.summary import Summary
+from harness.results.telemetry import shares_of
 from harness.runs.folder import FOLDER, Test
 
 HERE = Path(__file__).parent
@@ -38,7 +38,7 @@ def stages(folder: Path, summary: Summary) -> Any:
 PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that it is of, and how it is drawn
     "demo-timeline": ("demo-offline", stages),
     "h200-machine": ("h200-offline", machine),
-    "h200-rates": ("h200-server", lambda folder, summary: curves.draw_curves(summary)),
+    "h200-rates": ("h200-server", lambda folder, summary: plots.draw_curves(summary)),
 }
 
 

@@ -14,25 +14,20 @@ if sys.version_info < (3, 11):  # noqa: UP036
     )
     raise SystemExit(2)
 
-import harness.common.interrupts  # noqa: F401
+import harness.core.interrupts  # noqa: F401
 
 # From the ground up; the packages of one floor do not import each other.
 FLOORS = (
-    ("common",),
-    ("terminal",),
+    ("core",),
     ("config",),
     ("runs",),
     ("engines",),
-    ("monitoring",),
     ("workloads",),
     ("loadgen",),
     ("rates",),
-    ("profiling",),
     ("results",),
-    ("evaluation",),
-    ("pages",),
-    ("reporting",),
-    ("benchmark", "submission", "sweep", "mmlu"),
-    ("tracking",),
+    ("report",),
+    ("benchmark", "submission", "mmlu"),
+    ("sweep",),
     ("commands",),
 )

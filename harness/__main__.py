@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
-from harness.common.errors import BAD_INPUT
+from harness.core.errors import BAD_INPUT
 
 if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec(name)]:
     print(
@@ -18,9 +18,9 @@ if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec
 
 # isort: split
 from harness.commands import COMMANDS
-from harness.common.coerce import did_you_mean
-from harness.common.system import NAME
-from harness.terminal.command import HELP, Group, start
+from harness.core.coerce import did_you_mean
+from harness.core.command import HELP, Group, start
+from harness.core.system import NAME
 
 
 class Application(Group):

@@ -19,7 +19,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from harness import __main__
-from harness.terminal import start
+from harness.core import command as start
 from tests import warm
 from tests.warm import Started, Warm, cold
 
@@ -38,10 +38,10 @@ SECRETS = ("--engine-arg", f"additional_config={json.dumps(NESTED)}")
 
 ENGINE_FIXTURES = {"offline", "server", "singlestream", "whole", "part", "place", "verdicts", "interactive"}
 SAME_RUNS = (
-    "evaluation/test_compliance",
+    "results/test_compliance",
     "runs/test_whole_runs",
     "submission/test_submission",
-    "tracking/test_mlflow",
+    "commands/test_mlflow",
 )
 LOST_ENGINES = ("runs/test_failed_runs", "mmlu/test_evaluation", "engines/test_parallel", "sweep/test_loop")
 TOGETHER = {  # test files that belong into one process

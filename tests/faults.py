@@ -19,23 +19,22 @@ import mlperf_loadgen as lg
 from datasets import Dataset
 from rich.console import Console
 
-from harness.common import system
 from harness.config import checkpoint as model
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.engines.protocol import Engine, Sampling
+from harness.core import system
+from harness.core.screen import Display, screen
+from harness.engines.protocol import Engine, Exchange, Sampling
 from harness.engines.vllm import VLLM
 from harness.engines.vllm_args import args_for
-from harness.evaluation.accuracy import evaluate
-from harness.loadgen import driver
+from harness.loadgen import sut
 from harness.loadgen.patterns import Batches
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.sut import SUT, Query
-from harness.monitoring.watchdog import Watchdog
+from harness.loadgen.watchdog import Watchdog
+from harness.results.accuracy import evaluate
 from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
-from harness.runs.delivery import Exchange
-from harness.terminal.progress import Display, screen
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.cnn_dailymail import Library
 
@@ -150,7 +149,7 @@ class Laboratory:
         self.library: Library = samples.load(config, self.tokenizer, self.plan.samples)
         self.engine = Remembering(args_for(self.plan))
         self.engine.start()
-        self.settings = driver.LoadGenSettings()
+        self.settings = sut.LoadGenSettings()
 
     def score(self, fault: Fault) -> Accuracy:
         """Runs LoadGen's accuracy test with the fault in place and judges what comes out."""

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from harness.__main__ import command_of
 from harness.commands import COMMANDS
-from harness.terminal.command import Group
+from harness.core.command import Group
 from tests.conftest import ROOT
 
 # What a command needs besides the value that is tried, so that it comes to read it; nothing of it is begun.

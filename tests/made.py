@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.common import files
-from harness.common.schema import SCHEMA
 from harness.config import mlperf
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.core import files
+from harness.core.files import SCHEMA
 from harness.loadgen.requests import Request, write_requests
-from harness.reporting import report as rendering
+from harness.report import report as rendering
 from harness.results.summary import Summary
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder

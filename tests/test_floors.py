@@ -110,7 +110,7 @@ def highest_named(purpose: str, mine: int) -> int:
 def test_the_rule_of_a_docstring_is_read() -> None:
     rules = (
         "May import config and below.",
-        "May import common.",
+        "May import core.",
         "May import config.",
         "Imports nothing of ours.",
         "It is.",

@@ -17,7 +17,7 @@ from multiprocessing import context
 from pathlib import Path
 from typing import Protocol
 
-from harness.common.paths import ROOT
+from harness.core.files import ROOT
 
 LIGHT = (
     "datasets",

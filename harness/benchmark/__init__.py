@@ -1,1 +1,1 @@
-"""The way of one run: plan, data, engine, rate, tests, report. May import reporting and below."""
+"""The way of one run: plan, data, engine, rate, tests, report; what it needs. May import report and below."""

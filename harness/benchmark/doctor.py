@@ -8,7 +8,8 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
@@ -17,23 +18,100 @@ from typing import Literal
 import psutil
 from huggingface_hub import constants, try_to_load_from_cache
 
-from harness.benchmark import servers
-from harness.benchmark.outlook import free_gib
-from harness.common import system, vllm_source
-from harness.common.errors import BenchmarkError, UsageError, first_line
-from harness.common.markdown import number
-from harness.common.paths import INFERENCE, ROOT, in_submodule
-from harness.common.reading import MIB
-from harness.common.schema import gpu_names
-from harness.common.system import GIB
 from harness.config import checkpoint
-from harness.config.parallelism import parallelism
+from harness.config.plan import parallelism
 from harness.config.run import RunConfig
+from harness.core import secrets, system
+from harness.core.errors import BenchmarkError, UsageError, first_line
+from harness.core.files import INFERENCE, ROOT, gpu_names, in_submodule
+from harness.core.markdown import number
+from harness.core.reading import MIB
+from harness.core.system import GIB
 from harness.engines import discovery, vllm_args
-from harness.evaluation.accuracy import sentence_splitter
-from harness.monitoring.background_load import busy_gpus, watch_others
+from harness.engines.openai import GREETING, OpenAI
+from harness.engines.protocol import Delivery, Exchange
+from harness.loadgen import recorder
+from harness.loadgen.recorder import busy_gpus, watch_others
+from harness.rates.rate import free_gib
+from harness.results.accuracy import sentence_splitter
 from harness.runs import folder as results
 from harness.workloads import cnn_dailymail
+
+# What servers behind an endpoint show before a run: their models, and one answer, asked for as a run asks.
+TRIED_TOKENS = 32  # of the answer that shows how a server delivers
+
+
+def models(config: RunConfig) -> str:
+    names = discovery.list_models(config)
+    return f"{', '.join(config.endpoint)}: {', '.join(names) or 'lists no model'}"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What servers showed in one streamed answer, and their pages of metrics."""
+
+    engine: OpenAI
+    delivery: Delivery | None
+    metrics: str
+
+
+@cache
+def tried(config: RunConfig) -> Tried:
+    """The servers, asked as a run asks. Raises UsageError, EndpointError."""
+    served = discovery.with_served_model(config)
+    one = {"scenario": "concurrency", "concurrency": 1, "arrivals": None, "server_target_qps": "auto"}
+    served = replace(served, **one, given=frozenset())  # type: ignore[arg-type]  # one streamed answer shows them
+    engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), Exchange(0.0)
+
+    async def ask() -> None:
+        async for _ in engine.stream(engine.tokenizer.encode(GREETING), TRIED_TOKENS, exchange):
+            pass
+
+    try:
+        engine.start()
+        engine.wait(engine.spawn(ask()), lambda: None)
+        return Tried(engine, exchange.delivery, "\n".join(engine.prometheus_metrics()))
+    finally:
+        engine.close()
+
+
+def telemetry(config: RunConfig) -> str:
+    return gpu_names(recorder.read(config.telemetry_url)[1])
+
+
+def api(config: RunConfig) -> str:
+    args = tried(config).engine.args
+    return f"{args['server']}; {args['exchange']}"
+
+
+def prefix_cache(config: RunConfig) -> str:
+    found = re.search(r'enable_prefix_caching="(\w+)"', tried(config).metrics)
+    if found is None:
+        return "its metrics do not show it; each run reports what came from a cache"
+    hint = ": --no-enable-prefix-caching at the server, or --salt start, where prompts are repeated"
+    return f"on{hint}" if found[1] == "True" else "off"
+
+
+def delivery(config: RunConfig) -> str:
+    found = tried(config).delivery
+    if found is None or not found.messages:
+        return "not streamed"
+    said = f"{found.tokens} tokens in {found.messages} message{'s' if found.messages > 1 else ''}"
+    if found.is_bundled:
+        raise UsageError(f"{said}: the server buffers, so TTFT and TPOT would measure its buffer")
+    return said
+
+
+def chat_template(config: RunConfig) -> str:
+    wants = config.endpoint_api == "chat"
+    try:
+        tried(config if wants else replace(config, endpoint_api="chat"))
+    except BenchmarkError as error:
+        if wants:
+            raise
+        return f"none; --endpoint-api chat would need one: {first_line(error).removesuffix('.')}"
+    return "the server has one"
+
 
 Status = Literal["ok", "not needed", "failed", "unknown"]
 LOCKS = {  # what pip installs of each, the file with all versions last
@@ -124,7 +202,7 @@ def packages(config: RunConfig) -> str:
 
 
 def vllm(config: RunConfig) -> str:
-    place, found = vllm_source.folder(), system.System(packages=system.versions()).vllm_version
+    place, found = secrets.folder(), system.System(packages=system.versions()).vllm_version
     if not found or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
         raise UsageError(f"no vLLM that can be started in {sys.executable}")
     vllm_args.extra_args(config)
@@ -258,7 +336,7 @@ COMPUTES, REMOTE, OFFICIAL = attrgetter("is_in_process"), attrgetter("endpoint")
 CHECKS = (
     Check("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
     Check("packages", packages),
-    Check("server", servers.models, REMOTE, "as `{serve} {run.model_path}` starts one"),
+    Check("server", models, REMOTE, "as `{serve} {run.model_path}` starts one"),
     Check("tokenizer", tokenizer, after="server", first=True),
     Check("model", model, after="tokenizer", first=True),
     Check("vLLM", vllm, COMPUTES, "`make demo`, or requirements.txt in your environment", first=True),
@@ -272,9 +350,9 @@ CHECKS = (
     Check("data", cnn_dailymail.find, OFFICIAL, first=True),
     Check("sentences", sentences, lambda run: run.is_official_workload and run.mode != "performance", "`make punkt`"),
     Check("submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists()),
-    Check("telemetry", servers.telemetry, attrgetter("telemetry_url"), first=True),
-    Check("API", servers.api, REMOTE, after="tokenizer"),
-    Check("prefix cache", servers.prefix_cache, REMOTE, after="API"),
-    Check("delivery", servers.delivery, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),
-    Check("chat template", servers.chat_template, REMOTE, "`--chat-template FILE` at the server", "tokenizer"),
+    Check("telemetry", telemetry, attrgetter("telemetry_url"), first=True),
+    Check("API", api, REMOTE, after="tokenizer"),
+    Check("prefix cache", prefix_cache, REMOTE, after="API"),
+    Check("delivery", delivery, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),
+    Check("chat template", chat_template, REMOTE, "`--chat-template FILE` at the server", "tokenizer"),
 )

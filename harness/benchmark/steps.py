@@ -7,33 +7,29 @@ from dataclasses import replace
 from typing import Any
 
 from harness import engines
-from harness.benchmark import doctor, outlook
-from harness.benchmark.rate import find_rate
-from harness.benchmark.state import BenchmarkRun
-from harness.common import system
-from harness.common.errors import DONE, NOT_ACCEPTED, BenchmarkError
-from harness.common.markdown import number
+from harness.benchmark import doctor
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.engines import cuda_home, discovery
-from harness.evaluation import accuracy, compliance
+from harness.core import screen as last_screen
+from harness.core import system
+from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
+from harness.core.markdown import number
+from harness.core.screen import Display
+from harness.engines import discovery, vllm_args
+from harness.loadgen import recorder
 from harness.loadgen.session import LoadGenSession
-from harness.monitoring import background_load
-from harness.monitoring.engine_start import start
-from harness.monitoring.watchdog import Watchdog
-from harness.profiling import load as profiling
-from harness.profiling import traces
-from harness.rates import probing, target_rate
-from harness.reporting import answer
-from harness.reporting import report as rendering
-from harness.results import history
+from harness.loadgen.watchdog import Watchdog, start
+from harness.rates import probing, rate, target_rate
+from harness.rates.rate import find_rate
+from harness.report import answer
+from harness.report import report as rendering
+from harness.results import accuracy, compliance, profile
+from harness.results import summary as history
 from harness.results.summary import Summary
 from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
-from harness.runs.folder import RunFolder
-from harness.terminal import last_screen
-from harness.terminal.progress import Display
+from harness.runs.folder import BenchmarkRun, RunFolder
 from harness.workloads import cnn_dailymail, custom
 
 MOST_CORRECTED = 1  # attempts with another rate, where a trial or one given value was wrong ...
@@ -66,7 +62,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     tokenizer = checkpoint.load_tokenizer(config)
     plan, library = prepare_plan(config, tokenizer)
     library = library or official_samples(plan, tokenizer)
-    for line in outlook.lines(replace(plan, official_data=library.official), library, system.gpus()):
+    for line in rate.lines(replace(plan, official_data=library.official), library, system.gpus()):
         say(line)
     return DONE
 
@@ -99,16 +95,16 @@ def plan_run(
 
 def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
     """The run's engine, up, with the samples: the session of its tests."""
-    config, taken = run.config, background_load.busy_gpus()
-    if config.is_in_process and (warning := cuda_home.provide(config.engine_args)):
+    config, taken = run.config, recorder.busy_gpus()
+    if config.is_in_process and (warning := vllm_args.provide(config.engine_args)):
         run.display.say(warning, style="yellow")
-    engine = engines.create(run.plan, run.folder.path / traces.FOLDER)
+    engine = engines.create(run.plan, run.folder.path / profile.FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server does not report its own
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
-    run.display.say(outlook.total(run.plan))
+    run.display.say(rate.total(run.plan))
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
     watchdog = Watchdog(engine, config.stall_timeout)
@@ -135,7 +131,7 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
         outcome = compliance.run_test06(session, run.plan, tokenizer.eos_token_id)
         run.display.done(f"compliance: {outcome.headline}")
     if config.profile:
-        run.display.done(f"profile: {profiling.run_profile(run.plan, session).headline}")
+        run.display.done(f"profile: {profile.run_profile(run.plan, session).headline}")
     return evaluation
 
 

@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from harness.common.errors import DONE
 from harness.config.models import DEFAULT_MODEL
-from harness.evaluation.accuracy import score_log, sentence_splitter
-from harness.terminal.command import argument, make_command, option
+from harness.core.command import argument, make_command, option
+from harness.core.errors import DONE
+from harness.results.accuracy import score_log, sentence_splitter
 
 TOKEN_BYTES = {"int32": 4, "int64": 8}
 

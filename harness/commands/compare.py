@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.common.coerce import as_flag
-from harness.common.errors import DONE, UsageError
 from harness.config import endpoint
 from harness.config.cli import config_command
 from harness.config.flags import BENCHMARK, OUTPUT, Rules, flag
 from harness.config.run import NEEDS, RunConfig
+from harness.core.coerce import as_flag
+from harness.core.errors import DONE, UsageError
 
 ABOUT = """Compare servers under the same requests, in rounds A B B A, until their difference is known; or finished
 runs, as `report.py --compare` does. Other flags are run.py's; by default the test is short. To compare settings of an
@@ -86,29 +86,28 @@ def with_sides(words: Sequence[str]) -> Iterator[str]:
 def compare(config: CompareConfig) -> int:
     if config.side:
         from harness.commands.report import compare_runs
-        from harness.runs import names
+        from harness.runs import folder as results
 
-        compare_runs(names.folders(config.side, config.results_dir), None, None, None)
+        compare_runs(results.folders(config.side, config.results_dir), None, None, None)
         return DONE
-    from harness.common import processes
-    from harness.reporting import regression
+    from harness.core import processes, screen
+    from harness.report import regression
     from harness.runs import ending
     from harness.runs import folder as results
-    from harness.terminal import last_screen, progress
 
     conditions = [regression.condition(text) for text in config.fail_if]
     processes.install_signal_handlers()
     folder = results.open_run(config.results_dir, "compare")
     log = folder.path / "engine.log"
-    with progress.screen(log) as (console, errors):
+    with screen.screen(log) as (console, errors):
         try:
-            from harness.benchmark import rounds, verdict
+            from harness.sweep import rounds
 
-            with progress.Display(console) as display:
+            with screen.Display(console) as display:
                 display.say(f"results: {folder.path}")
                 found = rounds.compare_servers(config, conditions, folder, display)
             folder.set_status("complete")
-            last_screen.show(console, verdict.last_screen(found), folder.path / verdict.REPORT)
+            screen.show(console, rounds.last_screen(found), folder.path / rounds.REPORT)
             code = found.code
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, folder, errors)

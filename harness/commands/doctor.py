@@ -6,10 +6,10 @@ import os
 import sys
 from dataclasses import asdict
 
-from harness.common.errors import UsageError
-from harness.common.secrets import hide_text
 from harness.config.cli import config_command
 from harness.config.run import RunConfig
+from harness.core.errors import UsageError
+from harness.core.secrets import hide_text
 
 DESCRIPTION = "Check what a run with these flags needs: packages, GPU, memory, model, data, server. Nothing is run."
 EXAMPLES = (
@@ -26,7 +26,7 @@ def doctor(config: RunConfig) -> None:
     from rich.table import Table
 
     from harness.benchmark.doctor import findings
-    from harness.terminal.progress import as_said
+    from harness.core.screen import as_said
 
     found = []
     console, table = Console(highlight=False), Table(box=None, show_header=False, pad_edge=False)

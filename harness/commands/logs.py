@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from harness.common.errors import DONE
+from harness.core.command import argument, make_command
+from harness.core.errors import DONE
 from harness.loadgen.log import as_json
-from harness.terminal.command import argument, make_command
 
 
 def logs(

@@ -1,11 +1,236 @@
 """A finished folder to MLflow, again if need be: `python -m harness mlflow RUN_DIR`."""
 
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-from harness.common.errors import DONE
-from harness.terminal.command import argument, make_command, option
-from harness.tracking.send import send
+from harness.core import files
+from harness.core.command import argument, make_command, option
+from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
+from harness.core.files import ROOT, gpu_names
+from harness.core.secrets import hide_text
+from harness.core.system import System
+from harness.mmlu.scores import MMLUFacts, Overall
+from harness.results import metrics
+from harness.results.summary import Summary
+from harness.runs import folder as results
+from harness.runs.records import RunStatus
+
+# Finished runs, evaluations and sweeps -> MLflow. As a command: send a folder (again).
+#
+# `python -m harness mlflow RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
+# Each run there has a tag that is its folder's own, so that sending twice updates instead of doubling.
+NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
+IDENTITY = "llama31_mlperf_folder"  # the tag
+LIMIT_S = 90.0  # that a run waits for it
+LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
+KEPT = ("*.json", "*.md", "*.csv", "plots/*", "Accuracy/*", "Performance/*", "Compliance/**/*")  # with a run
+TRACE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
+
+
+class TrackingError(BenchmarkError):
+    """The tracking server did not take it; the run itself is unharmed."""
+
+    exit_code = NOT_ACCEPTED
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """One MLflow run: what is logged, and where its files lie. `key` tells it from others of the same folder."""
+
+    folder: Path | None
+    started: str
+    status: RunStatus | None
+    params: Mapping[str, object] = field(default_factory=dict)
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
+    tags: Mapping[str, object] = field(default_factory=dict)
+    children: tuple["TrackedRun", ...] = ()
+    key: str = "run"
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name if self.folder and self.key == "run" else self.key
+
+
+def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
+    """Sends a finished folder if MLflow is asked for; in its own process, so that nothing here can fail a run."""
+    if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
+        return
+    places = [str(folder.resolve()), "--results-dir", str(results_dir.resolve())]
+    command = [sys.executable, "-m", "harness", "mlflow", *places]
+    elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
+    again = f"`python -m harness mlflow {folder}{elsewhere}` sends it later"
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        say(f"MLflow: not sent, no end after {LIMIT_S:g} s; {again}")
+        return
+    last = (done.stdout if done.returncode == DONE else done.stderr).strip().splitlines()[-1:]
+    said = hide_text(last[0]).removeprefix("error: ") if last else f"exit code {done.returncode}"
+    say(f"MLflow: {said}" if done.returncode == DONE else f"MLflow: not sent: {said}; {again}")
+
+
+def send(folder: Path, results_dir: Path) -> str:
+    """Logs a folder; returns where to. Raises UsageError, TrackingError."""
+    found = entry(folder)
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
+    try:
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+    except ImportError:
+        raise UsageError("MLflow is not installed: pip install --no-deps -r requirements-mlflow.txt") from None
+    try:
+        return Store(results_dir).log(found, f"{found.started} {found.name}")
+    except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver
+        raise TrackingError(hide_text(f"the tracking server did not take it: {first_line(error)}")) from None
+
+
+class Store:
+    """An MLflow store: the one MLFLOW_TRACKING_URI names, or a file in the results."""
+
+    def __init__(self, results_dir: Path) -> None:
+        from mlflow import MlflowClient
+
+        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        local = results_dir.resolve()
+        if not uri:
+            results.check_writable(local)
+        self.place = hide_text(uri) if uri else str(local / "mlflow.db")
+        self.client = MlflowClient(tracking_uri=uri or f"sqlite:///{local / 'mlflow.db'}")
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", NAME)
+        experiment = self.client.get_experiment_by_name(name)
+        files = None if uri else (local / "mlflow").as_uri()
+        self.experiment = (
+            experiment.experiment_id if experiment else self.client.create_experiment(name, artifact_location=files)
+        )
+
+    def log(self, item: TrackedRun, identity: str, parent: str | None = None) -> str:
+        from mlflow.entities import Metric, Param, RunTag
+
+        tags = {**item.tags, **({"mlflow.parentRunId": parent} if parent else {})}
+        at = milliseconds(item.started)
+        run = self.run(item, identity, at)
+        self.client.log_batch(
+            run,
+            params=[Param(key, text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()],
+            tags=[RunTag(key, str(value)) for key, value in tags.items()],
+            metrics=[Metric(key, float(value), at, 0) for key, value in item.numbers.items() if value is not None],
+        )
+        if item.folder:
+            for path in (path for pattern in KEPT for path in sorted(item.folder.glob(pattern))):
+                if not path.is_file() or path.name == TRACE:
+                    continue
+                below = path.parent.relative_to(item.folder).as_posix()
+                self.client.log_artifact(run, str(path), None if below == "." else below)
+        for child in item.children:
+            self.log(child, f"{identity} {child.key}", run)
+        status = item.status
+        end = milliseconds(status.time) if status and status.time else at
+        self.client.set_terminated(run, "FINISHED" if status and status.status == "complete" else "FAILED", end)
+        return f"logged {item.name} to {self.place}"
+
+    def run(self, item: TrackedRun, identity: str, at: int) -> str:
+        """The id of the entry's run: the one of an earlier try, if this store has it, or a new one."""
+        tag = hashlib.sha256(identity.encode()).hexdigest()
+        if found := self.client.search_runs([self.experiment], f"tags.{IDENTITY} = '{tag}'", max_results=1):
+            return str(found[0].info.run_id)
+        made = self.client.create_run(self.experiment, start_time=at, run_name=item.name, tags={IDENTITY: tag})
+        return str(made.info.run_id)
+
+
+def entry(folder: Path) -> TrackedRun:
+    """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
+    run_status = results.status_of(folder)
+    status = run_status.status if run_status else "not a run folder"
+    if (folder / "sweep.json").exists():
+        if status == "running":
+            raise UsageError(f"{folder}: this sweep is still running, or was killed: end it with --resume first.")
+        return sweep(folder, run_status)
+    if status != "complete":
+        raise UsageError(f"{folder} is {status}; only complete runs are logged.")
+    return (mmlu if (folder / "overall.json").exists() else benchmark)(folder, run_status)
+
+
+def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
+    facts, summary = results.facts_of(folder), files.read(folder / "summary.json", Summary)
+    meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
+    numbers: dict[str, float | None] = metrics.values(summary, "mlflow")
+    numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
+    for name in ("latency_ms", "ttft_ms", "tpot_ms"):
+        found = getattr(test, name, None)
+        numbers |= {f"{name}/{point}": value for point, value in asdict(found).items()} if found else {}
+    tags = {
+        "kind": "benchmark",
+        "category": meta.category,
+        "scenario": meta.scenario,
+        "mlperf_version": meta.mlperf_version,
+        "comparable": meta.comparable,
+        "accuracy": score.verdict if score else "not run",
+        "loadgen": ("VALID" if test.valid else "INVALID") if test else "not run",
+    }
+    params = facts.settings | {f"engine.{name}": value for name, value in facts.engine_args.items()}
+    return TrackedRun(folder, meta.started, status, params, numbers, tags | machine(summary.system, summary.gpu_models))
+
+
+def mmlu(folder: Path, status: RunStatus | None) -> TrackedRun:
+    facts, summary = files.read(folder / "config.json", MMLUFacts), files.read(folder / "overall.json", Overall)
+    numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
+    params = facts.config | {f"engine.{name}": value for name, value in facts.engine_args.items()}
+    tags = {"kind": "mmlu"} | machine(facts.system, facts.system.gpus)
+    return TrackedRun(folder, facts.started, status, params, numbers, tags)
+
+
+def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
+    """A sweep: one entry for the whole, a child for every experiment that was run."""
+    from harness.sweep import report as sweep_report
+    from harness.sweep.rows import experiment_rows
+
+    state = sweep_report.read(folder)
+    children = []
+    for record in state.records:
+        key = f"{record.experiment}#{record.number}"
+        tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
+        if record.status == "complete" and record.run:
+            child = entry(folder / record.run)
+            children.append(replace(child, key=key, tags={**child.tags, **tags}))
+        elif record.status != "skipped":
+            children.append(TrackedRun(None, state.started, None, tags=tags, key=key))
+    params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
+    speedups = {
+        result.name: result.ratio.mean for result in experiment_rows(state) if result.ratio and result.is_usable
+    }
+    numbers = {"best_speedup": max(speedups.values(), default=None)}
+    tags = {"kind": "sweep", "best": max(speedups, key=lambda name: speedups[name], default="")}
+    tags |= machine(state.system, state.system.gpus)
+    return TrackedRun(folder, state.started, status, params, numbers, tags, tuple(children))
+
+
+def machine(system: System, gpus: list[str] | None) -> dict[str, str]:
+    """Where it ran, as tags; no `gpus` are known behind an endpoint."""
+    versions = {f"version.{name}": version for name, version in system.packages.items()}
+    return {"git_revision": system.git_revision or "unknown", "gpu": gpu_names(gpus), "cpu": system.cpu, **versions}
+
+
+def text(value: object) -> str:
+    """A setting as MLflow's parameters have it."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def milliseconds(started: str | None) -> int:
+    """Milliseconds since 1970; of now for None. Raises UsageError for text that is not a time."""
+    try:
+        at = datetime.fromisoformat(started) if started else datetime.now()
+    except ValueError:
+        raise UsageError(f"its files say it started at {started!r}, which is not a time.") from None
+    return round(at.timestamp() * 1000)
 
 
 def mlflow(

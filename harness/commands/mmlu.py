@@ -4,31 +4,30 @@ from dataclasses import replace
 from typing import NoReturn
 
 from harness.config.cli import config_command
-from harness.mmlu.config import MMLUConfig
+from harness.mmlu.data import MMLUConfig
 
 DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood of A to D."
 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in its own folder; ends the process with the exit code."""
-    from harness.common import processes, secrets
+    from harness.commands import mlflow
+    from harness.core import processes, screen, secrets
     from harness.engines.discovery import with_served_model
     from harness.mmlu import evaluation
     from harness.runs import ending
     from harness.runs import folder as results
-    from harness.terminal import progress
-    from harness.tracking import send
 
     processes.install_signal_handlers()
     secrets.noted.update(secrets.secrets_in(config.engine_args))
     run = results.open_run(config.runs, label="")
     log = run.path / "engine.log"
-    with progress.screen(log) as (console, errors):
+    with screen.screen(log) as (console, errors):
         try:
-            with progress.Display(console) as display:
+            with screen.Display(console) as display:
                 config = replace(config, model=with_served_model(config.run, display.say).model)
                 code = evaluation.evaluate(config, run, display)
-                send.after(run.path, config.mlflow, config.results_dir, display.done)
+                mlflow.after(run.path, config.mlflow, config.results_dir, display.done)
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)
         ending.exit(code, log)

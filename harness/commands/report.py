@@ -9,21 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from harness.benchmark import verdict
-from harness.common.coerce import did_you_mean
-from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
-from harness.common.markdown import render
-from harness.reporting import check as checking
-from harness.reporting import compare as comparison
-from harness.reporting import compare_page, compare_plot, regression
-from harness.reporting import report as rendering
-from harness.results import matrix as results_matrix
-from harness.runs import names
+from harness.core import screen as last_screen
+from harness.core.coerce import did_you_mean
+from harness.core.command import argument, each, make_command, option
+from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
+from harness.core.markdown import render
+from harness.core.screen import LastScreen, lasting_console
+from harness.report import check as checking
+from harness.report import compare as comparison
+from harness.report import compare_page, regression
+from harness.report import report as rendering
+from harness.results import metrics
+from harness.runs import folder as names
 from harness.sweep import report as sweep_report
-from harness.terminal import last_screen
-from harness.terminal.command import argument, each, make_command, option
-from harness.terminal.last_screen import LastScreen
-from harness.terminal.progress import lasting_console
+from harness.sweep import rounds
 
 ABOUT = """Render a run or sweep again from its logs, or compare runs. A RUN is a path, or in --results-dir a run's id,
 latest, or a label, which names all runs that have it. With --baseline: exit code 0 if no condition holds, 1 if one
@@ -113,7 +112,7 @@ command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=each("--compare
 
 def render_folder(folder: Path) -> Path:
     """Renders a run, a sweep or a comparison of servers; returns the path of the page."""
-    kinds: dict[str, Callable[[Path], object]] = {"sweep.json": sweep_report.build, verdict.FILE: verdict.build}
+    kinds: dict[str, Callable[[Path], object]] = {"sweep.json": sweep_report.build, rounds.FILE: rounds.build}
     next((build for name, build in kinds.items() if (folder / name).exists()), rendering.build)(folder)
     return folder / "report.html"
 
@@ -135,7 +134,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
     if csv:
         compare_page.write_csv(csv, runs)
     if plot:
-        compare_plot.write(plot, runs)
+        compare_page.write(plot, runs)
     pair = compare_page.pair_of(runs)
     if page:
         compare_page.write_html(page, runs, pair)
@@ -147,7 +146,7 @@ def matrix_page(folders: list[Path], axes: list[str]) -> str:
     """The runs as one table, and what they differ in beside its axes."""
     runs = [comparison.read(folder.resolve()) for folder in folders]
     differs = compare_page.difference([run.flags for run in runs], [run.versions for run in runs])
-    return f"{results_matrix.matrix([run.summary for run in runs], axes)}\n\nThese runs differ in: {differs}."
+    return f"{metrics.matrix([run.summary for run in runs], axes)}\n\nThese runs differ in: {differs}."
 
 
 def show(screen: LastScreen, rest: str = "") -> None:

@@ -2,9 +2,9 @@
 
 from typing import NoReturn
 
-from harness.common.errors import ENGINE_FAILED
 from harness.config.cli import config_command
 from harness.config.run import RunConfig
+from harness.core.errors import ENGINE_FAILED
 
 DESCRIPTION = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
 EXAMPLES = (
@@ -18,11 +18,10 @@ EXAMPLES = (
 
 def benchmark_run(config: RunConfig) -> NoReturn:
     """Runs the benchmark in its own folder; ends the process with the exit code."""
-    from harness.common import processes, secrets
+    from harness.core import processes, screen, secrets
     from harness.engines.discovery import with_served_model
     from harness.runs import ending
     from harness.runs import folder as results
-    from harness.terminal import progress
 
     if config.dry_run:
         from harness.benchmark import steps
@@ -32,17 +31,17 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     secrets.noted.update(secrets.secrets_in(config.engine_args))
     run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
-    with progress.screen(log) as (console, errors):
+    with screen.screen(log) as (console, errors):
         try:
-            with progress.Display(errors if config.json else console) as display:
+            with screen.Display(errors if config.json else console) as display:
                 config = with_served_model(config, display.say)  # a server that is not there is found first
                 display.say(config.headline)
                 display.say(f"results: {run.path}")
                 from harness.benchmark import steps
-                from harness.tracking import send
+                from harness.commands import mlflow
 
                 code = steps.run_benchmark(config, run, display)
-                send.after(run.path, config.mlflow, config.results_dir, display.done)
+                mlflow.after(run.path, config.mlflow, config.results_dir, display.done)
             if config.json:
                 console.file.write((run.path / "summary.json").read_text())
                 console.file.flush()

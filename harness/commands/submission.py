@@ -4,13 +4,13 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from harness.common.errors import DONE, NOT_ACCEPTED, UsageError
-from harness.common.files import write_json
-from harness.common.system import detect
 from harness.config import mlperf
+from harness.core.command import argument, each, make_command, make_group, option
+from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
+from harness.core.files import write_json
+from harness.core.system import detect
 from harness.runs.folder import facts_of
-from harness.submission import checker, description, entries, refusals, tree
-from harness.terminal.command import argument, each, make_command, make_group, option
+from harness.submission import description, refusals, tree
 
 ROUNDS = sorted(mlperf.SEEDS)
 
@@ -41,7 +41,7 @@ def build_tree(
     out: Annotated[Path, option("DIR", "A new folder for the submission.")],
 ) -> int:
     """Build a submission from finished runs."""
-    found = entries.collect(runs)
+    found = tree.collect(runs)
     categories = {entry.config.category for entry in found}
     filled = description.complete(description.read(system), submitter, division, categories)
     if division == "closed" and (reasons := refusals.closed_division_refusals(found, filled)):
@@ -74,8 +74,8 @@ def run_checker(
     """Run MLPerf's submission checker on a submission."""
     if version not in (None, *ROUNDS):
         raise UsageError(f"--version takes one of {', '.join(ROUNDS)}, not {version}.")
-    version = version or checker.version_of(folder)
-    reason, said = checker.check(folder, version)
+    version = version or tree.version_of(folder)
+    reason, said = tree.check(folder, version)
     print(said)
     print(f"{folder}, MLPerf v{version}: {f'not accepted: {reason}' if reason else 'accepted, no error'}")
     return NOT_ACCEPTED if reason else DONE

@@ -4,12 +4,12 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from harness.common.errors import DONE
 from harness.config.flags import MOST_S
+from harness.core.command import argument, make_command, option
+from harness.core.errors import DONE
 from harness.runs import folder as results
-from harness.sweep import choice, file
-from harness.sweep.lanes import lanes
-from harness.terminal.command import argument, make_command, option
+from harness.sweep import file
+from harness.sweep.experiment import lanes
 
 
 def sweep(
@@ -44,33 +44,32 @@ def sweep(
 ) -> int:
     """Run a list of experiments, each in its own process, and compare their speed and accuracy."""
     whole = file.load(path)
-    chosen = choice.pick(whole, only or (), first)
+    chosen = file.pick(whole, only or (), first)
     if list_names:
         print("\n".join(item.name for item in chosen if item.name != file.BASELINE))
         return DONE
     if gather:
-        from harness.sweep.gather import gather as gathered
+        from harness.sweep.loop import gather as gathered
 
         print(gathered(whole, gather).path / "report.html")
         return DONE
-    reasons = choice.reasons_to_skip(whole, only or ())
+    reasons = file.reasons_to_skip(whole, only or ())
     places = lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:
         results.check_writable(results_dir)
-        choice.show(whole, chosen, reasons)
+        file.show(whole, chosen, reasons)
         return DONE
-    from harness.common import processes
+    from harness.commands import mlflow as send
+    from harness.core import processes, screen
     from harness.sweep import loop
-    from harness.sweep.state import SweepOptions, SweepState
-    from harness.terminal import progress
-    from harness.tracking import send
+    from harness.sweep.loop import SweepOptions, SweepState
 
     processes.install_signal_handlers()
     limit = None if time_limit is None else 60 * time_limit
     options = SweepOptions(repeat, timeout, limit, finalists, combine, tuple(only or ()))
     begun = loop.resume if resume else loop.new
     state = SweepState(*begun(whole, results_dir), chosen, options, reasons)
-    with progress.Display(progress.lasting_console(sys.stdout.fileno())) as display:
+    with screen.Display(screen.lasting_console(sys.stdout.fileno())) as display:
         code = loop.run(state, places, display)
         if (state.folder.path / "report.md").exists():
             send.after(state.folder.path, mlflow, results_dir, display.done)

@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from harness.common.errors import DONE
 from harness.config.workload import OFFICIAL, WORKLOADS
-from harness.terminal.command import argument, make_command, option
+from harness.core.command import argument, make_command, option
+from harness.core.errors import DONE
 from harness.workloads.custom import table
 
 

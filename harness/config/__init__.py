@@ -1,1 +1,1 @@
-"""Settings: every flag, MLPerf's fixed values as rows, the plan that comes of both. May import terminal and below."""
+"""Settings: every flag, MLPerf's fixed values as rows, the plan that comes of both. May import core."""

@@ -11,9 +11,9 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
-from harness.common.errors import UsageError
-from harness.common.markdown import number
 from harness.config.flags import RATE, flag
+from harness.core.errors import UsageError
+from harness.core.markdown import number
 
 MOST_REQUESTS = 10**7  # of one test
 MOST_RATE = 10**6  # requests a second

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.common import files, vllm_source
-from harness.common.errors import UsageError
-from harness.common.schema import File
 from harness.config import models
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
+from harness.core import files, secrets
+from harness.core.errors import UsageError
+from harness.core.files import File
 
 HUB_TIMEOUT_S = 5.0
 MOST_BYTES = 2**46  # of weights: 64 TiB
@@ -124,7 +124,7 @@ def load_shape(config: EngineConfig) -> Any:
 
 def check_architecture(config: EngineConfig) -> None:
     """Raises UsageError for a model that the installed vLLM has no class for."""
-    classes, names = vllm_source.architectures(), getattr(load_shape(config), "architectures", None) or ["none"]
+    classes, names = secrets.architectures(), getattr(load_shape(config), "architectures", None) or ["none"]
     if classes and not classes & set(names):
         raise UsageError(f"--model {config.model}: this vLLM has no model of its architecture, {', '.join(names)}.")
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import typer
 
-from harness.common.coerce import as_flag, read_given, unknown_setting
-from harness.common.errors import UsageError, ends_in_one_line
-from harness.common.reading import load_yaml
 from harness.config.engine import EngineConfig
 from harness.config.flags import OUTPUT, PANELS, UNRANKED, helps, setting
-from harness.terminal.command import Command, make_command
+from harness.core.coerce import as_flag, read_given, unknown_setting
+from harness.core.command import Command, make_command
+from harness.core.errors import UsageError, ends_in_one_line
+from harness.core.reading import load_yaml
 
 Config = TypeVar("Config", bound=EngineConfig)
 LARGEST_FILE = 4 * 2**20  # bytes of a --config file

@@ -6,11 +6,11 @@ from ipaddress import ip_address
 from typing import ClassVar, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from harness.common.coerce import as_flag
-from harness.common.errors import UsageError
-from harness.common.secrets import hide_text, note_address
 from harness.config.engine import EngineConfig
 from harness.config.flags import SERVER, Rules, flag
+from harness.core.coerce import as_flag
+from harness.core.errors import UsageError
+from harness.core.secrets import hide_text, note_address
 
 PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key
 # What only an engine in this process can obey: a server was started with its own settings.

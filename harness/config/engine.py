@@ -3,11 +3,11 @@
 from dataclasses import InitVar, dataclass, fields
 from typing import ClassVar, Literal
 
-from harness.common.coerce import as_flag, check_types, require
-from harness.common.errors import UsageError
-from harness.common.reading import TooLargeError, from_yaml
 from harness.config import models
 from harness.config.flags import ENGINE, MODEL, OUTPUT, Affects, Auto, Rules, check_range, check_rules, flag
+from harness.core.coerce import as_flag, check_types, require
+from harness.core.errors import UsageError
+from harness.core.reading import TooLargeError, from_yaml
 
 GPU_MEMORY_SHARE = 0.9
 BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}

@@ -9,8 +9,8 @@ from itertools import pairwise
 from textwrap import dedent
 from typing import Any, Literal
 
-from harness.common.coerce import RENAMED, as_flag, require
-from harness.common.errors import UsageError
+from harness.core.coerce import RENAMED, as_flag, require
+from harness.core.errors import UsageError
 
 Auto = Literal["auto"]
 Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag

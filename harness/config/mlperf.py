@@ -7,8 +7,8 @@ Sources: the constants of the official submission checker (tools/submission in m
 from dataclasses import dataclass, fields
 from typing import NamedTuple, Protocol
 
-from harness.common.statistics import FEWEST_SAMPLES
 from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
+from harness.core.statistics import FEWEST_SAMPLES
 
 PROMPT = (
     "Summarize the following news article in 128 tokens. Please output the summary only, "

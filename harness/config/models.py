@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from harness.common import reading
-from harness.common.paths import ROOT
 from harness.config import mlperf
+from harness.core import reading
+from harness.core.files import ROOT
 
 DEMO = ROOT / "demo"
 

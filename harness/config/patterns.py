@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from harness.common.markdown import number
-from harness.common.statistics import least_queries
+from harness.core.markdown import number
+from harness.core.statistics import least_queries
 
 LIMIT_PERCENTILE = 0.99  # that latency limits hold for
 MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99

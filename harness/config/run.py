@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from harness.common.coerce import as_flag
 from harness.config import endpoint as endpoints
 from harness.config import mlperf, workload
 from harness.config.engine import affecting
 from harness.config.flags import ACCURACY, BENCHMARK, DATA, OUTPUT, RATE, Auto, Rules, broken, flag
+from harness.core.coerce import as_flag
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 

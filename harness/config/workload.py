@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any, ClassVar, Literal, get_args
 
-from harness.common.coerce import as_flag, require
-from harness.common.errors import UsageError
-from harness.common.paths import ROOT
 from harness.config.arrivals import ArrivalFlags, Replay
 from harness.config.flags import BENCHMARK, Rules, flag
+from harness.core.coerce import as_flag, require
+from harness.core.errors import UsageError
+from harness.core.files import ROOT
 
 FOLDER = ROOT / "workloads"
 OFFICIAL = "summarization"

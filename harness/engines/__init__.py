@@ -1,8 +1,8 @@
 """Engines: vLLM in this process, servers behind an endpoint, an echo. May import runs and below.
 
-    vllm    vLLM in this process; beside it vllm_args, worker, cuda_home
+    vllm    vLLM in this process; beside it vllm_args, worker
     echo    nothing: it answers at once; the template of an engine
-    openai  servers; beside it completions (their API), client (a request), client_processes (many clients)
+    openai  servers; beside it completions (their API), client (a request, and many clients)
 
 All are an `Engine` of `protocol`, on its own loop, and `prometheus` reads what they tell of themselves. Token ids
 go in, token ids come out.

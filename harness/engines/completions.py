@@ -12,10 +12,9 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from harness.common.errors import EndpointError, plain
-from harness.common.secrets import hide_text
-from harness.engines.protocol import ChoiceLogprobs
-from harness.runs.delivery import Usage
+from harness.core.errors import EndpointError, plain
+from harness.core.secrets import hide_text
+from harness.engines.protocol import ChoiceLogprobs, Usage
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
 VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key

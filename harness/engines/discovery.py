@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 
-from harness.common.coerce import did_you_mean
-from harness.common.errors import EndpointError, UsageError
 from harness.config import checkpoint
 from harness.config.endpoint import below
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
+from harness.core.coerce import did_you_mean
+from harness.core.errors import EndpointError, UsageError
 from harness.engines.client import connect, key_hint, refusal, whole, why_unreached
 from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
 

@@ -10,11 +10,10 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from harness.common.errors import UsageError
 from harness.config.plan import Plan
+from harness.core.errors import UsageError
 from harness.engines import sampling_of
-from harness.engines.protocol import Engine, Sampling
-from harness.runs.delivery import Exchange
+from harness.engines.protocol import Engine, Exchange, Sampling
 
 TIMES = ("first_token_s", "token_s")
 

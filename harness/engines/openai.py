@@ -17,20 +17,18 @@ from typing import Any
 import aiohttp
 import uvloop
 
-from harness.common.errors import EndpointError, UsageError
-from harness.common.system import cores
 from harness.config import checkpoint
 from harness.config.endpoint import below
 from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
+from harness.core.errors import EndpointError, UsageError
+from harness.core.system import cores
 from harness.engines import prometheus, sampling_of
-from harness.engines.client import IDLE_S, Client, WireRequest, key_hint, refusal, whole
-from harness.engines.client_processes import RemoteClient, Setup
+from harness.engines.client import IDLE_S, Client, RemoteClient, Setup, WireRequest, key_hint, refusal, whole
 from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server
-from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling
-from harness.runs.delivery import Exchange
+from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
 
 METRICS_S = 1.0  # for its metrics, once a second
 SPARE_FILES = 256

@@ -14,15 +14,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from harness.common.errors import BenchmarkError, EngineError, UsageError, first_line
-from harness.common.processes import adopt_orphans, end_children
-from harness.common.system import has_amx
 from harness.config.engine import EngineState
 from harness.config.plan import Plan
+from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
+from harness.core.processes import adopt_orphans, end_children
+from harness.core.system import has_amx
 from harness.engines import sampling_of, vllm_args
 from harness.engines.prometheus import SOURCES
-from harness.engines.protocol import GREEDY, ChoiceLogprobs, Engine, Sampling
-from harness.runs.delivery import Exchange
+from harness.engines.protocol import GREEDY, ChoiceLogprobs, Engine, Exchange, Sampling
 from harness.runs.ending import by_signal
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.

@@ -1,19 +1,22 @@
 """The arguments for vLLM's engine, of a run's settings, and what it has against them; written for vLLM 0.32."""
 
+import ctypes
 import os
 import re
-from collections.abc import Collection, Iterable
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from harness.common import vllm_source
-from harness.common.coerce import did_you_mean
-from harness.common.errors import UsageError, first_line
-from harness.common.system import gpus, versions
 from harness.config.engine import EngineConfig
 from harness.config.plan import Plan
+from harness.core import secrets
+from harness.core.coerce import did_you_mean
+from harness.core.errors import UsageError, first_line
+from harness.core.system import gpus, versions
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 CPU_BLOCK = 32
@@ -62,8 +65,8 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
 def extra_args(config: EngineConfig) -> dict[str, object]:
     """What --engine-arg gives, its keys checked with vLLM."""
     for key in config.engine_args:
-        if vllm_source.arguments() and key not in vllm_source.arguments():
-            hint = did_you_mean(key, sorted(vllm_source.arguments()))
+        if secrets.arguments() and key not in secrets.arguments():
+            hint = did_you_mean(key, sorted(secrets.arguments()))
             raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{hint}")
     return config.engine_args
 
@@ -75,9 +78,9 @@ HEEDED_FROM = (("prefill_schedule_interval", (0, 33), "works only under data par
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
     """Which engine arguments and VLLM_ variables the installed vLLM does not have, or does not heed with so many copies
     of the model, in words; empty if it has all."""
-    missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
+    missing = [f"no engine argument {name}" for name in arguments if name not in secrets.arguments()]
     named = [name for name in variables if name.startswith("VLLM_")]
-    missing += [f"no variable {name}" for name in named if name not in vllm_source.variables()]
+    missing += [f"no variable {name}" for name in named if name not in secrets.variables()]
     later = [(name, why) for name, version, why in HEEDED_FROM if copies == 1 and installed_version() < version]
     unheeded = [f"{name} {why}" for name, why in later if name in arguments]
     return "; ".join([*([f"this vLLM has {', '.join(missing)}"] if missing else []), *unheeded])
@@ -130,3 +133,61 @@ def check_quantization(model: Any) -> None:
         raise UsageError(
             f"--quantization {model.quantization} quantizes nothing in this model, only experts: use another, or none."
         )
+
+
+# A CUDA toolkit for kernels that are compiled at the first start, made of links to the packages of vLLM's lock.
+#
+# FlashInfer 0.7 looks for nvcc in CUDA_HOME, PATH and /usr/local/cuda, and links with -lcudart and -lcuda from
+# CUDA_HOME/lib64 (flashinfer/jit/cpp_ext.py). The packages have nvcc, but neither lib64 nor the names that a linker
+# looks for.
+COMPILED = "FLASHINFER"  # attention backends of this name compile kernels
+TOOLKIT = Path("/usr/local/cuda")
+NO_NVCC = (
+    "attention_backend=FLASHINFER compiles its kernels, and no nvcc is in CUDA_HOME, PATH, /usr/local/cuda or the "
+    "installed packages: pip install -r requirements.txt -c constraints-gpu.txt"
+)
+
+
+def provide(engine_args: Mapping[str, object]) -> str:
+    """Sets CUDA_HOME to a toolkit of links where kernels will be compiled and no toolkit is there; a warning in one
+    line where there is no nvcc at all, else nothing."""
+    if not str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED):
+        return ""
+    if os.environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
+        return ""
+    if (packages := packaged_toolkit()) is None:
+        return NO_NVCC
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    os.environ["CUDA_HOME"] = str(link_toolkit(packages, cache / "llama31-mlperf" / packages.name))
+    return ""
+
+
+def packaged_toolkit() -> Path | None:
+    """The folder of NVIDIA's packages that has nvcc; None where none has."""
+    spec = find_spec("nvidia")
+    roots = [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
+    return next((path.parent.parent for root in roots for path in sorted(root.glob("cu*/bin/nvcc"))), None)
+
+
+def link_toolkit(packages: Path, home: Path) -> Path:
+    """A toolkit in `home`, of links to the packages' files, with the names that a linker looks for. Raises OSError."""
+    (home / "lib64").mkdir(parents=True, exist_ok=True)
+    links = {home / path.name: path for path in packages.iterdir() if path.is_dir()}
+    for path in (packages / "lib").glob("*.so*"):
+        links |= {home / "lib64" / path.name: path, home / "lib64" / f"{path.name.partition('.so')[0]}.so": path}
+    if driver := driver_library():
+        links[home / "lib64" / "libcuda.so"] = driver
+    for link, target in links.items():
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+    return home
+
+
+def driver_library() -> Path | None:
+    """The driver's libcuda, as the loader finds it; None without a driver."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    found = re.search(r"(/\S*libcuda\.so\S*)$", Path("/proc/self/maps").read_text(), re.M)
+    return Path(found[1]) if found else None

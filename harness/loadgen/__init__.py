@@ -1,1 +1,1 @@
-"""LoadGen's tests: system under test, settings, logs. May import workloads and below."""
+"""LoadGen's tests: system under test, settings, logs, and what is watched meanwhile. May import workloads and below."""

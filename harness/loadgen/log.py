@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.common.errors import BAD_INPUT, BenchmarkError, why
-from harness.common.reading import open_regular
+from harness.core.errors import BAD_INPUT, BenchmarkError, why
+from harness.core.reading import open_regular
 from harness.loadgen import validity
 
 DETAIL = "mlperf_log_detail.txt"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
-from harness.common.errors import LoadGenError
 from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
 from harness.config.plan import Plan
+from harness.core.errors import LoadGenError
 from harness.loadgen.requests import Query
 from harness.workloads.cnn_dailymail import Library, Prompt
 

@@ -10,20 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from harness.common import files, system
-from harness.common.errors import EmptyAnswerError, EngineError
 from harness.config.plan import Plan
+from harness.core import files, system
+from harness.core.errors import EmptyAnswerError, EngineError
+from harness.core.screen import Display, Kind
 from harness.engines import prometheus
 from harness.engines.protocol import Engine
-from harness.loadgen import driver
+from harness.loadgen import recorder, sut
 from harness.loadgen.requests import take_times, write_requests
 from harness.loadgen.sut import SUT, make_sut
 from harness.loadgen.test_run import MACHINE, SERVER
-from harness.monitoring import background_load, exporter, recorder
-from harness.monitoring.watchdog import Watchdog
+from harness.loadgen.watchdog import Watchdog
 from harness.runs import folder as results
 from harness.runs.records import MachineUse
-from harness.terminal.progress import Display, Kind
 from harness.workloads.cnn_dailymail import Library
 
 Result = TypeVar("Result")
@@ -42,7 +41,7 @@ class LoadGenSession:
     watchdog: Watchdog
     make_sut: Callable[[Engine, Library, Plan, bool, int], SUT] = make_sut
     busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
-    settings: driver.LoadGenSettings = field(default_factory=driver.LoadGenSettings, init=False)
+    settings: sut.LoadGenSettings = field(default_factory=sut.LoadGenSettings, init=False)
     run: str = field(default_factory=lambda: secrets.token_hex(8), init=False)  # as no other is called
     tests: Iterator[int] = field(default_factory=itertools.count, init=False)
     warned: bool = field(default=False, init=False)  # of other programs, which every test's record has
@@ -74,7 +73,7 @@ class LoadGenSession:
         watch = partial(self.watch, tested, folder, shown, pattern.least_seconds(plan.load, total) if timed else 0.0)
         self.watchdog.reset()
         with self.measuring(folder, plan, tested):
-            driver.run_test(mode, settings, tested, plan.samples, folder, watch)
+            sut.run_test(mode, settings, tested, plan.samples, folder, watch)
         keep_requests(tested, folder, measured=mode == "performance")
 
     def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float) -> None:
@@ -92,20 +91,20 @@ class LoadGenSession:
         """Records what a test takes of the machine, and of a server, while the block runs."""
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / recorder.FILE
-        wanted, models = config.extra_metrics, exporter.readings(urls)[1]
-        recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: exporter.readings(urls)[0])
+        wanted, models = config.extra_metrics, recorder.readings(urls)[1]
+        recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: recorder.readings(urls)[0])
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
         taken, here = (self.busy_gpus, bool(system.gpus())) if config.is_in_process else ([], False)
-        with recorded, background_load.watch_others(taken, here, config.endpoint) as load:
+        with recorded, recorder.watch_others(taken, here, config.endpoint) as load:
             yield
-        slower = "" if config.endpoint else f": {background_load.SLOWER_WARNING}"
+        slower = "" if config.endpoint else f": {recorder.SLOWER_WARNING}"
         for warning in [] if self.warned else load.warnings:
             self.display.say(f"{warning}{slower}", style="yellow")
             self.warned = True
         after = recorder.joules(gpus)
         used = None if before is None or after is None else after - before
         if urls:
-            used = exporter.joules(recorder.Recording.read(path))
+            used = recorder.joules_by_power(recorder.Recording.read(path))
         told = engine.prometheus_metrics()
         use = MachineUse(
             others_cpu_cores=load.cpu_cores,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from harness.common.markdown import number
+from harness.core.markdown import number
 
 Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
 Values = Mapping[str, Any]  # the log's entries by key

@@ -1,1 +1,1 @@
-"""An MMLU evaluation on the same engine. May import reporting and below."""
+"""An MMLU evaluation on the same engine. May import report and below."""

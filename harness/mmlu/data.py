@@ -2,14 +2,17 @@
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
-from harness.common.coerce import did_you_mean
-from harness.common.errors import UsageError
-from harness.common.reading import check_regular, open_regular
+from harness.config.endpoint import ServerFlags
+from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, flag
+from harness.config.run import RunConfig
+from harness.core.coerce import did_you_mean
+from harness.core.errors import UsageError
+from harness.core.reading import check_regular, open_regular
 from harness.workloads import hub
 
 LETTERS = "ABCD"
@@ -205,3 +208,117 @@ def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str)
     """Rows with the columns `question`, `choices`, `answer`, and `subject` where one folder holds several."""
     for number, record in enumerate(records):
         yield f"{source}: row {number}", {**record, "subject": record.get("subject") or folder}
+
+
+# MMLU's questions as prompts, in the words and the layout of the paper.
+@dataclass(frozen=True)
+class Prompt:
+    """A question as token ids, after the first `examples` of its subject's; `dropped` more did not fit."""
+
+    question: Question
+    tokens: list[int]
+    examples: int
+    dropped: int
+
+
+def stem(question: Question) -> str:
+    choices = "".join(f"{letter}. {choice}\n" for letter, choice in zip(LETTERS, question.choices, strict=True))
+    return f"{question.text.strip()}\n{choices}Answer:"
+
+
+def text(question: Question, examples: Sequence[Question]) -> str:
+    """The prompt, in the words and the layout of the paper and of lm-eval's `mmlu`."""
+    subject = question.subject.replace("_", " ")
+    solved = "".join(f"{stem(example)} {LETTERS[example.answer]}\n\n" for example in examples)
+    about = f"The following are multiple choice questions (with answers) about {subject}.\n\n"
+    return about + solved + stem(question)
+
+
+def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
+    """A prompt for each question that leaves engine for one new token in `context`.
+
+    Where one does not fit, the last examples are dropped until it does. Raises UsageError where even none is too many.
+    """
+    prompts: dict[Question, Prompt] = {}
+    left = data.test
+    for count in range(shots, -1, -1):
+        texts = [text(question, data.examples.get(question.subject, [])[:count]) for question in left]
+        encoded = tokenizer(texts)["input_ids"] if texts else []
+        made = [Prompt(question, tokens, count, shots - count) for question, tokens in zip(left, encoded, strict=True)]
+        prompts |= {prompt.question: prompt for prompt in made if len(prompt.tokens) < context}
+        left = [prompt.question for prompt in made if len(prompt.tokens) >= context]
+    if left:
+        longest = max(made, key=lambda prompt: len(prompt.tokens))
+        raise UsageError(
+            f"{len(left):,} of {len(data.test):,} questions do not fit --max-model-len {context} without examples: "
+            f"{longest.question.subject} {longest.question.number} needs {len(longest.tokens) + 1}."
+        )
+    return [prompts[question] for question in data.test]
+
+
+def letter_tokens(tokenizer: Any, prompt: str) -> list[int]:
+    """The token ids of the four letters as they follow a prompt. Raises UsageError unless each is a different one."""
+    start = tokenizer(prompt)["input_ids"]
+    ids: list[int] = []
+    for letter in LETTERS:
+        tokens = tokenizer(f"{prompt} {letter}")["input_ids"]
+        if tokens[:-1] != start or tokens[-1] in ids:
+            raise UsageError(
+                f"this model's tokenizer does not write ' {letter}' after 'Answer:' as a single token; "
+                "MMLU's way of choosing by one token does not work with it."
+            )
+        ids.append(tokens[-1])
+    return ids
+
+
+# The settings of an MMLU evaluation.
+@dataclass(frozen=True, kw_only=True)
+class MMLUConfig(ServerFlags):
+    """One evaluation, as its flags say."""
+
+    backend: Literal["auto", "vllm", "openai"] = flag("auto", MODEL, "answers")
+    """vllm: in this process; openai: a running vLLM server. auto: openai with --endpoint, else vllm."""
+    max_model_len: int | Auto = flag("auto", ENGINE, "answers", takes=10**8)
+    """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
+
+    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers", rank=2)
+    """Examples before each question, from the dev split."""
+    total_sample_count: int | None = flag(None, BENCHMARK, "answers", takes=10**6, rank=6)
+    """Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."""
+    subjects: str = flag("all", BENCHMARK, "answers", rank=3)
+    """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
+    seed: int = flag(0, BENCHMARK, "answers", takes="seed")
+    """Seed of the sample of --total-sample-count, and of vLLM."""
+
+    dataset_path: Path | None = flag(None, DATA, "answers", rank=19)
+    """Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded."""
+
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
+    """Evaluations are written to PATH/mmlu/."""
+    details: Literal[0, 1] = flag(0, OUTPUT, "nothing", rank=22)
+    """1: print every subject's score, and keep the text of each question beside its answer."""
+
+    def implications(self, given: frozenset[str]) -> dict[str, object]:
+        chosen_subjects(self.subjects)
+        return super().implications(given)
+
+    @property
+    def run(self) -> RunConfig:
+        """The engine's part of it as a run has it."""
+        shared = {item.name: getattr(self, item.name) for item in fields(ServerFlags)}
+        own = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
+        return RunConfig(**shared | own)
+
+    @property
+    def context(self) -> int:
+        """Longest prompt plus answer, in tokens."""
+        return self.model_spec.mmlu_context if self.max_model_len == "auto" else self.max_model_len
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the questions are; None for the hub."""
+        return self.dataset_path or self.model_spec.mmlu
+
+    @property
+    def runs(self) -> Path:
+        return self.results_dir / "mmlu"

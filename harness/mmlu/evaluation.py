@@ -7,25 +7,22 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from harness import engines
-from harness.common import system
-from harness.common.errors import DONE, EngineError
-from harness.common.files import as_json, check_space, write_json
-from harness.common.secrets import hide_word
 from harness.config import checkpoint
 from harness.config.plan import resolve
+from harness.core import screen, system
+from harness.core.errors import DONE, EngineError
+from harness.core.files import as_json, check_space, write_json
+from harness.core.screen import Counters, Display
+from harness.core.secrets import hide_word
 from harness.engines.protocol import Engine
+from harness.loadgen import watchdog as engine_start
+from harness.loadgen.watchdog import Watchdog
 from harness.mmlu import data as questions
-from harness.mmlu import prompts, report
-from harness.mmlu.config import MMLUConfig
-from harness.mmlu.prompts import Prompt
-from harness.mmlu.scores import Answer
-from harness.mmlu.summary import MMLUFacts, MMLUHistory
-from harness.monitoring import engine_start
-from harness.monitoring.watchdog import Watchdog
+from harness.mmlu import report
+from harness.mmlu.data import MMLUConfig, Prompt
+from harness.mmlu.scores import Answer, MMLUFacts, MMLUHistory
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
-from harness.terminal import last_screen
-from harness.terminal.progress import Counters, Display
 
 QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
@@ -42,9 +39,9 @@ def evaluate(config: MMLUConfig, run: RunFolder, display: Display) -> int:
     data = questions.load(config.folder, subjects, config.num_fewshot, config.total_sample_count, config.seed)
     tokenizer = checkpoint.load_tokenizer(config)
     begin = time.perf_counter()
-    built = prompts.build(data, config.num_fewshot, tokenizer, config.context)
+    built = questions.build(data, config.num_fewshot, tokenizer, config.context)
     facts.prompts_s = round(time.perf_counter() - begin, 3)
-    letters = prompts.letter_tokens(tokenizer, prompts.text(data.test[0], []))
+    letters = questions.letter_tokens(tokenizer, questions.text(data.test[0], []))
     display.done(f"{len(built):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
 
     plan = resolve(config.run, system.gpus(), checkpoint.weight_bytes(config))
@@ -69,7 +66,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, display: Display) -> int:
     results.finish(run, line, say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
-    last_screen.show(display.console, report.last_screen(config, facts, summary, rows), run.path / "report.html")
+    screen.show(display.console, report.last_screen(config, facts, summary, rows), run.path / "report.html")
     return DONE
 
 

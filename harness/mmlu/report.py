@@ -5,19 +5,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from harness.common import files
-from harness.common.markdown import number, percent, render
-from harness.common.schema import gpu_names
-from harness.mmlu.config import MMLUConfig
-from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data
-from harness.mmlu.scores import Answer, Score, group_scores, overall, write_csv
-from harness.mmlu.summary import MMLUFacts, Overall
-from harness.pages.page import of_screen
-from harness.reporting import style as figures
-from harness.reporting.answer import model_name
-from harness.reporting.style import BLUE, GREEN, GREY, ORANGE, PURPLE
+from harness.core import files
+from harness.core.files import gpu_names
+from harness.core.markdown import number, percent, render
+from harness.core.screen import LastScreen, Line
+from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig
+from harness.mmlu.scores import Answer, MMLUFacts, Overall, Score, group_scores, overall, write_csv
+from harness.report import style as figures
+from harness.report.answer import model_name
+from harness.report.page import of_screen
+from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE
 from harness.runs import folder as results
-from harness.terminal.last_screen import LastScreen, Line
 
 COLORS = dict(zip(DOMAINS, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
 GUESSING, WORSE, NO_BETTER = 1 / len(LETTERS), "worse", "no better"

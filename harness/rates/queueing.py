@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from harness.runs.probe import SURE, Queue
+from harness.runs.records import SURE, Queue
 
 BLOCKS = 20  # of the time looked at; their completions tell how even the server's work is
 LEAST = 0.1  # of their variance, however one makes up for the other

@@ -5,20 +5,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.common.errors import NotAcceptedError
-from harness.common.markdown import number
 from harness.config import mlperf
 from harness.config.comparability import Comparable, differences
+from harness.config.mlperf import Limits
 from harness.config.patterns import SURE_QUERIES, Burst, Need
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
+from harness.core.errors import NotAcceptedError
+from harness.core.markdown import number
 from harness.loadgen.log import TestResult
 from harness.rates import search
-from harness.rates.estimators import Capacity
-from harness.rates.rules import RULES, Goal
-from harness.rates.search import Evidence, highest_held
-from harness.rates.trial import Trial
-from harness.runs.probe import Probe
+from harness.rates.probing import Trial
+from harness.rates.search import RULES, Capacity, Evidence, Goal, highest_held
+from harness.runs.records import Probe
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
 # engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
@@ -204,3 +203,68 @@ def lower_rate(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan |
     why = f" ({tests[-1].why})" if tests and tests[-1].why else ""
     note = f"{number(before)} queries/s was INVALID over {result.duration_s:.1f} s{why}; retrying at {number(rate)}"
     return plan.with_note(note, target_qps=rate)
+
+
+# Levels of fixed concurrency: which ones are tested, how long, and the highest that keeps its limits.
+LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here
+FINAL_RATIO = 1.1  # the lowest level too high over the highest that held, where the search ends
+MOST_PROBES = 16  # probes of a search
+CLEAR = 1.5  # times a limit, or a limit over a latency: beyond, one probe tells
+
+
+def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
+    """The levels to test: those given, or else powers of four up to what the engine computes at once."""
+    if given:
+        return list(given)
+    powers = [LEVEL_RATIO**n for n in range(20) if LEVEL_RATIO**n < concurrency]
+    return [*powers, concurrency]
+
+
+def at_level(plan: Plan, level: int, found: Trial) -> Plan:
+    """The plan with its concurrency, and the rate that LoadGen has to expect there."""
+    rate = OFFLINE_MARGIN * found.samples_per_sec
+    note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {found})"
+    return plan.with_note(note, concurrency=level, target_qps=rate)
+
+
+def highest(probe: Callable[[int], Probe], limits: Limits, first: int, most: int) -> int | None:
+    """The most in flight that keep the limits, by probes; None where a single one does not.
+
+    Latencies of a few hundred requests are noisy: near a limit a level holds, and one is too many, if a second probe of
+    it says so too; a probe that is far from it counts twice. Levels double from `first` until one is too many, then
+    halve the gap.
+    """
+    verdicts: dict[int, list[bool]] = {}
+
+    def is_held(level: int) -> bool:
+        """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
+        said = verdicts.setdefault(level, [])
+
+        def test() -> None:
+            found = probe(level)
+            said.extend([not found.why] * (1 if is_near(found, limits) else 2))
+
+        test()
+        if not said[0] and len(said) == 1:
+            test()
+        if len(said) == 2 and said[0] != said[1]:
+            test()
+        return 2 * sum(said) > len(said)
+
+    low, high, level = 0, most + 1, min(first, most)
+    while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(verdicts) < MOST_PROBES:
+        if is_held(level):
+            low = level
+        else:
+            high = level
+        level = min(2 * level, most) if high > most else math.isqrt(max(low, 1) * high)
+        level = min(max(level, low + 1), high - 1)
+    while low and len(verdicts[low]) < 2 and not is_held(low):  # once was chance
+        low = max((level for level, said in verdicts.items() if level < low and said[0]), default=0)
+    return low or None
+
+
+def is_near(probe: Probe, limits: Limits) -> bool:
+    """Whether the latency that is nearest to its limit, or farthest beyond it, could be on its other side by chance."""
+    shares = ((probe.ttft_p99 or 0.0) / limits.ttft, (probe.tpot_p99 or 0.0) / limits.tpot)
+    return 1 / CLEAR < max(shares) < CLEAR

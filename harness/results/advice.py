@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping
 
-from harness.common.markdown import number, sentence
-from harness.common.statistics import tail_name
+from harness.core.markdown import number, sentence
+from harness.core.statistics import tail_name
+from harness.results.economics import CARDS
 from harness.results.performance import Performance
-from harness.results.roofline import CARDS
 from harness.results.summary import Summary
 from harness.results.telemetry import WAITING_REQUESTS
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from harness.common import reading
-from harness.common.errors import UsageError
+from harness.core import reading
+from harness.core.errors import UsageError
 
 FILE = Path(__file__).with_suffix(".csv")
 SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, computed_field
 
-from harness.common.schema import File, Model
 from harness.config import mlperf
+from harness.core.files import File, Model
 
 SCORES_FILE = "rouge.json"
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]

@@ -11,8 +11,8 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, NoReturn
 
-from harness.common import reading
-from harness.common.errors import (
+from harness.core import reading
+from harness.core.errors import (
     ENGINE_FAILED,
     INTERRUPTED,
     LONGEST_QUOTE,
@@ -23,9 +23,9 @@ from harness.common.errors import (
     line_of,
     plain,
 )
-from harness.common.files import check_space
-from harness.common.processes import end_children, ignore_signals
-from harness.common.secrets import hide_text, scrub
+from harness.core.files import check_space
+from harness.core.processes import end_children, ignore_signals
+from harness.core.secrets import hide_text, scrub
 from harness.runs.folder import RunFolder
 
 if TYPE_CHECKING:

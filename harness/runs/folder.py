@@ -1,25 +1,28 @@
 """The results folder: open a run, keep its status, finish it; latest, history, index, retention."""
 
+import difflib
 import json
 import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import ValidationError
 
-from harness.common import processes, reading, system
-from harness.common.errors import BenchmarkError, UsageError, why
-from harness.common.files import append_line, check_space, parse_as, read, read_json, write_json, write_text
-from harness.common.markdown import render
-from harness.common.schema import SCHEMA, File
-from harness.common.secrets import hide, hide_word
+from harness.config.plan import Plan
+from harness.config.run import RunConfig
+from harness.core import processes, reading, system
+from harness.core.errors import BenchmarkError, UsageError, why
+from harness.core.files import SCHEMA, File, append_line, check_space, parse_as, read, read_json, write_json, write_text
+from harness.core.markdown import render
+from harness.core.screen import Display
+from harness.core.secrets import hide, hide_word
 from harness.runs.records import RunFacts, RunStatus
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
@@ -248,3 +251,95 @@ def write_index(results_dir: Path, template: str, kind: type[File], **more: Any)
         with suppress(ValidationError):
             lines.append((kind.model_validate(line), os.path.isdir(results_dir / str(line["run"]))))
     write_text(results_dir / "index.md", f"{render(template, runs=lines[::-1], **more)}\n")
+
+
+# The names of runs: a path, `latest`, a run's id, or a label that one run or several were given.
+def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
+    """The folders that the words name, each once, in their order. Raises UsageError for a word that names none."""
+    return list({folder.resolve(): folder for word in words for folder in find_runs(word, results_dir)}.values())
+
+
+def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
+    """The one folder that the words name. Raises UsageError, with the `rule`, where they name several."""
+    (first, *more) = folders(words, results_dir)
+    if more:
+        raise UsageError(f"{' '.join(words)}: {1 + len(more)} runs; {rule}")
+    return first
+
+
+def find_runs(word: str, results_dir: Path) -> list[Path]:
+    """The folder at a path; or in `results_dir` the run with this id, or `latest`; or all finished runs with this
+    label, oldest first, and without any those that ended early. Raises UsageError where there is none."""
+    for path in (Path(word), results_dir / word):
+        if path.exists():
+            return [path]
+    labels = runs_by_label(results_dir)
+    if found := labels.get(word):
+        return [folder for folder in found if ended_early(folder) is None] or found
+    if "/" in word:
+        return [Path(word)]
+    words = {"latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))} - {word}
+    near = difflib.get_close_matches(word, sorted(words), n=1)
+    meant = f"; did you mean {near[0]}?" if near else "; --results-dir names the folder with the runs."
+    raise UsageError(f"{word}: no path, and no run or label in {results_dir}{meant}")
+
+
+def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
+    """The runs that are complete or have a summary by their label, oldest first; those that cannot be read are left
+    out."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(results_dir.glob("*/config.json")):
+        folder, status = path.parent, readable_status(path.parent)
+        is_made = status and (status.status == "complete" or (folder / "summary.json").exists())
+        if is_made and not folder.is_symlink() and (label := label_of(path)):
+            found.setdefault(label, []).append(folder)
+    return found
+
+
+def label_of(path: Path) -> str:
+    """The label in a config.json; empty where there is none, or it cannot be read."""
+    try:
+        label = read_json(path)["plan"]["config"]["label"]
+    except (UsageError, KeyError, TypeError):
+        return ""
+    return label if isinstance(label, str) else ""
+
+
+# A run under way: its folder, the screen, and what is known of it.
+@dataclass(frozen=True)
+class BenchmarkRun:
+    """One run under way: its folder, the screen, and what is known of it, which config.json always holds."""
+
+    folder: RunFolder
+    display: Display
+    facts: RunFacts
+
+    @classmethod
+    def begin(cls, plan: Plan, folder: RunFolder, display: Display) -> Self:
+        """A run whose settings are known as far as they can be before its samples are read."""
+        run = cls(folder, display, RunFacts(plan=plan, deviations=[], **first_facts()))
+        run.adopt(plan)
+        return run
+
+    @property
+    def plan(self) -> Plan:
+        return self.facts.plan
+
+    @property
+    def config(self) -> RunConfig:
+        return self.plan.config
+
+    def adopt(self, plan: Plan) -> None:
+        """Takes the plan as it is known now, and says what is new in it: a rate, or why nothing can be compared."""
+        told = self.facts.deviations
+        self.facts.adopt(plan)
+        self.save()
+        if new := [reason for reason in plan.deviations if reason not in told]:
+            self.display.say(f"not comparable with MLPerf results: {'; '.join(new)}", style="yellow")
+
+    def save(self) -> None:
+        record_facts(self.folder, self.facts)
+
+    def warn_short(self) -> None:
+        if self.plan.too_short:
+            self.display.say(self.plan.too_short, style="yellow")

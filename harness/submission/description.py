@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.common.coerce import read_given
-from harness.common.errors import UsageError
-from harness.common.system import System, nvml_gpus
+from harness.core.coerce import read_given
+from harness.core.errors import UsageError
+from harness.core.system import System, nvml_gpus
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
 FIELDS = (

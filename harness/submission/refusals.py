@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.common import reading
-from harness.common.errors import BenchmarkError
-from harness.common.markdown import number
 from harness.config import mlperf, models
 from harness.config.checkpoint import load_tokenizer
 from harness.config.comparability import differences
-from harness.evaluation import accuracy as scoring
-from harness.evaluation import compliance
-from harness.loadgen import agreement
+from harness.core import reading
+from harness.core.errors import BenchmarkError
+from harness.core.markdown import number
 from harness.loadgen.log import TestResult
-from harness.submission.entries import BENCHMARK, SCENARIO, Entry, SubmittedRun
+from harness.report import check as agreement
+from harness.results import accuracy as scoring
+from harness.results import compliance
+from harness.submission.tree import BENCHMARK, SCENARIO, Entry, SubmittedRun
 from harness.workloads import cnn_dailymail
 
 # The scenarios a closed submission must cover: each of these sets needs its own.

@@ -5,21 +5,212 @@ Sources: submission_structure.md, the paths in the constants of the submission c
 v5.1, for v6 the text still says so but the checker wants `src` - the checker is right.
 """
 
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.common import reading
-from harness.common.coerce import read_given
-from harness.common.errors import UsageError, why
-from harness.common.files import check_folder_name, write_json, write_text
-from harness.common.markdown import render
-from harness.common.paths import ROOT
 from harness.config import mlperf
-from harness.evaluation.accuracy import accuracy_txt, digest
-from harness.runs.folder import FOLDER
-from harness.submission.entries import Entry, SubmittedRun
+from harness.config.comparability import differences
+from harness.config.run import RunConfig
+from harness.core import reading
+from harness.core.coerce import read_given
+from harness.core.errors import UsageError, why
+from harness.core.files import INFERENCE, ROOT, check_folder_name, in_submodule, parse_as, read, write_json, write_text
+from harness.core.markdown import render
+from harness.loadgen import log as loadgen_log
+from harness.results import compliance
+from harness.results.accuracy import accuracy_txt, digest
+from harness.results.verdicts import SCORES_FILE, Compliance, ScoresFile
+from harness.runs.folder import FOLDER, Test, facts_of, status_of
+from harness.runs.records import RunFacts
+
+# MLPerf's own submission checker, from the submodule, on a submission.
+TOOLS = INFERENCE / "tools" / "submission"
+SUMMARY = "summary.csv"
+
+
+def check(tree: Path, version: str) -> tuple[str, str]:
+    """Why the checker does not accept the submission (empty if it does), and all it says. Leaves summary.csv in it.
+
+    It says nothing of folders that it does not look into, so each result in the tree must be among those it checked.
+    Raises UsageError where the submodule is not there.
+    """
+    in_submodule(TOOLS / "submission_checker" / "main.py")
+    command = [sys.executable, "-m", "submission_checker.main"]
+    command += ["--input", str(tree.resolve()), "--version", f"v{version}", "--csv", str(tree.resolve() / SUMMARY)]
+    ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said = ended.stdout.replace(str(tree.resolve()), str(tree))
+    counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)  # of the results that it looked at
+    expected, found = len(results_in(tree)), sum(map(int, counts.groups())) if counts else 0
+    if ended.returncode != 0 or errors(said):
+        return f"{len(errors(said))} errors, exit code {ended.returncode}", said
+    if found < expected or not expected:
+        layout = "it looks into DIVISION/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO, with DIVISION open or closed"
+        return f"the checker checked {found} of the {expected} results in it: {layout}", said
+    return invalid(tree), said
+
+
+def invalid(tree: Path) -> str:
+    """The first closed result that LoadGen calls INVALID, which the checker passes over; empty if there is none."""
+    for log in results_in(tree):
+        result = loadgen_log.read(log.parent)
+        if log.relative_to(tree).parts[0] == "closed" and not result.valid:
+            return f"{log}: LoadGen calls it INVALID: {'; '.join(result.invalid_reasons)}"
+    return ""
+
+
+def errors(said: str) -> list[str]:
+    return [line for line in said.splitlines() if re.search(r"\bERROR\b", line)]
+
+
+def results_in(tree: Path) -> list[Path]:
+    """The performance logs of a submission, wherever they lie in it, but for those of compliance tests."""
+    logs = sorted(tree.rglob(f"performance/run_1/{loadgen_log.DETAIL}"))
+    return [log for log in logs if not re.fullmatch(r"TEST\d+", log.parents[2].name)]
+
+
+def version_of(tree: Path) -> str:
+    """The MLPerf round whose seeds the submission's logs have. Raises UsageError."""
+    logs = results_in(tree)
+    if not logs:
+        raise UsageError(f"{tree}: no performance logs in it; not a submission.")
+    seeds = loadgen_log.read(logs[0].parent).seeds
+    for version, official in mlperf.SEEDS.items():
+        if seeds == vars(official):
+            return version
+    raise UsageError(f"{logs[0]}: its seeds are of no round this program knows; name one with --version.")
+
+
+# Finished runs -> the entries of a submission: one for each benchmark and scenario.
+BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
+SCENARIO = {name: rules.loadgen for name, rules in mlperf.SCENARIO.items()} | {"interactive": "Interactive"}
+
+MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
+
+# What a test leaves where it finished.
+RESULT_FILES: dict[Test, str] = {
+    "accuracy": SCORES_FILE,
+    "performance": loadgen_log.DETAIL,
+    "test06": compliance.RESULT,
+}
+
+# What two runs of an entry may differ in: LoadGen's settings, of which an accuracy test needs none; and of their speed
+# the refusals tell.
+LOADGEN_FLAGS = ("server_target_qps", "offline_expected_qps", "min_duration")
+IGNORED = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")
+
+
+@dataclass(frozen=True)
+class SubmittedRun:
+    """A finished run's folder, and its config.json."""
+
+    path: Path
+    facts: RunFacts = field(repr=False)
+
+    @property
+    def config(self) -> RunConfig:
+        return self.facts.plan.config
+
+    def folder(self, test: Test) -> Path:
+        return self.path / FOLDER[test]
+
+    def has_test(self, test: Test) -> bool:
+        """Whether the test finished."""
+        return (self.folder(test) / RESULT_FILES[test]).exists()
+
+    def log(self, test: Test) -> loadgen_log.TestResult:
+        """What LoadGen's log says of the test. Raises LogError."""
+        return loadgen_log.read(self.folder(test), self.config.scenario_rules.loadgen, MODE[test])
+
+    @property
+    def scores(self) -> ScoresFile:
+        return read(self.folder("accuracy") / RESULT_FILES["accuracy"], ScoresFile)
+
+    @property
+    def test06(self) -> tuple[Compliance, int]:
+        """What came of TEST06, and the id of the end-of-text token that it was judged with."""
+        path = self.folder("test06") / RESULT_FILES["test06"]
+        outcome = read(path, Compliance)
+        return outcome, parse_as(path, outcome.facts.get("eos"), int)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One result of a submission: an accuracy and a performance test, often of one run, and TEST06 where it was run."""
+
+    accuracy: SubmittedRun
+    performance: SubmittedRun
+    test06: SubmittedRun | None
+
+    @property
+    def config(self) -> RunConfig:
+        return self.performance.config
+
+    @property
+    def benchmark(self) -> str:
+        return BENCHMARK[self.config.category]
+
+    @property
+    def scenario(self) -> str:
+        return SCENARIO[self.config.scenario]
+
+    @property
+    def runs(self) -> list[SubmittedRun]:
+        runs = [self.accuracy, self.performance, *([self.test06] if self.test06 else [])]
+        return [run for n, run in enumerate(runs) if run not in runs[:n]]
+
+
+def read_run(path: Path) -> SubmittedRun:
+    """Raises UsageError for a folder that holds no finished run, LogError for logs that are not its own."""
+    run = SubmittedRun(path, facts_of(path))
+    status = status_of(path)
+    if status is None or status.status != "complete":
+        raise UsageError(
+            f"{path}: this run is {status.status if status else 'unfinished'}; only complete ones can be submitted."
+        )
+    for test in MODE:
+        if run.has_test(test):
+            run.log(test)
+    return run
+
+
+def collect(paths: Sequence[Path]) -> list[Entry]:
+    """The entries that the runs make up, in the order given. Raises UsageError where one is not whole.
+
+    An entry's accuracy and performance test may come from two runs of the same settings.
+    """
+    groups: dict[tuple[str, str], list[SubmittedRun]] = {}
+    for run in map(read_run, paths):
+        groups.setdefault((run.config.category, run.config.scenario), []).append(run)
+    entries = [join(runs, f"{category} {scenario}") for (category, scenario), runs in groups.items()]
+    versions = sorted({entry.config.round for entry in entries})
+    if len(versions) > 1:
+        raise UsageError(f"these runs are of MLPerf v{' and v'.join(versions)}; a submission is of one round.")
+    return entries
+
+
+def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
+    """One entry out of the runs of its scenario."""
+    names = " and ".join(str(run.path) for run in runs)
+    found: dict[Test, list[SubmittedRun]] = {
+        test: [run for run in runs if run.has_test(test)] for test in ("accuracy", "performance", "test06")
+    }
+    for test, having in found.items():
+        if not having and test != "test06":
+            raise UsageError(f"{label} has no {test} test ({names}): add a run that has one.")
+        if len(having) > 1:
+            raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}: give one.")
+    for run in runs[1:]:
+        if unlike := differences(runs[0].facts.comparable, run.facts.comparable, IGNORED):
+            which = " and ".join(each.name for each in unlike)
+            raise UsageError(f"{label}: {names} differ in {which}; an entry is of one system, with the same settings.")
+    return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))
+
 
 IMPLEMENTATION = "vllm"
 LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")

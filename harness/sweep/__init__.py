@@ -1,1 +1,1 @@
-"""A tuning sweep: its file, one experiment, the loop over all, the report. May import reporting and below."""
+"""Settings, or servers, side by side: the file, the loop, rounds, the report. May import benchmark and below."""

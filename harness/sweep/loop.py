@@ -2,23 +2,271 @@
 
 import contextlib
 import glob
-from collections.abc import Sequence
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
-from harness.common import files, processes, system
-from harness.common.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, why
+from pydantic import TypeAdapter
+
 from harness.config.comparability import Comparable, differences
+from harness.core import files, processes, screen, system
+from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, why
+from harness.core.screen import Display
 from harness.runs import folder as results
-from harness.sweep import findings, report
-from harness.sweep.crew import Crew, Runner
-from harness.sweep.experiment import run_experiment
-from harness.sweep.file import BASELINE, Sweep
-from harness.sweep.lanes import Lane
-from harness.sweep.rows import State
-from harness.sweep.state import SweepState
-from harness.terminal import last_screen
-from harness.terminal.progress import Display
+from harness.runs.folder import RunFolder
+from harness.sweep import experiment, report, rows
+from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, run_experiment
+from harness.sweep.file import (
+    BASELINE,
+    COMBINED,
+    Change,
+    Experiment,
+    Part,
+    Parts,
+    Sweep,
+    changed_settings,
+    make_experiment,
+    merge_parts,
+)
+from harness.sweep.rows import SPEED, ExperimentResult, State, experiment_rows, finalists, gain
+
+# A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
+#
+# What has ended is kept in sweep.json at once, so that a sweep can be resumed. Not for two threads at the same time.
+SHORTENED_FLAGS = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
+STATE = TypeAdapter(State)
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """How the experiments of a sweep are run."""
+
+    repeat: int = 1
+    timeout: float = 7200.0  # seconds, of each
+    limit: float | None = None  # seconds, of all
+    finalists: int = 0  # so many of the fastest run again at full length
+    combine: bool = False  # the changes that helped run together, after all others
+    again: tuple[str, ...] = ()  # those that are tried again where they failed
+
+
+@dataclass
+class SweepState:
+    """The experiments to run, the baseline first; `kept` is sweep.json."""
+
+    folder: RunFolder
+    kept: State
+    chosen: list[Experiment]
+    options: SweepOptions = SweepOptions()
+    skipped: Mapping[str, str] = field(default_factory=dict)  # why experiments are, by name
+    finals: list[Experiment] = field(default_factory=list)
+    taken: set[RunKey] = field(default_factory=set)
+    began: float = field(default_factory=lambda: time.monotonic())
+    out_of_time: bool = False
+
+    def keep(self, **changes: object) -> None:
+        """Changes what is kept of the sweep."""
+        self.kept = replace(self.kept, **changes)  # type: ignore[arg-type]
+        files.write_json(self.folder.path / "sweep.json", STATE.dump_python(self.kept, by_alias=True))
+
+    def put(self, record: ExperimentRecord) -> None:
+        """Keeps a record in place of an earlier one of the same run."""
+        self.keep(records=(*(earlier for earlier in self.kept.records if earlier.key != record.key), record))
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time limit is over."""
+        return self.options.limit is not None and time.monotonic() > self.began + self.options.limit
+
+    def next(self, lane: Lane) -> Job | None:
+        """The next job of a lane; None where there is none left, or no time for it.
+
+        In each round a lane runs the baseline first, so that whatever follows is compared with its own GPU.
+        """
+        for job in self.jobs():
+            baseline = replace(job, item=full(self.chosen[0]) if job.final else self.chosen[0])
+            for wanted in (baseline, job):
+                if self.is_open(wanted, lane):
+                    return self.take(wanted, lane)
+        return None
+
+    def jobs(self) -> Iterator[Job]:
+        """What is not begun yet and no baseline, in order; a round's baseline alone where nothing else is wanted."""
+        for number in range(self.options.repeat):
+            jobs = [Job(item, number) for item in self.order_of(number)]
+            if len(self.chosen) == 1:
+                yield Job(self.chosen[0], number)
+            yield from (job for job in jobs if self.is_open(job))
+        yield from (job for item in self.finals if self.is_open(job := Job(full(item), 0, final=True)))
+
+    def is_open(self, job: Job, lane: Lane = Lane()) -> bool:  # noqa: B008
+        """Whether it is neither running nor has ended."""
+        key = job.key(lane)
+        before = next((record for record in self.kept.records if record.key == key), None)
+        again = job.item.name in self.options.again and before is not None and before.status != "complete"
+        return key not in self.taken and (before is None or before.status not in ENDED or again)
+
+    def take(self, job: Job, lane: Lane) -> Job | None:
+        if self.options.limit is not None and time.monotonic() + self.seconds_of(job) > self.began + self.options.limit:
+            self.out_of_time = True
+            return None
+        self.taken.add(job.key(lane))
+        return job
+
+    def seconds_of(self, job: Job) -> float:
+        """Seconds it will take, by its own earlier runs or else the mean of all; 0 where none is known.
+
+        The first at full length is expected to take as long as a short one: longer is not known.
+        """
+        done = [record for record in self.kept.records if record.seconds]
+        same = [record for record in done if record.final == job.final]
+        own = [record for record in same if record.experiment == job.item.name]
+        return mean(record.seconds for record in own or same or done) if done else 0.0
+
+    def order_of(self, number: int) -> list[Experiment]:
+        """The experiments of a round in the file's order; under a time limit those first that the file calls more
+        valuable and, once there are speeds, the faster ones."""
+        changes = [item for item in self.chosen if item.name != BASELINE]
+        if self.options.limit is None:
+            return changes
+        speeds = {r.experiment: r.outcome.values.get(SPEED) or 0.0 for r in self.kept.records if r.round < number}
+        return sorted(changes, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
+
+    def extend(self) -> bool:
+        """Whether more is to be run once all is done: the changes that helped together, and then the finalists."""
+        wanted = self.options.combine and self.chosen[-1].kind != "combined"
+        if wanted and (made := self.kept.combined or combine_helpful(experiment_rows(self.kept))):
+            self.keep(combined=made)
+            self.chosen = [*self.chosen, made]
+            return True
+        if self.options.finalists and not self.finals:
+            names = finalists(experiment_rows(self.kept), self.options.finalists)
+            self.finals = [item for item in self.chosen if item.name in names]
+            return True
+        return False
+
+    def left(self) -> list[str]:
+        """The experiments that some round lacks, or the finalists."""
+        rest = dict.fromkeys(job.item.name for job in self.jobs() if not job.final and self.is_open(job))
+        return list(rest) or ["finalists"]
+
+
+def full(item: Experiment) -> Experiment:
+    """An experiment at full official length."""
+    return replace(item, settings={key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS})
+
+
+def combine_helpful(found: Sequence[ExperimentResult]) -> Experiment | None:
+    """The baseline with the changes of all isolated experiments that helped and count; None with fewer than two.
+
+    Of changes to the same setting, that of the faster experiment is taken whole.
+    """
+    base = next((parts(result.experiment) for result in found if result.name == BASELINE), None)
+    helped = [result for result in found if result.effect == "helped" and result.is_usable]
+    if base is None:
+        return None
+    taken: dict[tuple[Part, str], Any] = {}
+    names: list[str] = []
+    for result in sorted(helped, key=gain, reverse=True):
+        change = changed_settings(parts(result.experiment), base)
+        if result.experiment.kind == "isolation" and not change.keys() & taken.keys():
+            taken |= change
+            names.append(result.name)
+    together = Change(name=COMBINED, about=f"all that helped together: {', '.join(names)}")
+    for (part, key), value in taken.items():
+        getattr(together, part)[key] = value
+    return make_experiment(together, "combined", merge_parts(base, together), base) if len(names) > 1 else None
+
+
+def parts(item: Experiment) -> Parts:
+    """Its settings as a sweep file has them."""
+    given = {key: value for key, value in item.settings.items() if key != "engine_arg"}
+    return {"set": given, "engine": dict(item.engine), "env": dict(item.env)}
+
+
+# Who runs the jobs of a sweep: this thread or, side by side, a thread for each GPU.
+Runner = Callable[[Job, Lane, Watch], ExperimentRecord]
+
+
+@dataclass
+class Crew:
+    """Runs the jobs of a sweep by its `runner`, one lane after its own jobs, all lanes at once."""
+
+    state: SweepState
+    runner: Runner
+    display: Display
+    lock: threading.RLock = field(default_factory=threading.RLock)  # of state and display
+    stop: threading.Event = field(default_factory=threading.Event)
+    doing: dict[str, str] = field(default_factory=dict)
+
+    def work(self, places: Sequence[Lane]) -> bool:
+        """Works until no job is left; whether it was interrupted. One lane works in this thread."""
+        if len(places) == 1:
+            return self.alone(places[0])
+        with ThreadPoolExecutor(len(places)) as pool:
+            futures = [pool.submit(self.alone, lane) for lane in places]
+            try:
+                while wait(futures, 0.5, FIRST_EXCEPTION).not_done:
+                    if any(future.done() and future.exception() for future in futures):
+                        self.stop.set()
+            except KeyboardInterrupt:
+                processes.ignore_signals()
+                self.stop.set()
+        return any([future.result() for future in futures]) or self.stop.is_set()
+
+    def alone(self, lane: Lane) -> bool:
+        """The jobs of one lane, one after the other; whether they were interrupted."""
+        lane.pin()
+        while not self.stop.is_set():
+            with self.lock:
+                job = self.state.next(lane)
+                if job is None:
+                    self.doing.pop(lane.gpu, None)
+                    return False
+                self.doing[lane.gpu] = label = job.label(self.state.options.repeat)
+                doing = (f"GPU {gpu}: {what}" if gpu else what for gpu, what in self.doing.items())
+                self.display.stage(", ".join(doing))
+            record = self.once(job, lane)
+            with self.lock:
+                name = f"{label}{f' on GPU {lane.gpu}' if lane.gpu else ''}"
+                self.display.leave_row(report.HEAD, report.cells(name, record), record.status == "complete")
+            if record.status == "interrupted":
+                return not self.state.is_late
+        return True
+
+    def watch(self, said: str) -> bool:
+        """Shows the last line of a run; whether it shall be ended."""
+        with self.lock:
+            self.display.tick(note=said)
+            late = self.state.is_late
+            self.state.out_of_time |= late
+        return late or self.stop.is_set()
+
+    def once(self, job: Job, lane: Lane) -> ExperimentRecord:
+        """One experiment once; it has ended when its GPUs' memory is free again."""
+        if why := self.state.skipped.get(job.item.name):
+            record = ExperimentRecord(job.item.name, job.round, "skipped", why)
+        else:
+            files.check_space(self.state.folder.path)
+            taken = lane.memory_used()
+            record = self.runner(job, lane, self.watch)
+            if record.status == "interrupted" and self.state.out_of_time:
+                record = replace(record, reason="ended by the time limit")
+            self.put(record)  # an interruption while memory is waited for must not cost it
+            record = experiment.wait_for_gpu_memory(record, taken, lane)
+        self.put(record)
+        return record
+
+    def put(self, record: ExperimentRecord) -> None:
+        with self.lock:
+            self.state.put(record)
+
 
 # Of the machine, for a sweep to be resumed; its file is compared whole.
 IGNORED = ("work", "settings", "driver", "busyness", "validity", "rate")
@@ -72,7 +320,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     folder.set_status("interrupted" if interrupted else "complete")
     if not interrupted:
         results.point_latest(folder)
-    last_screen.show(display.console, findings.last_screen(made), folder.path / "report.html")
+    screen.show(display.console, rows.last_screen(made), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
     base = made.result(BASELINE)
@@ -101,3 +349,51 @@ def resume(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, State]:
     if changed := " and ".join(each.name for each in unlike):
         raise UsageError(f"{path} was made with different {changed}; run without --resume.")
     return results.RunFolder(results_dir / "sweeps", path.name), before
+
+
+# One report of a sweep whose experiments ran as tasks, each in a folder with a baseline on the same node.
+UNLIKE = tuple(name for name in IGNORED if name != "driver")
+
+
+def gather(sweep: Sweep, results_dir: Path) -> results.RunFolder:
+    """The folder of one sweep with the records of all tasks below `results_dir`, each in the folder of its name.
+
+    Raises UsageError where there are none, or tasks of another sweep.
+    """
+    tasks = {path.parent: report.read(path.parent) for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json"))}
+    if not tasks:
+        raise UsageError(f"--gather {results_dir}: no task left a sweep.json in {results_dir}/EXP/sweeps/.")
+    for path, state in tasks.items():
+        if state.sweep != sweep:
+            raise UsageError(f"--gather {path} has tasks of another sweep or file version: use one folder per array.")
+    folder = results.open_run(results_dir / "sweeps", sweep.name)
+    records = [each for path, state in tasks.items() for each in at_root(path, state, folder.path)]
+    first = next(iter(tasks.values()))
+    state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))
+    files.write_json(folder.path / "sweep.json", STATE.dump_python(state, by_alias=True))
+    report.build(folder.path, state)
+    folder.set_status("complete")
+    return folder
+
+
+def at_root(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
+    """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
+    for record in state.records:
+        run = os.path.relpath(path / record.run, folder) if record.run else None
+        yield replace(record, node="/".join(filter(None, (record.node, path.parents[1].name))), run=run)
+
+
+def notes(tasks: Mapping[Path, State]) -> str:
+    """What has no result yet, and how the nodes differ, in words."""
+    states = list(tasks.values())
+    done = {record.experiment for state in states for record in state.records if record.status == "complete"}
+    missing = [item.name for item in states[0].sweep.experiments if item.name not in {*done, BASELINE}]
+    first = Comparable.on(states[0].system)
+    unlike = {each.name for one in states for each in differences(first, Comparable.on(one.system), UNLIKE)}
+    said = [f"no result of {', '.join(missing)}: submit the array again"] if missing else []
+    if unlike:
+        said.append(
+            f"the nodes differ in {', '.join(sorted(unlike))}: each change is against the baseline of the same node, "
+            "and do not compare speeds across nodes"
+        )
+    return "; ".join(said)

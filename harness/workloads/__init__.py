@@ -1,1 +1,1 @@
-"""Requests: MLPerf's articles, a user's file, synthetic lengths. May import monitoring and below."""
+"""Requests: MLPerf's articles, a user's file, synthetic lengths, recorded arrivals. May import engines and below."""

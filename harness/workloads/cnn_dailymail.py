@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +14,53 @@ from typing import Any, Self
 
 from huggingface_hub import constants
 
-from harness.common.coerce import read_given
-from harness.common.errors import UsageError
-from harness.common.reading import read_text
 from harness.config import mlperf
 from harness.config.checkpoint import is_hub_reachable
 from harness.config.run import RunConfig
-from harness.config.workload import RequestSet
+from harness.config.workload import SALT_TOKENS, RequestSet, Shared
+from harness.core.coerce import read_given
+from harness.core.errors import UsageError
+from harness.core.reading import read_text
 from harness.workloads import hub
-from harness.workloads.salt import Salt, drawn_anew
+
+
+# Tokens that make each prompt another one, so that a prefix cache finds what it is meant to find, or nothing.
+@dataclass(frozen=True)
+class Salt:
+    """Random tokens of `words`, put in after the first `after` tokens of a prompt; the same for the turns of a
+    conversation where that is not the start. `test` tells the tests of all runs apart.
+
+    Of random prompts without salt, which LoadGen asks again, it `replaces` as many of their tokens, from the second
+    round on, so that nothing but the prefix is shared with the rounds before.
+    """
+
+    words: Sequence[int]
+    after: int
+    start: bool
+    replaces: bool = False
+    test: str = ""
+
+    @classmethod
+    def of(cls, sharing: Shared, words: Sequence[int]) -> Self:
+        start = sharing.salt == "start"
+        return cls(words, 0 if start else sharing.prefix_len, start, replaces=sharing.salt == "none")
+
+    def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> list[int]:
+        """A prompt with its salt: `order` tells requests apart, `conversation` and `round` what belongs together."""
+        if self.replaces and not round:
+            return [*prompt]
+        key = f"request {order}" if self.start else f"conversation {conversation}, round {round}"
+        tokens = random.Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
+        if self.replaces:
+            return [*prompt[: self.after], *tokens, *prompt[self.after + SALT_TOKENS :]][: len(prompt)]
+        return [*prompt[: self.after], *tokens, *prompt[self.after :]]
+
+
+def drawn_anew(prompts: Sequence[Sequence[int]], words: Sequence[int], test: str) -> list[list[int]]:
+    """Random prompts as if drawn again for a test: each token stands for another; lengths and what they share stay."""
+    mapped = dict(zip(words, random.Random(test).sample(words, len(words)), strict=True))
+    return [[mapped[token] for token in prompt] for prompt in prompts]
+
 
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 

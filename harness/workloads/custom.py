@@ -9,19 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.common.coerce import no_such_file
-from harness.common.errors import UsageError, first_line
-from harness.common.markdown import number
 from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS, RequestSet, Shared, Workload, is_profile
+from harness.core.coerce import no_such_file
+from harness.core.errors import UsageError, first_line
+from harness.core.markdown import number
 from harness.runs.records import Spread
-from harness.workloads import arrival_traces, hub, requests_file, synthetic
-from harness.workloads.cnn_dailymail import Library
+from harness.workloads import hub, requests_file, synthetic
+from harness.workloads.cnn_dailymail import Library, Salt
 from harness.workloads.requests_file import StoredRequest, StoredRequests
-from harness.workloads.salt import Salt
 
 # Which of ShareGPT's conversations count, in tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
 SHAREGPT_LEAST, SHAREGPT_PROMPT, SHAREGPT_WHOLE = 4, 1024, 2048
@@ -40,7 +39,7 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     library = load_requests(config, tokenizer)
     if not config.is_replay:
         return library
-    replay, due = synthetic.replay_trace(config, arrival_traces.read(config.trace), lengths=False)
+    replay, due = synthetic.replay_trace(config, synthetic.read(config.trace), lengths=False)
     assert library.request_set is not None
     return replace(
         library,

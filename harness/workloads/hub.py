@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from harness.common.errors import UsageError, first_line
 from harness.config.run import RunConfig
+from harness.core.errors import UsageError, first_line
 from harness.workloads import requests_file
 from harness.workloads.requests_file import KINDS, StoredRequests
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, get_args
 
-from harness.common.coerce import read_given
-from harness.common.errors import UsageError
 from harness.config.workload import MOST_TOKENS
+from harness.core.coerce import read_given
+from harness.core.errors import UsageError
 
 MOST_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
 Kind = Literal["prompt", "messages", "prompt_token_ids"]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmark import doctor, servers
-from harness.common import paths, system, vllm_source
-from harness.common.errors import UsageError
+from harness.benchmark import doctor
 from harness.config import checkpoint
 from harness.config.run import RunConfig
+from harness.core import files, secrets, system
+from harness.core.errors import UsageError
 from tests.conftest import ROOT, ended
 from tests.servers import Fake, serving
 
@@ -24,7 +24,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def look(config: RunConfig) -> dict[str, doctor.Finding]:
-    servers.tried.cache_clear()
+    doctor.tried.cache_clear()
     return {each.name: each for each in doctor.findings(config)}
 
 
@@ -38,7 +38,7 @@ def test_the_demo_needs_no_server_and_no_gpu() -> None:
 
 
 def test_no_vllm_entry_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(vllm_source, "folder", lambda: tmp_path)  # as a checkout of vLLM beside run.py is found
+    monkeypatch.setattr(secrets, "folder", lambda: tmp_path)  # as a checkout of vLLM beside run.py is found
     found = look(DEMO)["vLLM"]
     assert found.status == "failed" and sys.executable in found.found and "make demo" in found.mend
     with pytest.raises(UsageError, match="make demo"):
@@ -101,7 +101,7 @@ def test_no_punkt_tab(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_empty_submodule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setattr(files, "ROOT", tmp_path)
     monkeypatch.setattr(doctor, "INFERENCE", tmp_path / "third_party" / "inference")
     with pytest.raises(UsageError, match="git submodule update --init third_party/inference"):
         doctor.submodule(DEMO)

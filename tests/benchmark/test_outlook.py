@@ -10,13 +10,14 @@ import pytest
 
 from benchmarks.random_llama import QUANTIZATION
 from harness.__main__ import main
-from harness.benchmark import outlook, rate, steps
-from harness.common.errors import UsageError
+from harness.benchmark import steps
 from harness.config import checkpoint
 from harness.config.plan import minutes
 from harness.config.run import RunConfig
+from harness.core import command
+from harness.core.errors import UsageError
+from harness.rates import rate
 from harness.rates.target_rate import Need
-from harness.terminal import start
 from tests.conftest import ROOT, called, ended
 
 
@@ -53,7 +54,7 @@ def test_it_says_what_would_be_run(flags: dict[str, Any], words: list[str], tmp_
 
 
 def test_every_way_to_a_rate_is_said() -> None:
-    assert set(outlook.PREPARATIONS) == set(get_args(Need)) == {"nothing", *rate.FINDERS}
+    assert set(rate.PREPARATIONS) == set(get_args(Need)) == {"nothing", *rate.FINDERS}
 
 
 def test_it_ends_where_the_run_would() -> None:
@@ -127,13 +128,13 @@ def test_a_variable_of_the_checkouts_env_file_is_read_and_what_is_set_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".env").write_text("# a token\nHF_TOKEN=from-the-file\nOTHER_WORD=a=b\nEMPTY_WORD=\nno line of it\n")
-    monkeypatch.setattr(start, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(command, "CHECKOUT", tmp_path)
     monkeypatch.setenv("HF_TOKEN", "set")
     monkeypatch.delenv("OTHER_WORD", raising=False)
-    start.read_environment()
+    command.read_environment()
     assert (os.environ["HF_TOKEN"], os.environ["OTHER_WORD"]) == ("set", "a=b")
     assert "EMPTY_WORD" not in os.environ
     monkeypatch.delenv("OTHER_WORD")
     (tmp_path / ".env").write_bytes(b"A=\xff")
     with pytest.raises(UsageError, match=r"\.env"):
-        start.read_environment()
+        command.read_environment()

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rounds import simulate
-from harness.benchmark import rounds, verdict
-from harness.benchmark.verdict import ServerComparison, SideTest, change_in_words, finding, judge, last_screen
 from harness.commands import compare
-from harness.common.schema import SCHEMA
-from harness.reporting import regression
-from harness.reporting import report as rendering
-from harness.reporting.regression import AnswerChange
+from harness.core.files import SCHEMA
+from harness.report import regression
+from harness.report import report as rendering
+from harness.report.regression import AnswerChange
+from harness.sweep import rounds
+from harness.sweep.rounds import ServerComparison, SideTest, change_in_words, finding, judge, last_screen
 from tests import made as folders
 from tests.conftest import called, ended
 from tests.servers import Fake, serving
@@ -117,7 +117,7 @@ def test_the_gate_has_the_conditions_of_finished_runs() -> None:
 
 
 def test_the_page_is_made_of_the_file_again(tmp_path: Path) -> None:
-    verdict.write(tmp_path, made(1.12))
+    rounds.write(tmp_path, made(1.12))
     page = (tmp_path / "report.md").read_text()
     (tmp_path / "report.md").unlink()
     assert called("report", "report.py", str(tmp_path)).returncode == 0

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark import doctor
-from harness.common.errors import UsageError
-from harness.common.system import GPU
 from harness.config.run import RunConfig
+from harness.core.errors import UsageError
+from harness.core.system import GPU
 
 DEMO = RunConfig(model="demo")
 

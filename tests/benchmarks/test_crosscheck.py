@@ -8,8 +8,8 @@ import yaml
 
 from benchmarks import crosscheck
 from benchmarks.crosscheck import TOOLS, CrosscheckLoad, Figures, Tool
-from harness.common.errors import EndpointError
 from harness.config.run import RunConfig
+from harness.core.errors import EndpointError
 
 
 @pytest.fixture

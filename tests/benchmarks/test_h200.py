@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks import h200
 from benchmarks.h200 import Programme, Step, best, why_not, within
-from harness.common import files
-from harness.common.errors import UsageError
+from harness.core import files
+from harness.core.errors import UsageError
 from tests.sweep.made import kept, ran, state
 
 

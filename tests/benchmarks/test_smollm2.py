@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import smollm2
-from harness.common.errors import UsageError
-from harness.common.paths import ROOT
+from harness.core.errors import UsageError
+from harness.core.files import ROOT
 
 lacking = smollm2.missing()
 needs_package = pytest.mark.skipif(bool(lacking), reason=f"no {', '.join(lacking)}: {smollm2.INSTALL}")

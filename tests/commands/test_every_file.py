@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.__main__ import main
-from harness.reporting import plots, style
+from harness.report import plots, style
 from tests.commands.test_every_path import LONGEST_S, alarm
 from tests.conftest import called, ended
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import main
-from harness.common.errors import UsageError
 from harness.config.workload import Lengths, lengths
+from harness.core.errors import UsageError
 from harness.runs import ending
 from harness.sweep import file as sweep_file
 from tests import made

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.common.errors import UsageError
 from harness.config import checkpoint
 from harness.config.run import RunConfig
+from harness.core.errors import UsageError
 
 
 def test_a_model_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.commands.run import EXAMPLES
-from harness.common.coerce import as_flag
-from harness.common.errors import BAD_INPUT, UsageError
-from harness.common.paths import ROOT
 from harness.config import mlperf
 from harness.config.cli import config_command, load_file
 from harness.config.engine import affecting
@@ -26,8 +23,10 @@ from harness.config.flags import helps
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS
-from harness.terminal.command import start
-from harness.terminal.start import take_token
+from harness.core.coerce import as_flag
+from harness.core.command import start, take_token
+from harness.core.errors import BAD_INPUT, UsageError
+from harness.core.files import ROOT
 from tests.conftest import ASCII, tells
 
 HEAVY = {"vllm", "torch", "transformers", "datasets", "matplotlib", "numpy", "mlperf_loadgen"}

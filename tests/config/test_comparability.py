@@ -9,8 +9,8 @@ from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, Compa
 from harness.config.engine import affecting
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.reporting import compare_page
-from harness.submission import entries
+from harness.report import compare_page
+from harness.submission import tree
 
 WORK = RunConfig().work
 ONE = Comparable(work=WORK, settings={"precision": "bf16"}, machine={"gpus": "none"}, rate={"target_qps": 8.0})
@@ -52,4 +52,4 @@ def test_the_settings_are_all_flags_that_answers_or_speed_depend_on_and_what_the
     assert {*affecting(RunConfig, "answers", "speed")} <= {*plan.settings}
     assert plan.settings["precision"] == "fp16"  # not None, which the engine says where it has nothing to add
     assert plan.settings["max_model_len"] == 2668 and plan.settings["prefix_caching"] is False
-    assert {*entries.LOADGEN_FLAGS} < {*plan.settings}
+    assert {*tree.LOADGEN_FLAGS} < {*plan.settings}

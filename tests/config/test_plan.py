@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.common.errors import UsageError
-from harness.common.paths import ROOT
-from harness.common.system import GPU
 from harness.config import checkpoint as model
 from harness.config import mlperf
 from harness.config.cli import load_file
 from harness.config.engine import EngineState
 from harness.config.models import DEMO
-from harness.config.parallelism import parallelism
-from harness.config.plan import resolve
+from harness.config.plan import parallelism, resolve
 from harness.config.run import RunConfig
+from harness.core.errors import UsageError
+from harness.core.files import ROOT
+from harness.core.system import GPU
 from tests.conftest import tells
 
 GIB = 2**30

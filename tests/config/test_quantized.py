@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from harness.common.errors import UsageError
-from harness.common.paths import ROOT
-from harness.common.schema import SCHEMA
 from harness.config import models
 from harness.config.checkpoint import is_reference, load_shape, title
 from harness.config.engine import EngineConfig
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
-from harness.reporting import report as rendering
+from harness.core.errors import UsageError
+from harness.core.files import ROOT, SCHEMA
+from harness.report import report as rendering
 from tests import made
 from tests.conftest import tells
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from harness.common.errors import UsageError
-from harness.config.deviations import DEVIATIONS
+from harness.config.comparability import DEVIATIONS
 from harness.config.engine import EngineState
 from harness.config.plan import Plan, resolve
 from harness.config.run import SPEED_TESTS, RunConfig
 from harness.config.workload import RequestSet
+from harness.core.errors import UsageError
 
 RULES = {message: when for kind in RunConfig.__mro__ for message, when in vars(kind).get("RULES", {}).items()}
 URL = ("http://h/v1",)

@@ -14,8 +14,8 @@ from harness.__main__ import main
 from harness.commands import COMMANDS
 from harness.config.cli import config_command
 from harness.config.run import RunConfig
-from harness.mmlu.config import MMLUConfig
-from harness.terminal import command
+from harness.core import command
+from harness.mmlu.data import MMLUConfig
 from tests.conftest import ROOT, called
 from tests.docs.test_readme import FOLDERS, PAGES
 

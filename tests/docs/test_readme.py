@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from docs import flags
-from harness.common.coerce import as_flag
-from harness.common.paths import ROOT
 from harness.config import mlperf
 from harness.config.run import RunConfig
+from harness.core.coerce import as_flag
+from harness.core.files import ROOT
 
 ENGLISH = (ROOT / "README.md").read_text()
 TOP = ("README.md", "README.ko.md", "CONTRIBUTING.md", "CHANGELOG.md")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from harness import engines
-from harness.common.errors import UsageError
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.core.errors import UsageError
 from tests.conftest import ended
 
 

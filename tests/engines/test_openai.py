@@ -20,23 +20,22 @@ import psutil
 import pytest
 from aiohttp import web
 
-from harness.common.errors import BenchmarkError, EndpointError, EngineError, UsageError
-from harness.common.secrets import hide_known
 from harness.config import checkpoint
 from harness.config import endpoint as endpoints
 from harness.config.checkpoint import load_tokenizer
 from harness.config.models import DEFAULT_MODEL
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.core.errors import BenchmarkError, EndpointError, EngineError, UsageError
+from harness.core.secrets import hide_known
 from harness.engines import discovery, openai
 from harness.engines.completions import EventReader
 from harness.engines.discovery import with_served_model
 from harness.engines.openai import OpenAI
-from harness.engines.protocol import Sampling
+from harness.engines.protocol import Delivery, Exchange, Sampling, ServerUse
 from harness.loadgen.session import LoadGenSession
-from harness.monitoring.watchdog import Watchdog
-from harness.reporting import report as rendering
-from harness.runs.delivery import Delivery, Exchange, ServerUse
+from harness.loadgen.watchdog import Watchdog
+from harness.report import report as rendering
 from tests import made
 from tests.conftest import run, tells
 from tests.servers import TEXT, TOKENS, Fake, serving, serving_vllm

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common.errors import EndpointError, UsageError
 from harness.config.checkpoint import load_tokenizer
 from harness.config.run import RunConfig
+from harness.core.errors import EndpointError, UsageError
 from harness.engines import discovery, openai, prometheus
 from harness.engines.completions import NEUTRAL, EventReader, error_message, piece
 from harness.engines.openai import OpenAI
-from harness.reporting import answer as answers
-from harness.reporting import compare
-from harness.reporting import report as rendering
-from harness.reporting.regression import Sides
+from harness.engines.protocol import Delivery, ServerUse, Usage
+from harness.report import answer as answers
+from harness.report import compare
+from harness.report import report as rendering
+from harness.report.regression import Sides
 from harness.results import metrics, performance
-from harness.runs.delivery import Delivery, ServerUse, Usage
 from tests import made
 from tests.conftest import run, tells
 from tests.engines.test_openai import PROMPT, answer, client, delivery, refused

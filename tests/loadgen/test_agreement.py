@@ -5,9 +5,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.loadgen import agreement
 from harness.loadgen.log import Latency
 from harness.loadgen.requests import spread
+from harness.report import check
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(2, 2000)), min_size=1, max_size=300))
@@ -18,6 +18,6 @@ def test_what_loadgen_cuts_off_is_no_disagreement(answers: list[tuple[int, int]]
     points = spread(value / 1e6 for value in whole)
     assert found is not None and points is not None
     logged = Latency(**vars(points) | {"mean": sum(whole) // len(whole) / 1e6})
-    assert list(agreement.of_times(Path("Performance"), "TPOT", logged, found)) == []
+    assert list(check.of_times(Path("Performance"), "TPOT", logged, found)) == []
     wrong = Latency(**vars(logged) | {"mean": logged.mean - 3e-6})
-    assert len(list(agreement.of_times(Path("Performance"), "TPOT", wrong, found))) == 1
+    assert len(list(check.of_times(Path("Performance"), "TPOT", wrong, found))) == 1

@@ -13,16 +13,14 @@ import pytest
 
 from harness.engines.echo import Echo
 from harness.engines.openai import OpenAI
-from harness.engines.protocol import Sampling
+from harness.engines.protocol import Exchange, Sampling
 from harness.loadgen.log import LogError
-from harness.loadgen.requests import Request, take_times
+from harness.loadgen.requests import TRACE, Request, take_times
 from harness.loadgen.sut import SUT, Query
 from harness.loadgen.test_run import gaps_ms
-from harness.loadgen.trace import TRACE
-from harness.reporting import report as rendering
-from harness.runs.delivery import Exchange
+from harness.report import report as rendering
 from harness.runs.folder import RunFolder
-from harness.runs.probe import Probe
+from harness.runs.records import Probe
 from harness.workloads.cnn_dailymail import Library
 from tests import made
 from tests.conftest import run

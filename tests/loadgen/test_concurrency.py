@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common.errors import UsageError
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.core.errors import UsageError
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import COLUMNS, Request, read_requests, write_requests
-from harness.loadgen.steady import steady_part
+from harness.loadgen.test_run import steady_part
 from harness.results import advice
-from harness.results.performance import Performance
-from harness.results.steady import Steady
+from harness.results.performance import Performance, Steady
 from tests import made
 from tests.conftest import run
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from harness.common.errors import EndpointError, UsageError
 from harness.config.endpoint import may_fail
 from harness.config.mlperf import Limits
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.core.errors import EndpointError, UsageError
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import sut
 from harness.loadgen.requests import Request, read_requests
 from harness.loadgen.sut import SUT, Query
 from harness.loadgen.test_run import mend
-from harness.rates import trial
-from harness.rates.trial import Sparing
-from harness.reporting import report as rendering
+from harness.rates import probing
+from harness.rates.probing import Sparing
+from harness.report import report as rendering
 from harness.workloads.cnn_dailymail import Library
 from tests import made
 from tests.conftest import run, tells
@@ -99,7 +99,7 @@ def test_where_answers_are_scored_it_is_empty() -> None:
 def test_a_failure_in_a_trial_of_a_level_is_one_line() -> None:
     with client(Fake(fault="429"), scenario="server") as engine, pytest.raises(EndpointError, match="429: too much"):
         target = resolve(RunConfig(model="demo", concurrency=2), [], 0)
-        engine.wait(engine.spawn(trial.run_trial(target, engine, [(PROMPT, None)], 2)), lambda: None)
+        engine.wait(engine.spawn(probing.run_trial(target, engine, [(PROMPT, None)], 2)), lambda: None)
 
 
 def test_one_more_ends_the_run() -> None:

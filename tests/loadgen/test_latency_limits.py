@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.common.errors import UsageError
 from harness.config import mlperf
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.loadgen.driver import LoadGenSettings, user_conf
+from harness.core.errors import UsageError
+from harness.loadgen.sut import LoadGenSettings, user_conf
 
 
 def plan(**flags: Any) -> Plan:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import DETAIL, MARK, LogError, read
-from harness.loadgen.trace import TRACE, read_trace
+from harness.loadgen.requests import TRACE, read_trace
 from tests.conftest import tells
 
 ROOT = Path(__file__).parents[2]

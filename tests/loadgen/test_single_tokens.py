@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.common.files import read_json
-from harness.common.statistics import least_queries
 from harness.config.mlperf import Limits
+from harness.core.files import read_json
+from harness.core.statistics import least_queries
 from harness.loadgen.log import LogError, read
 from harness.loadgen.test_run import mend
 from harness.results import performance
@@ -143,7 +143,7 @@ def test_a_log_with_impossible_numbers_is_refused(tmp_path: Path) -> None:
     log.write_text(log.read_text().replace('"result_max_latency_ns", "value": 20000000.0', '"x", "value": 0'))
     log.write_text(log.read_text() + ':::MLLOG {"key": "result_max_latency_ns", "value": 1e18, "metadata": {}}\n')
     with pytest.raises(LogError, match="no test can measure that"):
-        from harness.reporting import report as rendering
+        from harness.report import report as rendering
 
         rendering.build(folder)
 

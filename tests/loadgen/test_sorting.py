@@ -10,7 +10,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.engines.echo import Echo
 from harness.engines.protocol import Sampling
-from harness.loadgen import driver
+from harness.loadgen import sut
 from harness.loadgen.patterns import all_at_once
 from harness.loadgen.sut import SUT
 from harness.workloads.cnn_dailymail import Library
@@ -42,7 +42,7 @@ def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[lis
     plan = resolve(RunConfig(model="demo", batch_size=batch_size, sort_by_length=sort), [], 0)
     sender = all_at_once(plan, library, timed=True)
     system = SUT(engine, library, sender, streams=False)
-    driver.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
+    sut.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
     engine.close()
     return [request.sample for request in system.requests], engine.asked
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.common.errors import EngineError
+from harness.core.errors import EngineError
+from harness.core.screen import Display
 from harness.engines.protocol import Engine
+from harness.loadgen.watchdog import Watchdog
+from harness.mmlu.data import Prompt
 from harness.mmlu.evaluation import ask
-from harness.mmlu.prompts import Prompt
-from harness.monitoring.watchdog import Watchdog
-from harness.terminal.progress import Display
 
 
 class Silent(Engine):

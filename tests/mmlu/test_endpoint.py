@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.common.errors import UsageError
+from harness.core.errors import UsageError
 from harness.engines.completions import choice_logprobs, choosing
-from harness.mmlu.config import MMLUConfig
-from harness.mmlu.data import LETTERS
+from harness.mmlu.data import LETTERS, MMLUConfig
 from tests.conftest import launch, tells
 from tests.mmlu.conftest import samples_of
 from tests.servers import Fake, serving, serving_vllm

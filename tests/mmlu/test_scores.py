@@ -10,8 +10,7 @@ import pytest
 from harness.engines.protocol import ChoiceLogprobs
 from harness.mmlu import report as mmlu_report
 from harness.mmlu import scores as mmlu_scores
-from harness.mmlu.data import LETTERS, Question
-from harness.mmlu.prompts import Prompt
+from harness.mmlu.data import LETTERS, Prompt, Question
 from harness.mmlu.scores import Answer
 
 

@@ -16,22 +16,20 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from benchmarks.search import CASES, Batching, Bench, Case, Prefill, shared
-from harness.common.errors import NotAcceptedError, UsageError
 from harness.config import mlperf
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.core.errors import NotAcceptedError, UsageError
+from harness.core.screen import Display
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult
-from harness.rates import points, probing, queueing, rules, search
+from harness.rates import probing, queueing, search
 from harness.rates import target_rate as rates
-from harness.rates.estimators import TpotLine
 from harness.rates.probing import make_folder
-from harness.rates.rules import RULES, Goal, SearchRules
-from harness.rates.search import Candidate, Evidence
-from harness.runs import probe as probe_judgement
-from harness.runs.probe import Probe, Queue
-from harness.terminal.progress import Display
+from harness.rates.search import RULES, Candidate, Evidence, Goal, SearchRules, TpotLine
+from harness.runs import records
+from harness.runs.records import Probe, Queue
 from tests.conftest import run, tells
 from tests.warm import Warm
 
@@ -358,11 +356,11 @@ def test_what_a_query_takes_alone_and_beside_others_is_found() -> None:
 def test_why_a_probe_fell() -> None:
     plan = replace(CURVE, target_qps=62.0)
     late = Mock(ttft_ms=Mock(p99=2310.0), tpot_ms=Mock(p99=59.0), failed=("latency", "early_stopping"), valid=False)
-    assert points.reasons(late, plan, queue(60.8, 1.0), is_few=False) == ["TTFT p99 2,310 of 2,000 ms"]
-    assert points.reasons(late, plan, queue(60.8, 5.2), is_few=True)[1:] == ["queue grew by 5.2 a second"]
+    assert probing.reasons(late, plan, queue(60.8, 1.0), is_few=False) == ["TTFT p99 2,310 of 2,000 ms"]
+    assert probing.reasons(late, plan, queue(60.8, 5.2), is_few=True)[1:] == ["queue grew by 5.2 a second"]
     early = {"early_stopping_ttft_result": "Run successful.", "early_stopping_tpot_result": "at least 336 more queries"}
     late.configure_mock(**{"ttft_ms.p99": 300.0}, failed=("early_stopping",), early_stopping=early)
-    assert points.reasons(late, plan, None, is_few=False) == ["336 more queries needed"]
+    assert probing.reasons(late, plan, None, is_few=False) == ["336 more queries needed"]
 
 
 def test_rates_that_agree_in_four_digits_have_folders_of_their_own(tmp_path: Path) -> None:
@@ -377,8 +375,8 @@ def test_the_length_of_a_test_is_known_before_it() -> None:
 
 
 def short_probes() -> None:
-    probe_judgement.SETTLED = 0
-    rules.RULES = SearchRules(
+    records.SETTLED = 0
+    search.RULES = SearchRules(
         probe_s=2.0, probe_queries=470, most_probes=3, confirming_s=4.0, confirming_queries=500, capacity_s=4.0
     )
 

@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.common.errors import LoadGenError, UsageError
 from harness.config import mlperf
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.loadgen import driver as loadgen
+from harness.core.errors import LoadGenError, UsageError
 from harness.loadgen import log as loadgen_log
+from harness.loadgen import sut as loadgen
 from harness.loadgen import validity
-from harness.loadgen.driver import LoadGenSettings, user_conf
 from harness.loadgen.log import TestResult
 from harness.loadgen.patterns import WAYS
+from harness.loadgen.sut import LoadGenSettings, user_conf
+from harness.rates import probing
 from harness.rates import target_rate as rates
-from harness.rates import trial
+from harness.rates.probing import Trial, run_trial
 from harness.rates.target_rate import correct_plan, from_history, known_offline, rate_needed
-from harness.rates.trial import Trial, run_trial
-from harness.runs.probe import Probe
+from harness.runs.records import Probe
 from tests.conftest import tells
 
 MODES = ("accuracy", "performance", "both")
@@ -209,12 +209,12 @@ def test_a_trial_ends_in_time_and_counts_what_came(engine: Instant, monkeypatch:
         await asyncio.sleep(prompt[0])
         return [0]
 
-    monkeypatch.setattr(trial, "TRIAL_S", 0.2)
+    monkeypatch.setattr(probing, "TRIAL_S", 0.2)
     monkeypatch.setattr(engine, "generate", answer)
     for prompts, counted in (([0, 0, 0, 0, 0, 0, 60, 60], 6), ([0, 0, 0, 0, 0.4, 60], 4)):
         found = tried(engine, [[seconds] for seconds in prompts])
         assert found.samples == counted and 0.2 <= found.seconds < 5
-    monkeypatch.setattr(trial, "WARM_UP", 0)
+    monkeypatch.setattr(probing, "WARM_UP", 0)
     assert 0.4 <= tried(engine, [[0.4], [60]]).seconds < 5  # it waits for the first
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from harness.common.errors import UsageError
-from harness.reporting import report as rendering
-from harness.results.matrix import matrix
+from harness.core.errors import UsageError
+from harness.report import report as rendering
+from harness.results.metrics import matrix
 from harness.results.summary import Summary
 from harness.runs.folder import RunFolder
-from harness.runs.probe import Probe
+from harness.runs.records import Probe
 from tests import made
 from tests.conftest import called
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from harness.config import mlperf
 from harness.loadgen.requests import Request
-from harness.results import steady
+from harness.results import performance
 from harness.results.economics import cost
 from tests import made
 
@@ -14,7 +14,7 @@ LIMITS = mlperf.Limits(100, 10)
 
 
 def share(*requests: Request, limits: mlperf.Limits | None = LIMITS) -> float | None:
-    return steady.slo_attainment(requests, limits)
+    return performance.slo_attainment(requests, limits)
 
 
 def test_goodput_counts_requests_that_keep_both() -> None:

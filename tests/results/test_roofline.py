@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from harness.common.coerce import as_flag
-from harness.common.paths import ROOT
 from harness.config import models
 from harness.config.run import RunConfig
-from harness.reporting import report as rendering
-from harness.results import roofline
+from harness.core.coerce import as_flag
+from harness.core.files import ROOT
+from harness.report import report as rendering
+from harness.results import economics
 from harness.results.advice import advice
-from harness.results.roofline import OfflineLoad
+from harness.results.economics import OfflineLoad
 from harness.results.summary import Performance
 from harness.runs.folder import RunFolder
 from harness.runs.records import Usage
@@ -33,27 +33,28 @@ LOAD: dict[str, Any] = {
 
 
 def test_the_weights_are_those_of_the_model() -> None:
-    embedding = roofline.OUTPUT_LAYER
+    embedding = economics.OUTPUT_LAYER
     norms = (2 * models.SHAPE["num_hidden_layers"] + 1) * models.SHAPE["hidden_size"]
-    assert roofline.LINEAR + 2 * embedding + norms == 8_030_261_248  # parameters, as the model's card has them
+    assert economics.LINEAR + 2 * embedding + norms == 8_030_261_248  # parameters, as the model's card has them
 
 
 def test_the_shares_of_a_card() -> None:
-    found = roofline.shares(OfflineLoad(**LOAD))
+    found = economics.shares(OfflineLoad(**LOAD))
     assert found is not None
-    operations = 2 * roofline.LINEAR * 908_000 + 2 * roofline.OUTPUT_LAYER * 128_000 + 4 * 32 * 4096 * 1000 * 908**2 / 2
+    matrices = 2 * economics.LINEAR * 908_000 + 2 * economics.OUTPUT_LAYER * 128_000
+    operations = matrices + 4 * 32 * 4096 * 1000 * 908**2 / 2
     assert found[0] == pytest.approx(100 * operations / (989.5e12 * 10))
     steps, cache = 128_000 / 256, 131_072 * 128_000 * (780 + 64)  # a token's keys and values take 128 KiB
-    weights = 2 * (roofline.LINEAR + roofline.OUTPUT_LAYER)
+    weights = 2 * (economics.LINEAR + economics.OUTPUT_LAYER)
     assert found[1] == pytest.approx(100 * (cache + steps * weights) / (4.8e12 * 10))
 
 
 def test_eight_bits_halve_the_shares() -> None:
-    wide, narrow = roofline.shares(OfflineLoad(**LOAD)), roofline.shares(OfflineLoad(**LOAD | {"bits": 8}))
+    wide, narrow = economics.shares(OfflineLoad(**LOAD)), economics.shares(OfflineLoad(**LOAD | {"bits": 8}))
     assert wide and narrow and narrow[0] == pytest.approx(wide[0] / 2)
-    cache = roofline.shares(OfflineLoad(**LOAD | {"bits": 8, "kv_cache_dtype": "fp8"}))
+    cache = economics.shares(OfflineLoad(**LOAD | {"bits": 8, "kv_cache_dtype": "fp8"}))
     assert cache and cache[1] < narrow[1] < wide[1]
-    two = roofline.shares(OfflineLoad(**LOAD | {"gpus": ["NVIDIA H200"] * 2, "replicas": 2, "concurrency": 512}))
+    two = economics.shares(OfflineLoad(**LOAD | {"gpus": ["NVIDIA H200"] * 2, "replicas": 2, "concurrency": 512}))
     assert two and two[0] == pytest.approx(wide[0] / 2)
 
 
@@ -69,7 +70,7 @@ def test_eight_bits_halve_the_shares() -> None:
     ],
 )
 def test_no_share_where_the_peak_is_not_known(other: dict[str, Any]) -> None:
-    assert roofline.shares(OfflineLoad(**LOAD | other)) is None
+    assert economics.shares(OfflineLoad(**LOAD | other)) is None
 
 
 def test_what_a_rate_comes_to(tmp_path: Path) -> None:
@@ -134,12 +135,12 @@ def test_every_flag_that_is_advised_exists() -> None:
 
 @pytest.mark.parametrize("name", ["NVIDIA L40X", "NVIDIA H200 MIG 1g.18gb", "NVIDIA GH200 96GB", "H200"])
 def test_a_card_is_known_by_its_whole_name(name: str) -> None:
-    assert roofline.shares(OfflineLoad(**LOAD | {"gpus": [name]})) is None
+    assert economics.shares(OfflineLoad(**LOAD | {"gpus": [name]})) is None
 
 
 def test_cards_that_look_alike_are_told_apart() -> None:
     arithmetic = {
-        name: roofline.shares(OfflineLoad(**LOAD | {"gpus": [f"NVIDIA {name}"]}))[0] for name in ("L4", "L40", "L40S")
+        name: economics.shares(OfflineLoad(**LOAD | {"gpus": [f"NVIDIA {name}"]}))[0] for name in ("L4", "L40", "L40S")
     }
     assert arithmetic["L4"] > arithmetic["L40"] > arithmetic["L40S"]
-    assert roofline.shares(OfflineLoad(**LOAD | {"gpus": ["NVIDIA A30"]}))
+    assert economics.shares(OfflineLoad(**LOAD | {"gpus": ["NVIDIA A30"]}))

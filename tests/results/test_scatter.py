@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from harness.reporting import report as rendering
-from harness.results import history
+from harness.report import report as rendering
+from harness.results import summary
 from tests import made
 from tests.conftest import tells
 
@@ -13,7 +13,7 @@ SPEED = "tokens_per_sec"
 
 def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) -> None:
     line = json.loads(json.dumps(rendering.history_line(made.rendered(tmp_path / "a"))))
-    assert tells(history.scatter(line, SPEED, []), "one run")
+    assert tells(summary.scatter(line, SPEED, []), "one run")
     others = [line | {"tokens_per_sec": 900.0}, line | {"tokens_per_sec": 1100.0}]
     unlike = [
         line | {"setup": {}},
@@ -21,7 +21,7 @@ def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) ->
         line | {"others": ["a compiler"]},
         {"run": "x", "setup": 3},
     ]
-    found = history.scatter(line, SPEED, [*others, *unlike])
+    found = summary.scatter(line, SPEED, [*others, *unlike])
     assert found == "2 earlier runs of these settings: 900 to 1,100 (tokens_per_sec)"
-    assert history.scatter(line, SPEED, others[:1]) == "1 earlier run of these settings: 900 (tokens_per_sec)"
-    assert history.scatter(line | {"valid": False}, SPEED, others) == ""
+    assert summary.scatter(line, SPEED, others[:1]) == "1 earlier run of these settings: 900 (tokens_per_sec)"
+    assert summary.scatter(line | {"valid": False}, SPEED, others) == ""

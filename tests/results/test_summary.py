@@ -9,13 +9,14 @@ import jsonschema
 import pytest
 
 from harness.__main__ import main
-from harness.common import files
-from harness.common.errors import UsageError
-from harness.common.schema import SCHEMA, gpu_names
+from harness.commands import mlflow
 from harness.config import mlperf
+from harness.core import files
+from harness.core.errors import UsageError
+from harness.core.files import SCHEMA, gpu_names
 from harness.loadgen.requests import COLUMNS
-from harness.reporting import compare, compare_page
-from harness.reporting import report as rendering
+from harness.report import compare, compare_page
+from harness.report import report as rendering
 from harness.results import metrics
 from harness.results.metrics import PLACES, Metric
 from harness.results.performance import Steady
@@ -25,7 +26,6 @@ from harness.results.verdicts import Accuracy, ScoresFile
 from harness.runs import folder as results
 from harness.runs.records import RunFacts, RunStatus, Usage
 from harness.sweep import report as sweep_report
-from harness.tracking import send as tracking
 from tests import made
 from tests.conftest import called, tells
 
@@ -120,7 +120,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     assert "| a new one | 64 |" in (run / "report.md").read_text()
     assert "a new one" in (tmp_path / "index.md").read_text()
     assert json.loads((tmp_path / "history.jsonl").read_text())["samples_twice"] == 64
-    assert tracking.entry(run).numbers["samples_twice"] == 64
+    assert mlflow.entry(run).numbers["samples_twice"] == 64
     made.rendered(tmp_path / "20260131-b")
     runs, _ = compare.load([run, tmp_path / "20260131-b"])
     assert "| a new one | 64 | 64 | 1.000 |" in compare_page.page(runs)

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common.system import query_or_none
+from harness.core.system import query_or_none
 from harness.engines import prometheus
-from harness.monitoring import recorder
-from harness.reporting import report as rendering
-from harness.reporting import timelines
+from harness.loadgen import recorder
+from harness.report import report as rendering
+from harness.report import timelines
 from harness.results import telemetry as usage
-from harness.results.gpu_time import SHARES, GpuTime, shares_of
+from harness.results.telemetry import SHARES, GpuTime, shares_of
 from harness.runs.records import Usage
 from tests import made
 from tests.conftest import tells

@@ -8,14 +8,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.common.errors import EngineError
+from harness.core.errors import EngineError
 from harness.runs import ending
 from tests.conftest import ROOT
 
 FORKING = """
 import os, sys, threading, time
 from pathlib import Path
-from harness.common import secrets
+from harness.core import secrets
 from harness.runs import ending
 
 def fork():

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.common.system import has_amx
+from harness.core.system import has_amx
 from tests.conftest import ROOT, Finished, run, tells
 from tests.warm import Warm
 

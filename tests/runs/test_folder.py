@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.common.errors import BAD_INPUT, UsageError
-from harness.common.files import read_json, write_json
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.core.errors import BAD_INPUT, UsageError
+from harness.core.files import read_json, write_json
+from harness.core.screen import Stage
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder, finish, history, open_run
-from harness.terminal.progress import Stage
 from tests import made
 from tests.conftest import tells
 

@@ -17,19 +17,20 @@ import pytest
 
 from harness import __main__
 from harness.commands import submission as command_line
-from harness.common.errors import UsageError
-from harness.common.system import detect
 from harness.config import mlperf, models
 from harness.config.checkpoint import load_shape
 from harness.config.models import DEFAULT_MODEL
-from harness.loadgen import agreement, validity
+from harness.core.errors import UsageError
+from harness.core.system import detect
 from harness.loadgen import log as loadgen_log
-from harness.submission import checker, description, entries, refusals, tree
+from harness.loadgen import validity
+from harness.report import check as agreement
+from harness.submission import description, refusals, tree
 from tests import made
 from tests.conftest import ROOT, Finished, called, tells
 
 needs_submodule = pytest.mark.skipif(
-    not checker.TOOLS.exists(),
+    not tree.TOOLS.exists(),
     reason="third_party/inference is empty: git submodule update --init third_party/inference",
 )
 
@@ -122,9 +123,9 @@ def lowered(folder: Path, version: str, lengths: str = LENGTHS) -> tuple[int, li
     """The exit code and the errors of the checker with its demands on scores, and on length, lowered."""
     command = [sys.executable, "-c", SCORES + lengths + MAIN, "--input", str(folder), "--version", f"v{version}"]
     done = subprocess.run(
-        [*command, "--csv", str(folder / "summary.csv")], cwd=checker.TOOLS, capture_output=True, text=True
+        [*command, "--csv", str(folder / "summary.csv")], cwd=tree.TOOLS, capture_output=True, text=True
     )
-    return done.returncode, checker.errors(done.stdout + done.stderr)
+    return done.returncode, tree.errors(done.stdout + done.stderr)
 
 
 def unexpected(errors: Sequence[str], server: Finished, *expected: str) -> list[str]:
@@ -155,7 +156,7 @@ def test_the_official_checker_finds_only_the_length_wanting(
     judged = submission("check", out)
     assert judged.returncode == 1
     assert f"MLPerf v{version}: not accepted" in judged.stdout
-    found = checker.errors(judged.stdout)
+    found = tree.errors(judged.stdout)
     for part in LENGTH:
         assert any(part in line for line in found), part
     assert not unexpected(found, server, *LENGTH, *CONSEQUENCES)
@@ -197,7 +198,7 @@ def test_the_accuracy_log_is_cut_as_the_official_script_cuts_it(
     log, scores = (theirs / place / name for name in (tree.ACCURACY_LOG, "accuracy.txt"))
     shutil.copyfile(offline.folder / "Accuracy" / tree.ACCURACY_LOG, log)
     scores.write_text(scores.read_text().split("hash=")[0])
-    command = [sys.executable, str(checker.TOOLS / "truncate_accuracy_log.py"), "--submitter", "Demo"]
+    command = [sys.executable, str(tree.TOOLS / "truncate_accuracy_log.py"), "--submitter", "Demo"]
     folders = ["--input", str(theirs), "--backup", str(tmp_path / "backup")]
     subprocess.run([*command, *folders], check=True, capture_output=True)
     ours = tmp_path / "ours" / place
@@ -443,15 +444,15 @@ def test_what_the_checker_refuses_in_any_division_is_reported_at_the_build(
     code, found = lowered(tmp_path / "out", "5.1", lengths="")
     assert code == 1
     assert any(theirs in line for line in found), found
-    assert any(ours in reason for reason in refusals.closed_division_refusals(entries.collect(acceptable)))
+    assert any(ours in reason for reason in refusals.closed_division_refusals(tree.collect(acceptable)))
 
 
 def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[Path]) -> None:
     of_config(scenario="interactive")(acceptable[1])
-    assert refusals.closed_division_refusals(entries.collect(acceptable)) == []
+    assert refusals.closed_division_refusals(tree.collect(acceptable)) == []
     rewrite(acceptable[1] / "Performance", **{"result_time_per_output_token_99.00_percentile_ns": 40_000_000})
     retell(acceptable[1] / "Performance")
-    found = entries.collect(acceptable)
+    found = tree.collect(acceptable)
     assert refusals.checker_refusals(found) == []
     (said,) = refusals.closed_division_refusals(found)
     assert tells(said, "llama3.1-8b Interactive: TPOT p99", " 40 ms ", " 30 ms")
@@ -483,11 +484,11 @@ def test_a_description_that_the_checker_refuses(
 def test_what_may_not_go_into_a_closed_submission(
     acceptable: list[Path], system: Path, tmp_path: Path, spoil: Callable[[Path], None], reason: str
 ) -> None:
-    assert refusals.closed_division_refusals(entries.collect(acceptable)) == []
+    assert refusals.closed_division_refusals(tree.collect(acceptable)) == []
     spoil(acceptable[0])
     if reason.startswith(("seeds other than", "a query of 256", "one sample again")):
         retell(acceptable[0] / "Performance")
-    reasons = refusals.closed_division_refusals(entries.collect(acceptable))
+    reasons = refusals.closed_division_refusals(tree.collect(acceptable))
     assert reasons
     assert all(reason in line and line.startswith("llama3.1-8b Offline: ") for line in reasons)
 
@@ -614,30 +615,30 @@ def test_runs_that_make_no_entry(offline: Finished, server: Finished, system: Pa
         return Path(shutil.copytree(offline.folder, tmp_path / name))
 
     with pytest.raises(UsageError, match="not a run folder"):
-        entries.collect([tmp_path])
+        tree.collect([tmp_path])
     unfinished = copy("unfinished")
     (unfinished / "status.json").write_text('{"status": "failed"}')
     with pytest.raises(UsageError, match="this run is failed"):
-        entries.collect([unfinished])
+        tree.collect([unfinished])
     with pytest.raises(UsageError, match="both have accuracy"):
-        entries.collect([offline.folder, copy("again")])
+        tree.collect([offline.folder, copy("again")])
     with pytest.raises(UsageError, match=r"v5\.1 and v6\.1; "):
-        entries.collect([offline.folder, of_version(server.folder, "6.1", tmp_path / "other")])
+        tree.collect([offline.folder, of_version(server.folder, "6.1", tmp_path / "other")])
     accuracy, performance = copy("accuracy"), copy("performance")
     shutil.rmtree(accuracy / "Performance")
     shutil.rmtree(accuracy / "Compliance")
     shutil.rmtree(performance / "Accuracy")
     with pytest.raises(UsageError, match="no performance test"):
-        entries.collect([accuracy])
-    joined = entries.collect([performance, accuracy])
+        tree.collect([accuracy])
+    joined = tree.collect([performance, accuracy])
     assert [(entry.accuracy.path, entry.performance.path) for entry in joined] == [(accuracy, performance)]
     of_config(precision="fp16")(accuracy)
     with pytest.raises(UsageError, match="differ in precision"):
-        entries.collect([performance, accuracy])
+        tree.collect([performance, accuracy])
     of_config(precision="bf16")(accuracy)
     change(accuracy / "config.json", lambda facts: facts["system"]["packages"].update(torch="1.0"))
     with pytest.raises(UsageError, match="differ in torch"):
-        entries.collect([performance, accuracy])
+        tree.collect([performance, accuracy])
     refused = build(system / "out", system, [offline.folder])  # where a file is, no folder can be
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
 
@@ -648,10 +649,10 @@ def test_what_the_runs_of_an_entry_share_follows_from_the_flags(offline: Finishe
         shutil.rmtree(run / test)
     shutil.rmtree(runs[0] / "Compliance")
     of_config(offline_expected_qps=7.0, min_duration=9.0, stall_timeout=60.0)(runs[0])  # no matter of the answers
-    assert len(entries.collect(runs)) == 1
+    assert len(tree.collect(runs)) == 1
     of_config(gpu_memory_utilization=0.5)(runs[0])
     with pytest.raises(UsageError, match="differ in gpu_memory_utilization"):
-        entries.collect(runs)
+        tree.collect(runs)
 
 
 @pytest.mark.parametrize(
@@ -817,9 +818,9 @@ def test_a_reader_that_stops_early_is_no_error(offline: Finished, system: Path, 
 
 
 def test_without_the_submodule_the_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checker, "TOOLS", tmp_path / "nothing")
+    monkeypatch.setattr(tree, "TOOLS", tmp_path / "nothing")
     with pytest.raises(UsageError, match="git submodule update --init"):
-        checker.check(tmp_path, "6.1")
+        tree.check(tmp_path, "6.1")
     assert submission("check", tmp_path).returncode == 2
 
 

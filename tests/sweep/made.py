@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from harness.common.system import System
+from harness.core.system import System
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
-from harness.sweep.state import STATE
+from harness.sweep.loop import STATE
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
 

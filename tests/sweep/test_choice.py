@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.common import vllm_source
-from harness.common.paths import ROOT
+from harness.core import secrets
+from harness.core.files import ROOT
 from harness.engines import vllm_args
-from harness.sweep import choice
-from harness.sweep import file as sweep_file
+from harness.sweep import file
 from tests.conftest import tells
 from tests.sweep.made import loaded
 
@@ -22,7 +21,7 @@ from tests.sweep.made import loaded
 )
 def test_an_experiment_that_measures_nothing_new_is_found(tmp_path: Path, change: str) -> None:
     found = loaded(tmp_path, f"  - {{name: a, {change}}}\n")
-    assert dict(choice.repetitions(found.experiments)) == {"a": "baseline"}
+    assert dict(file.repetitions(found.experiments)) == {"a": "baseline"}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def test_an_experiment_that_measures_nothing_new_is_found(tmp_path: Path, change
     ],
 )
 def test_one_that_does_is_not(tmp_path: Path, change: str) -> None:
-    assert not dict(choice.repetitions(loaded(tmp_path, f"  - {{name: a, {change}}}\n").experiments))
+    assert not dict(file.repetitions(loaded(tmp_path, f"  - {{name: a, {change}}}\n").experiments))
 
 
 @pytest.mark.parametrize(("version", "copies", "why"), [((0, 32), 1, "0.33"), ((0, 32), 2, ""), ((0, 33), 1, "")])
@@ -44,15 +43,15 @@ def test_what_a_version_does_not_heed_is_skipped(
     version: tuple[int, int], copies: int, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(vllm_args, "installed_version", lambda: version)
-    monkeypatch.setattr(vllm_source, "arguments", lambda: frozenset({"prefill_schedule_interval"}))
+    monkeypatch.setattr(secrets, "arguments", lambda: frozenset({"prefill_schedule_interval"}))
     found = loaded(
         tmp_path, f"  - {{name: a, set: {{data_parallel_size: {copies}}}, engine: {{prefill_schedule_interval: 2}}}}\n"
     )
-    reasons = choice.find_unsupported(found)
+    reasons = file.find_unsupported(found)
     assert list(reasons) == (["a"] if why else [])
     assert not why or tells(reasons["a"], "prefill_schedule_interval", "data parallelism", why)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
 def test_no_shipped_sweep_measures_anything_twice(path: Path) -> None:
-    assert not dict(choice.repetitions(sweep_file.load(path).experiments))
+    assert not dict(file.repetitions(file.load(path).experiments))

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.common import files
-from harness.common.system import System
+from harness.core import files
+from harness.core.system import System
 from harness.runs import folder as results
 from harness.sweep import report
-from harness.sweep.experiment import Job
+from harness.sweep.experiment import Job, Lane
 from harness.sweep.file import BASELINE, Sweep
-from harness.sweep.lanes import Lane
+from harness.sweep.loop import STATE
 from harness.sweep.rows import State
-from harness.sweep.state import STATE
 from tests.conftest import called
 from tests.sweep import made
 

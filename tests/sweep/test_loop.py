@@ -15,18 +15,16 @@ import psutil
 import pytest
 from rich.console import Console
 
-from harness.common import files, processes, system
-from harness.common.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
-from harness.common.paths import ROOT
+from harness.core import files, processes, system
+from harness.core.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
+from harness.core.files import ROOT
+from harness.core.screen import Display
 from harness.sweep import experiment, loop
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
-from harness.sweep.experiment import ExperimentRecord, Job
+from harness.sweep.experiment import ExperimentRecord, Job, Lane
 from harness.sweep.file import BASELINE, Experiment
-from harness.sweep.lanes import Lane
-from harness.sweep.loop import new, resume
-from harness.sweep.state import SweepState
-from harness.terminal.progress import Display
+from harness.sweep.loop import SweepState, new, resume
 from tests.conftest import tells
 from tests.runs.test_failed_runs import engines
 from tests.sweep.made import SHORT, written

@@ -10,22 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common import files
-from harness.common.errors import UsageError
-from harness.common.statistics import paired_changes
 from harness.config import mlperf
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.core import files
+from harness.core.errors import UsageError
+from harness.core.statistics import paired_changes
 from harness.results.summary import Summary
 from harness.runs import folder as results
 from harness.runs.records import Spread
 from harness.sweep import file as sweep_file
-from harness.sweep import plots
-from harness.sweep import report as sweep_report
+from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord, from_summary
 from harness.sweep.file import BASELINE
-from harness.sweep.findings import Report, last_screen, references
-from harness.sweep.rows import Paired, rows
+from harness.sweep.rows import Paired, Report, experiment_rows, last_screen, references
 from tests import made
 from tests.conftest import ROOT, tells
 from tests.sweep.made import SHORT, kept, ran, state, written
@@ -50,7 +48,7 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
         ExperimentRecord("broken", 0, "failed", "no memory"),
     )
     (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
-    report = sweep_report.build(tmp_path)
+    report = plots.build(tmp_path)
     title, *lines = screen_lines(report)
     words = "\n".join(lines)
     assert title.startswith("fast helped: 50 % faster (150 output tokens/s; baseline 100)")
@@ -82,7 +80,7 @@ def test_speeds_known_from_elsewhere_are_told(tmp_path: Path) -> None:
     runs = ran(BASELINE, 100), ran("fast", 150), ran("brief", 400, duration_s=4.9), busy(ran("busy", 200))
     given = state(*runs, ran("wrong", 500, verdict="FAIL"))
     given = replace(given, sweep=replace(given.sweep, references=known))
-    words = [line.text for line in references(Report(given, tuple(sweep_report.rows(given))))]
+    words = [line.text for line in references(Report(given, tuple(plots.rows(given))))]
     for line, end in zip(words, ("1.250 times theirs", "0.500 times limit"), strict=True):
         assert tells(line, "fast (150 output tokens/s)", end)
 
@@ -100,24 +98,24 @@ def test_a_group_is_a_column_where_the_file_names_one(tmp_path: Path) -> None:
     )
     assert [item.group for item in loaded.experiments] == ["", "memory", ""]
     given = replace(state(ran(BASELINE, 100), ran("a", 120), ran("b", 90)), sweep=loaded)
-    table = str(sweep_report.table(sweep_report.rows(given), {}))
+    table = str(plots.table(plots.rows(given), {}))
     assert table.startswith("| experiment | group |") and "| a | memory |" in table and "| b | – |" in table
     plain = state(ran(BASELINE, 100), ran("a", 120))
-    assert "group" not in str(sweep_report.table(sweep_report.rows(plain), {})).splitlines()[0]
+    assert "group" not in str(plots.table(plots.rows(plain), {})).splitlines()[0]
 
 
 def test_a_busy_machine_gives_no_verdict() -> None:
     hurt = state(ran(BASELINE, 100), busy(ran("a", 50)), ran("b", 50))
-    assert {row.name: row.effect for row in sweep_report.rows(hurt)} == {
+    assert {row.name: row.effect for row in plots.rows(hurt)} == {
         BASELINE: "unknown",
         "a": "busy machine",
         "b": "hurt",
     }
-    words = "\n".join(screen_lines(Report(hurt, tuple(sweep_report.rows(hurt)))))
+    words = "\n".join(screen_lines(Report(hurt, tuple(plots.rows(hurt)))))
     assert tells(words, "careful: a -50.0 %: other programs ")
     start = state(busy(ran(BASELINE, 100)), ran("b", 50))
-    assert [row.effect for row in sweep_report.rows(start)] == ["unknown", "busy machine"]
-    assert screen_lines(Report(start, tuple(sweep_report.rows(start))))[0] == (
+    assert [row.effect for row in plots.rows(start)] == ["unknown", "busy machine"]
+    assert screen_lines(Report(start, tuple(plots.rows(start))))[0] == (
         "the speeds cannot be compared: other programs used the machine"
     )
 
@@ -125,7 +123,7 @@ def test_a_busy_machine_gives_no_verdict() -> None:
 def test_rounds_are_held_against_their_own_baseline() -> None:
     first = ran(BASELINE, 100), ran("a", 120), ran("b", 90)
     second = ran(BASELINE, 50, 1), ran("a", 55, 1), ran("b", 60, 1)
-    rows = {row.name: row for row in sweep_report.rows(state(*first, *second))}
+    rows = {row.name: row for row in plots.rows(state(*first, *second))}
     ratio = rows["a"].ratio
     assert ratio is not None
     assert (ratio.low, ratio.mean, ratio.high) == pytest.approx((1.1, 1.15, 1.2))
@@ -136,7 +134,7 @@ def test_rounds_are_held_against_their_own_baseline() -> None:
 
 def test_the_worst_round_decides_on_accuracy() -> None:
     given = state(ran(BASELINE, 100), ran("a", 120), ran(BASELINE, 100, 1), ran("a", 120, 1, verdict="INCONCLUSIVE"))
-    rows = {row.name: row for row in sweep_report.rows(given)}
+    rows = {row.name: row for row in plots.rows(given)}
     assert rows[BASELINE].accuracy == "SAFE"
     assert rows["a"].accuracy == "INCONCLUSIVE"
 
@@ -144,7 +142,7 @@ def test_the_worst_round_decides_on_accuracy() -> None:
 @pytest.mark.parametrize("flaw", [{"valid": False}, {"verdict": "FAIL"}])
 def test_nothing_is_held_against_a_baseline_that_does_not_count(flaw: dict[str, object]) -> None:
     given = state(ran(BASELINE, 100, **flaw), ran("a", 120))
-    report = Report(given, tuple(sweep_report.rows(given)))
+    report = Report(given, tuple(plots.rows(given)))
     assert all(row.ratio is None for row in report.rows)
     assert "no speedup can be given" in "\n".join(screen_lines(report))
 
@@ -153,7 +151,7 @@ def test_nothing_is_held_against_a_baseline_that_does_not_count(flaw: dict[str, 
 def test_noise_is_no_finding(seconds: float, effect: str) -> None:
     first = ran(BASELINE, 100), ran("a", 104, duration_s=seconds)
     second = ran(BASELINE, 100, 1), ran("a", 105, 1, duration_s=seconds)
-    rows = {row.name: row for row in sweep_report.rows(state(*first, *second))}
+    rows = {row.name: row for row in plots.rows(state(*first, *second))}
     assert rows["a"].effect == effect
 
 
@@ -172,7 +170,7 @@ def test_answers_of_one_length_scatter_less(base: Any, answers: Any, speed: floa
         return replace(record, outcome=replace(record.outcome, answers=lengths))
 
     given = state(of(ran(BASELINE, 260.9, duration_s=30.9), base), of(ran("a", speed, duration_s=29.7), answers))
-    assert next(row.effect for row in sweep_report.rows(given) if row.name == "a") == effect
+    assert next(row.effect for row in plots.rows(given) if row.name == "a") == effect
 
 
 def test_the_answers_of_a_run_are_known_where_all_have_one_length() -> None:
@@ -192,7 +190,7 @@ def test_at_a_fixed_rate_the_speed_is_no_finding() -> None:
         given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", speed, duration_s=600.0))
         items = tuple(replace(item, settings=settings) for item in given.sweep.experiments)
         given = replace(given, sweep=replace(given.sweep, experiments=items))
-        return screen_lines(Report(given, tuple(sweep_report.rows(given))))[:2]
+        return screen_lines(Report(given, tuple(plots.rows(given))))[:2]
 
     (title,) = at(40, 103)
     assert tells(title, "the same rate", "TTFT and TPOT")
@@ -215,14 +213,14 @@ def test_speeds_at_other_work_are_not_compared(other: dict[str, object]) -> None
     given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", 200, duration_s=600.0))
     base, item = given.sweep.experiments
     given = replace(given, sweep=replace(given.sweep, experiments=(base, replace(item, settings=other))))
-    (row,) = (row for row in sweep_report.rows(given) if row.name == "a")
+    (row,) = (row for row in plots.rows(given) if row.name == "a")
     assert (row.ratio, row.effect) == (None, "unknown")
-    lines = screen_lines(Report(given, tuple(sweep_report.rows(given))))
+    lines = screen_lines(Report(given, tuple(plots.rows(given))))
     assert [line for line in lines if tells(line, "not compared: a: ", "(--")]
 
 
 def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
-    figure = plots.trade_off(sweep_report.rows(state(ran("a", 100.0, rouge1=50.0), busy(ran("b", 90.0, rouge1=60.0)))))
+    figure = plots.trade_off(plots.rows(state(ran("a", 100.0, rouge1=50.0), busy(ran("b", 90.0, rouge1=60.0)))))
     (front,) = (line for line in figure.axes[0].lines if line.get_label() == "Pareto front")
     assert list(front.get_xdata()) == [100.0]
     assert "hollow: machine busy" in figure.axes[0].get_title()
@@ -231,7 +229,7 @@ def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
 def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
     none = {"valid": None, "tokens_per_sec": None}
     given = state(ran(BASELINE, 0, **none), ran("a", 0, **none), ran("b", 0, **none, verdict="FAIL", rouge1=30.0))
-    report = Report(given, tuple(sweep_report.rows(given)))
+    report = Report(given, tuple(plots.rows(given)))
     assert screen_lines(report) == [
         "b lost accuracy",
         "safe: baseline, a",
@@ -247,7 +245,7 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
         made.record(results.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
         made.note(results.RunFolder(tmp_path, run), deviations=lacking)
     (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
-    sweep_report.build(tmp_path)
+    plots.build(tmp_path)
     page = (tmp_path / "report.md").read_text()
     assert "results:** short.\n" in page
     assert "complete (not comparable: speculative decoding)" in page
@@ -264,7 +262,7 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
 def test_a_sweep_that_cannot_be_read_says_why(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(UsageError, match=message):
-        sweep_report.read(tmp_path)
+        plots.read(tmp_path)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 100)), max_size=20))
@@ -290,9 +288,9 @@ def test_the_pareto_front(points: list[tuple[float, float]]) -> None:
 def test_the_verdict_of_several_rounds_is_their_interval(speeds: tuple[float, ...], effect: str) -> None:
     runs = [ran(BASELINE, 100, turn) for turn in range(3)] + [ran("a", speed, t) for t, speed in enumerate(speeds)]
     given = state(*runs)
-    (row,) = (row for row in rows(given) if row.name == "a")
+    (row,) = (row for row in experiment_rows(given) if row.name == "a")
     assert row.effect == effect
-    assert "95 % interval" in sweep_report.spread(row)
+    assert "95 % interval" in plots.spread(row)
 
 
 def test_the_interval_is_students() -> None:
@@ -301,7 +299,7 @@ def test_the_interval_is_students() -> None:
         for turn, speed in enumerate((101, 103, 102))
         for record in (ran(BASELINE, 100, turn), ran("a", speed, turn))
     ]
-    ratios = [next(row.ratio for row in rows(state(*runs[:count])) if row.name == "a") for count in (4, 6)]
+    ratios = [next(row.ratio for row in experiment_rows(state(*runs[:count])) if row.name == "a") for count in (4, 6)]
     two, three = (ratio.interval if ratio else None for ratio in ratios)
     assert two is None
     assert three == pytest.approx((0.9953, 1.0453), abs=2e-4)  # 1.02 times exp(+-4.303 x 0.0098 / sqrt(3))
@@ -313,7 +311,7 @@ def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
         del record["gpu"], record["final"], record["outcome"]["ran_out"]
     del old["note"]
     files.write_json(tmp_path / "sweep.json", old)
-    assert sweep_report.read(tmp_path).records == (ran(BASELINE, 100),)
+    assert plots.read(tmp_path).records == (ran(BASELINE, 100),)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +327,7 @@ def test_few_pairs_do_not_tell_what_was_lost(samples: int, differing: int, verdi
 
 def test_one_round_says_how_often_chance_alone_changes_so_much(tmp_path: Path) -> None:
     files.write_json(tmp_path / "sweep.json", kept(state(ran(BASELINE, 100), ran("a", 103))))
-    sweep_report.build(tmp_path)
+    plots.build(tmp_path)
     assert tells((tmp_path / "report.md").read_text(), "scatter by 2 %", "48 % (3 %)")
 
 
@@ -347,7 +345,7 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
     unsure = {"verdict": "INCONCLUSIVE"}
     given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
     files.write_json(tmp_path / "sweep.json", kept(given))
-    report = sweep_report.build(tmp_path)
+    report = plots.build(tmp_path)
     assert {name: found.verdict for name, found in report.paired.items()} == {"a": verdict}
     page = (tmp_path / "report.md").read_text()
     assert f": {verdict}) |" in page
@@ -355,4 +353,4 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
     assert tells(lines, "accuracy: not shown", ": a") == (verdict == "not clear")
     (tmp_path / "a" / "Accuracy" / "samples.csv").write_text(f"{HEAD}\n0,500,x\n")
     with pytest.raises(UsageError, match=r"samples\.csv:2: rouge1: not a number"):
-        sweep_report.build(tmp_path)
+        plots.build(tmp_path)

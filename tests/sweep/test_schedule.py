@@ -10,51 +10,48 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.common import files, system
-from harness.common.errors import UsageError
-from harness.sweep import choice, experiment, lanes, loop
+from harness.core import files, system
+from harness.core.errors import UsageError
+from harness.core.screen import Display
+from harness.sweep import experiment, file, loop
 from harness.sweep import report as sweep_report
-from harness.sweep.crew import Crew, Runner
-from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Watch
+from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch
 from harness.sweep.file import BASELINE, COMBINED, Sweep
-from harness.sweep.findings import Report, last_screen
-from harness.sweep.lanes import Lane
-from harness.sweep.rows import rows
-from harness.sweep.state import SweepOptions, SweepState, combine_helpful
-from harness.terminal.progress import Display
+from harness.sweep.loop import Crew, Runner, SweepOptions, SweepState, combine_helpful
+from harness.sweep.rows import Report, experiment_rows, last_screen
 from tests.conftest import tells
 from tests.sweep.made import loaded, ran, state
 
 
 def test_a_twin_runs_where_it_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "find_unsupported", lambda _: {})
+    monkeypatch.setattr(file, "find_unsupported", lambda _: {})
     found = loaded(tmp_path, "  - {name: a, set: {precision: bf16}}\n")
-    assert list(choice.reasons_to_skip(found)) == ["a"]
-    assert not choice.reasons_to_skip(found, ("a",))
+    assert list(file.reasons_to_skip(found)) == ["a"]
+    assert not file.reasons_to_skip(found, ("a",))
 
 
 # Side by side.
 
 
 def test_the_cores_are_divided_among_the_gpus() -> None:
-    both = lanes.divide_lanes(["2", "5"], range(8))
+    both = experiment.divide_lanes(["2", "5"], range(8))
     assert [(lane.gpu, lane.number, set(lane.cores)) for lane in both] == [
         ("2", 0, {0, 1, 2, 3}),
         ("5", 1, {4, 5, 6, 7}),
     ]
     assert both[1].env == {"CUDA_VISIBLE_DEVICES": "5"}
     assert Lane().env == {}
-    assert [set(lane.cores) for lane in lanes.divide_lanes(list("0123"), {7, 9})] == [{7}, {7}, {9}, {9}]
+    assert [set(lane.cores) for lane in experiment.divide_lanes(list("0123"), {7, 9})] == [{7}, {7}, {9}, {9}]
 
 
 def test_one_gpu_is_nothing_to_run_side_by_side_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "visible", lambda: ["0"])
+    monkeypatch.setattr(experiment, "visible", lambda: ["0"])
     with pytest.raises(UsageError, match="1 visible GPU"):
-        lanes.lanes(True)
-    assert lanes.lanes(False) == [Lane()]
+        experiment.lanes(True)
+    assert experiment.lanes(False) == [Lane()]
 
 
-BOTH = lanes.divide_lanes(["0", "1"], system.cores())  # two GPUs side by side
+BOTH = experiment.divide_lanes(["0", "1"], system.cores())  # two GPUs side by side
 
 
 def work(
@@ -96,9 +93,9 @@ def test_side_by_side_each_gpu_has_its_own_baseline_and_cores(tmp_path: Path) ->
 def test_a_change_is_that_against_the_baseline_of_the_same_gpu() -> None:
     base = replace(ran(BASELINE, 100), gpu="0"), replace(ran(BASELINE, 50), gpu="1")
     given = state(*base, replace(ran("a", 55), gpu="1"))
-    (row,) = (row for row in rows(given) if row.name == "a")
+    (row,) = (row for row in experiment_rows(given) if row.name == "a")
     assert row.ratio and row.ratio.mean == pytest.approx(1.1)
-    said = " ".join(line.text for line in last_screen(Report(given, tuple(rows(given)))).lines)
+    said = " ".join(line.text for line in last_screen(Report(given, tuple(experiment_rows(given)))).lines)
     assert "share the CPU" in said and "GPU 0 100, GPU 1 50" in said
 
 
@@ -206,4 +203,4 @@ def test_one_change_that_helped_is_nothing_to_combine(tmp_path: Path) -> None:
     found = loaded(tmp_path, "  - {name: seqs-4, set: {max_num_seqs: 4}}\n  - {name: slow, set: {seed: 3}}\n")
     speeds = {BASELINE: 100.0, "seqs-4": 120.0, "slow": 90.0}
     made = replace(state(*(ran(name, speed) for name, speed in speeds.items())), sweep=found)
-    assert combine_helpful(rows(made)) is None
+    assert combine_helpful(experiment_rows(made)) is None

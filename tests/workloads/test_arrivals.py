@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common.errors import UsageError
 from harness.config import arrivals
 from harness.config.checkpoint import load_tokenizer
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.workloads import arrival_traces, custom
+from harness.core.errors import UsageError
+from harness.workloads import custom, synthetic
 from tests.conftest import ended, tells
 
 HEAD = "seconds,input_tokens,output_tokens"
@@ -109,7 +109,7 @@ def test_what_does_not_go_together(flags: dict[str, Any], said: str) -> None:
 
 
 def test_a_trace_is_read_in_the_order_of_its_times(trace: Any) -> None:
-    found = arrival_traces.read(trace(f"\ufeff{HEAD}\r\n7,50,9\r\n\r\n5,40,3\r\n"))
+    found = synthetic.read(trace(f"\ufeff{HEAD}\r\n7,50,9\r\n\r\n5,40,3\r\n"))
     assert [(one.at_s, one.prompt_tokens, one.output_tokens) for one in found.requests] == [(5, 40, 3), (7, 50, 9)]
     assert found.span_s == 2
 
@@ -118,7 +118,7 @@ def test_a_trace_is_read_in_the_order_of_its_times(trace: Any) -> None:
 def test_a_trace_as_it_is_published_is_refused_by_name(name: str, trace: Any) -> None:
     said = rf"a trace as {name} publishes it; the first line must be {HEAD}.*docs/workloads.md#recorded-arrivals"
     with pytest.raises(UsageError, match=said):
-        arrival_traces.read(trace(PUBLISHED[name]))
+        synthetic.read(trace(PUBLISHED[name]))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_trace_as_it_is_published_is_refused_by_name(name: str, trace: Any) ->
 )
 def test_a_bad_row_is_named_by_its_line(rows: str, said: str, trace: Any) -> None:
     with pytest.raises(UsageError, match=said):
-        arrival_traces.read(trace(f"{HEAD}\n{rows}"))
+        synthetic.read(trace(f"{HEAD}\n{rows}"))
 
 
 @pytest.mark.parametrize(
@@ -153,18 +153,18 @@ def test_a_bad_row_is_named_by_its_line(rows: str, said: str, trace: Any) -> Non
 )
 def test_a_bad_prefix_is_named_by_its_line(row: str, said: str, trace: Any) -> None:
     with pytest.raises(UsageError, match=f"line 2: {said}"):
-        arrival_traces.read(trace(f"{HEAD},prefix_id,prefix_tokens\n{row}\n"))
+        synthetic.read(trace(f"{HEAD},prefix_id,prefix_tokens\n{row}\n"))
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "input_tokens,seconds,output_tokens\n"])
 def test_a_file_that_is_no_trace(text: str, trace: Any) -> None:
     with pytest.raises(UsageError, match=f"not a trace; the first line must be {HEAD}"):
-        arrival_traces.read(trace(text))
+        synthetic.read(trace(text))
 
 
 def test_no_such_file_names_the_shapes() -> None:
     with pytest.raises(UsageError, match="did you mean poisson"):
-        arrival_traces.read(Path("poison"))
+        synthetic.read(Path("poison"))
 
 
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda data: data.decode("latin-1")))
@@ -172,7 +172,7 @@ def test_any_text_is_refused_in_one_line(tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.mktemp("trace") / "trace"
     path.write_text(text, encoding="utf-8", errors="replace")
     with pytest.raises(UsageError) as error:
-        arrival_traces.read(path)
+        synthetic.read(path)
     assert "\n" not in str(error.value)
 
 
@@ -225,9 +225,9 @@ def test_an_address_is_not_fetched_and_a_large_file_has_a_remedy(tmp_path: Path,
         with pytest.raises(UsageError, match="download the file"):
             custom.load(config(**flags), None)
     (tmp_path / "large.csv").write_text("x" * 100)
-    monkeypatch.setattr(arrival_traces, "MOST_BYTES", 64)
+    monkeypatch.setattr(synthetic, "MOST_BYTES", 64)
     with pytest.raises(UsageError, match=r"larger than 0 MiB: .*head -n 100000 large.csv"):
-        arrival_traces.read(tmp_path / "large.csv")
+        synthetic.read(tmp_path / "large.csv")
 
 
 def test_other_requests_at_the_times_of_a_trace(tokenizer: Any, trace: Any) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from harness.common.errors import UsageError
-from harness.common.paths import ROOT
 from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.models import DEMO
 from harness.config.run import RunConfig
+from harness.core.errors import UsageError
+from harness.core.files import ROOT
 from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Library, check_lengths, from_json, is_official, load
 from tests.conftest import tells
@@ -226,7 +226,7 @@ from harness.config import checkpoint as model
 from harness.workloads.cnn_dailymail import HUB_DATASET
 from harness.workloads.hub import download
 from harness.config.run import RunConfig
-from harness.common.errors import UsageError
+from harness.core.errors import UsageError
 configs = (RunConfig(), RunConfig(model="no/such"))
 tokenizers = (partial(model.load_tokenizer, config) for config in configs)
 for get in (partial(download, *HUB_DATASET, "validation"), *tokenizers):

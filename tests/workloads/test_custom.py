@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common.errors import EndpointError, UsageError
-from harness.common.paths import ROOT
 from harness.config.checkpoint import load_tokenizer
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS, Lengths, is_profile, lengths
+from harness.core.errors import EndpointError, UsageError
+from harness.core.files import ROOT
 from harness.engines import sampling_of
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.rates.target_rate import known_offline
-from harness.reporting import compare, compare_page
-from harness.reporting import report as rendering
+from harness.report import compare, compare_page
+from harness.report import report as rendering
 from harness.runs.folder import RunFolder
 from harness.runs.records import Spread
 from harness.workloads import custom as workload_samples

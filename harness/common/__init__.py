@@ -1,1 +1,0 @@
-"""Errors, files, paths, secrets, text, the machine. Imports nothing of ours."""

@@ -1,0 +1,1 @@
+"""Errors, files, secrets, processes, the machine; what a person types and sees. Imports nothing of ours."""

@@ -1,0 +1,377 @@
+"""The frame of every command: its flags by Typer, its help, one line for an error, the exit code."""
+
+import codecs
+import locale
+import math
+import os
+import re
+import shutil
+import signal
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import typer
+from typer._completion_classes import completion_init
+from typer.core import TyperCommand, TyperGroup
+
+from harness.core.coerce import RENAMED, as_flag, check_printable, read_given
+from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line
+from harness.core.files import CHECKOUT
+from harness.core.interrupts import interruptible
+from harness.core.moved import MOVED
+from harness.core.reading import MIB
+from harness.core.system import module, program
+
+# The help of a command: a line or two a flag, topic by topic, what is needed first, first; examples and exit codes.
+FLAG_COLUMNS, WIDEST_HELP = 30, 100  # columns of the flags, and of all at most
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 not accepted, 2 wrong usage or input, 3 the engine or LoadGen failed, 130 interrupted."
+)
+SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
+
+
+def usage(path: str, parameters: Iterable[Any]) -> str:
+    words = [str(each.metavar) for each in parameters if each.param_type_name == "argument"]
+    return " ".join([f"usage: {path}", *words, "[FLAGS]"])
+
+
+def contents(path: str, about: str, commands: Mapping[str, str]) -> str:
+    """The help of several commands: what each is for."""
+    width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
+    column = max(map(len, commands)) + 4
+    shown = [
+        textwrap.fill(
+            f"{text[:1].upper()}{SENTENCE.split(text[1:], 1)[0].rstrip('.')}",
+            width,
+            initial_indent=f"  {name}".ljust(column),
+            subsequent_indent=" " * column,
+        )
+        for name, text in commands.items()
+    ]
+    return "\n\n".join([f"usage: {path} COMMAND [-h] ...", textwrap.fill(about, width), "\n".join(shown)]) + "\n"
+
+
+def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str], examples: Sequence[str]) -> str:
+    """The whole help. `parameters` are click's, with a panel each; panels in `order` come first."""
+    width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
+    panels: dict[str, list[Any]] = {name: [] for name in order}
+    for each in parameters:
+        if "--help" not in each.opts and not getattr(each, "hidden", False):  # who reads this knows --help
+            panels.setdefault(getattr(each, "rich_help_panel", None) or "Options", []).append(each)
+    blocks = [textwrap.fill(usage, width), textwrap.fill(about, width)]
+    blocks += [f"{name}:\n{lines(found, width)}" for name, found in panels.items() if found]
+    if examples:
+        blocks.append("Examples:\n" + "\n".join(f"  {example}" for example in examples))
+    return "\n\n".join([*blocks, textwrap.fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
+
+
+def lines(parameters: Sequence[Any], width: int) -> str:
+    return "\n".join(line for each in parameters for line in entry(each, width))
+
+
+def entry(parameter: Any, width: int) -> list[str]:
+    """A flag and the first sentence of what it is for; the docs have the others."""
+    name = f"  {', '.join(sorted(parameter.opts, key=len))}" if parameter.param_type_name == "option" else "  "
+    name = f"{name} {value(parameter)}".rstrip() if parameter.param_type_name == "option" else f"  {value(parameter)}"
+    said = SENTENCE.split(getattr(parameter, "help", None) or "", 1)[0].rstrip(".")
+    if parameter.param_type_name == "option" and getattr(parameter, "required", False):
+        said += " (required)"
+    if default := shown_default(parameter):
+        said += f" [{default}]"
+    text = textwrap.wrap(said, width - FLAG_COLUMNS, break_on_hyphens=False, break_long_words=False)
+    if len(name) >= FLAG_COLUMNS - 1:
+        return [*broken(name, width), *(" " * FLAG_COLUMNS + line for line in text)]
+    return [f"{name:{FLAG_COLUMNS}}{text[0] if text else ''}", *(" " * FLAG_COLUMNS + line for line in text[1:])]
+
+
+def broken(name: str, width: int) -> list[str]:
+    """A flag with what it takes, its choices in two lines where one is too short."""
+    if len(name) <= width:
+        return [name]
+    at = name.rfind("|", 0, width) + 1
+    return [name[:at], *broken(" " * FLAG_COLUMNS + name[at:], width)]
+
+
+def value(parameter: Any) -> str:
+    """What a flag takes, in short; nothing for a switch."""
+    if getattr(parameter, "is_flag", False):
+        return ""
+    return str(parameter.metavar or "")
+
+
+def shown_default(parameter: Any) -> str:
+    """The default where it says something: not of a switch that is off, a list that is empty, or None."""
+    default = getattr(parameter, "default", None)
+    if getattr(parameter, "is_flag", False) or callable(default) or default in (None, "0", [], (), "None"):
+        return ""
+    return str(default)
+
+
+# What every command begins with: standard streams, UTF-8, the token by both names.
+def open_streams() -> None:
+    """Gives a command that was started without them, as by `>&-`, standard streams that lead nowhere."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
+def in_utf8() -> None:
+    """Starts this command over in Python's UTF-8 mode where the locale has another encoding.
+
+    Data, reports and the sources that torch reads are in UTF-8 on every machine.
+    """
+    if codecs.lookup(locale.getpreferredencoding(False)).name != "utf-8":
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
+def read_environment() -> None:
+    """Takes the variables of a checkout's `.env`, as `docker run --env-file` does: NAME=VALUE, without quotes; what is
+    set already wins. Raises UsageError."""
+    path = CHECKOUT / ".env"
+    lines = read_given("", path, "text", str.splitlines, most=MIB) if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        name, equals, value = line.partition("=")
+        check_printable(f"{path}: line {number}", line)
+        if equals and name.strip().isidentifier() and value:
+            os.environ.setdefault(name.strip(), value)
+
+
+def take_token() -> None:
+    """Hugging Face's libraries read HF_TOKEN alone; its older name counts as well."""
+    if older := os.environ.get("HUGGINGFACE_HUB_TOKEN"):
+        os.environ.setdefault("HF_TOKEN", older)
+
+
+def prepare() -> None:
+    """What every command begins with."""
+    interruptible()
+    open_streams()
+    in_utf8()
+    with ends_in_one_line():
+        read_environment()
+    take_token()
+
+
+HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+
+
+HELP_ALL = "--help-all"
+# Names that flags had in some command, and the one that they have in all.
+RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()}
+RENAMED_FLAGS |= dict.fromkeys(("--samples", "--requests"), "--total-sample-count")
+MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
+
+
+def option(metavar: str, text: str, flag: str = "", **bounds: float) -> Any:
+    """A flag of a command, in its parameter's annotation: what it takes, nothing for a switch; its help; its name where
+    that is not the parameter's; `min` and `max`."""
+    return typer.Option(*filter(None, [flag]), metavar=metavar or None, help=text, **bounds)  # type: ignore[arg-type]
+
+
+def argument(metavar: str, text: str) -> Any:
+    return typer.Argument(metavar=metavar, help=text)
+
+
+class Command(TyperCommand):
+    """A function of ours as a command, which returns the exit code. What a user does wrong ends it with one line."""
+
+    examples: Sequence[str] = ()
+    panels: Sequence[str] = ()  # of the help, in order
+    rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(lambda words: words)
+    prints: bool = False  # it reads files and prints; nothing is begun that must be ended in order
+    basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
+    operands: str = ""  # words that are rewritten to flags, as the help calls them
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if HELP_ALL in args and self.basic:
+            print(page(*self.heading(ctx), self.params, self.panels, self.examples), end="")
+            ctx.exit()
+        words = [*self.rewrite([*self.by_new_name(args)])]
+        self.check_values(words)  # a switch alone is "--dry-run=1" by now
+        left = super().parse_args(ctx, words)
+        for each in self.params:
+            value = ctx.params.get(each.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{each.opts[0]} takes a number; got {value:g}.")
+        return left
+
+    def by_new_name(self, words: Sequence[str]) -> Iterator[str]:
+        """The words with today's names of flags, and without the 0 or 1 of a switch that takes none."""
+        options = [each for each in self.params if each.param_type_name == "option"]
+        flags = {name for each in options for name in each.opts}
+        switches = {name for each in options if getattr(each, "is_flag", False) for name in each.opts}
+        left = iter(pairwise([*words, ""]))
+        for word, after in left:
+            name, equals, value = word.partition("=")
+            if name not in flags and RENAMED_FLAGS.get(name) in flags:
+                name = RENAMED_FLAGS[name]
+            if name in switches and (value or after) in ("0", "1"):
+                if not equals:
+                    next(left, None)
+                if (value or after) == "1":
+                    yield name
+            else:
+                yield f"{name}{equals}{value}"
+
+    def heading(self, ctx: Any) -> tuple[str, str]:
+        return usage(f"{ctx.command_path} {self.operands}".rstrip(), self.params), self.help or ""
+
+    def check_values(self, words: Sequence[str]) -> None:
+        """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
+        for it."""
+        options = [each for each in self.params if each.param_type_name == "option"]
+        flags = {name for each in options for name in each.opts}
+        for word in words:
+            if (name := word.partition("=")[0]) not in flags:
+                raise_if_moved(name)
+            shown = name if name in flags else f"{word!r:.60}"
+            check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
+        valued = {name: each for each in options if not getattr(each, "is_flag", False) for name in each.opts}
+        for flag, after in pairwise([*words, ""]):
+            if (each := valued.get(flag.removesuffix("="))) and (flag not in valued or not after):
+                kind = "path" if getattr(each, "bare_type", str)() == "Path" else "value"
+                if kind == "path" or (each.default is None and (flag not in valued or "" in words)):
+                    raise UsageError(f"{flag.removesuffix('=')} needs a non-empty {kind}.")
+            if flag in valued and (name := after.partition("=")[0]) in flags:
+                raise UsageError(f"{flag} needs a value; {name} is another flag.")
+
+    def invoke(self, ctx: Any) -> Any:
+        with ends_in_one_line():
+            if not self.prints:
+                return super().invoke(ctx)
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`: no exit code of 0 for what was not seen
+            try:
+                return super().invoke(ctx)
+            except LoadGenError as error:  # a log that the user named
+                raise UsageError(str(error)) from None
+            except UsageError as error:  # of a word that is a flag elsewhere
+                flag, _, rest = str(error).partition(" ")
+                is_own = not flag.startswith("--") or any(flag in each.opts for each in self.params)
+                raise error if is_own else UsageError(rest) from None
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        shown = [each for each in self.params if not self.basic or self.is_basic(each)]
+        more = len([each for each in self.params if not getattr(each, "hidden", False)]) - len(shown)
+        text = page(*self.heading(ctx), shown, self.panels, self.examples)
+        formatter.write(f"{text}{HELP_ALL} shows {more} more flags.\n" if self.basic else text)
+
+    def is_basic(self, parameter: Any) -> bool:
+        return parameter.param_type_name == "argument" or bool({*self.basic} & {*parameter.opts})
+
+
+class Group(TyperGroup):
+    """Commands under one name."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        raise_if_moved(args[0])
+        return super().resolve_command(ctx, args)
+
+    def about(self) -> Mapping[str, str]:
+        return {name: command.help or "" for name, command in self.commands.items()}
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(contents(ctx.command_path, self.help or "", self.about()))
+
+
+def raise_if_moved(word: str) -> None:
+    """Raises UsageError for a command or flag of an earlier version, with what serves in its place."""
+    if word in MOVED:
+        raise UsageError(f"{word} {MOVED[word]}.")
+
+
+def make_command(
+    function: Callable[..., object],
+    about: str = "",
+    *,
+    examples: Sequence[str] = (),
+    panels: Sequence[str] = (),
+    rewrite: Callable[[Sequence[str]], Iterable[str]] = lambda words: words,
+    prints: bool = False,
+    basic: Sequence[str] = (),
+    operands: str = "",
+) -> Command:
+    """A function as a command: a flag for each parameter, its docstring or `about` as the help's first paragraph."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(cls=Command, help=about or function.__doc__, context_settings=HELP)(function)
+    made: Any = typer.main.get_command(app)
+    for each in made.params:
+        each.secondary_opts = []  # a switch has no --no-switch
+    made.examples, made.panels, made.rewrite, made.prints, made.basic = examples, panels, rewrite, prints, basic
+    made.operands = operands
+    return made  # type: ignore[no-any-return]
+
+
+def make_group(about: str, commands: Mapping[str, Command]) -> Group:
+    return Group(help=about, commands=dict(commands), context_settings=HELP)
+
+
+def start(entry: Command | Group, name: str = "") -> NoReturn:
+    """Runs a command with the words of the command line; ends the process with its exit code."""
+    prepare()
+    complete(name)
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `-h | head`
+    if sys.argv[1:] == ["--version"]:
+        print(program())
+        raise SystemExit(DONE)
+    called = " ".join(module()) or os.path.basename(sys.argv[0])
+    with ends_in_one_line():
+        try:
+            code = entry.main(sys.argv[1:], prog_name=name or called, standalone_mode=False)
+        except typer.TyperException as error:
+            raise UsageError(refusal(error)) from None
+    raise SystemExit(code or DONE)
+
+
+def complete(name: str) -> None:
+    """Lets Typer complete the installed command; the variable's words may stand in click's order, too."""
+    variable = f"_{name}_COMPLETE".replace("-", "_").upper()
+    first, _, last = os.environ.get(variable, "").rpartition("_")
+    if last in ("source", "complete"):
+        os.environ[variable] = f"{last}_{first}"
+    completion_init()
+
+
+def refusal(error: typer.TyperException) -> str:
+    """What Typer refuses, as one line of ours."""
+    text = (
+        " ".join(error.format_message().split())
+        .replace("Value error, ", "")
+        .partition(", unable to parse")[0]
+        .rstrip(".")
+    )
+    place = getattr(error, "ctx", None)
+    where = f"{place.command_path} -h lists what it takes" if place else "-h lists what it takes"
+    return f"{text[:1].lower()}{text[1:]}{'' if text.endswith('?') else ';'} {where}."
+
+
+def each(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
+    """For `rewrite`: flags that take all words up to the next flag, as in `--compare RUN RUN`; Typer takes one each.
+
+    Of a flag that is given twice, the last one counts.
+    """
+
+    def rewritten(words: Sequence[str]) -> Iterator[str]:
+        found: list[tuple[str, str]] = []  # what a word belongs to, if it is one of the flags
+        flag = ""
+        for word in words:
+            if word.startswith("-"):
+                flag = word if word in flags else ""
+                found = [pair for pair in found if not flag or pair[0] != flag]
+            found.append((flag, word))
+        values = {flag for flag, word in found if flag and word != flag}
+        for flag, word in found:
+            if not flag or flag not in values:
+                yield word
+            elif word != flag:
+                yield f"{flag}={word}"
+
+    return rewritten

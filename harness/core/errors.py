@@ -1,0 +1,128 @@
+"""The exit codes, the errors that end a command with one line instead of a stack trace, and what prints that line."""
+
+import contextlib
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator
+from textwrap import shorten
+
+from harness.core.interrupts import INTERRUPTED as INTERRUPTED
+from harness.core.secrets import hide_text
+
+DONE = 0
+NOT_ACCEPTED = 1  # the gate failed, or the result is INVALID and the user asked for that to count
+BAD_INPUT = 2
+ENGINE_FAILED = 3
+
+
+class BenchmarkError(Exception):
+    """Ends the run; the message says what is wrong, where, and what to do next."""
+
+    exit_code = ENGINE_FAILED
+
+
+class UsageError(BenchmarkError):
+    """A flag, a file or a data set that cannot be used as it is."""
+
+    exit_code = BAD_INPUT
+
+
+class NotAcceptedError(BenchmarkError):
+    """What was asked for cannot be had on this machine."""
+
+    exit_code = NOT_ACCEPTED
+
+
+class EngineError(BenchmarkError):
+    """vLLM did not start, or died."""
+
+
+class EndpointError(BenchmarkError):
+    """A server behind --endpoint did not answer a request, or not wholly."""
+
+
+class EmptyAnswerError(BenchmarkError):
+    """An answer without a single token, where its tokens are timed."""
+
+
+class LoadGenError(BenchmarkError):
+    """LoadGen refused its settings or left no usable log."""
+
+
+# Terminal escapes and what else a terminal obeys: control characters but line ends, marks that turn the direction.
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+LONGEST_PATH = 2**12
+LONGEST_WORD = 200  # characters of a word in a line of ours that is no path
+LONGEST_LINE = 900  # of all such words
+LONGEST_QUOTE = 600  # characters of what another program says, in a line of ours
+
+
+def plain(text: str) -> str:
+    """A text, from wherever it came, without what a terminal would obey."""
+    return CONTROL_CHARACTERS.sub("\ufffd", text)
+
+
+def why(error: OSError) -> str:
+    """What the operating system says of a failure, in words, whichever of its parts has them."""
+    return error.strerror or first_line(error)
+
+
+def as_input(error: BaseException) -> BenchmarkError | None:
+    """What the user's files and disks can cause: a file that cannot be read or written, or a disk that is full; None
+    for any other failure, which is a mistake of this program."""
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
+        return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
+    if not isinstance(error, OSError) or not (error.filename or error.errno == errno.ENOSPC):
+        return None
+    name = str(error.filename or "standard output")
+    kind = BenchmarkError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
+    shown = line_of(name.rpartition("/")[2]) if error.errno == errno.ENAMETOOLONG else name
+    return kind(f"{shown}: {why(error)}.")
+
+
+def line_of(text: str) -> str:
+    """One line of a message: words of what was given are cut, so that it ends; paths are as long as they are."""
+    kept: list[str] = []
+    length = 0
+    for word in text.split(" "):
+        path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word
+        kept.append(word if path or len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}...")
+        length += 0 if path else len(kept[-1]) + 1
+        if length > LONGEST_LINE:
+            return " ".join([*kept[:-1], "..."])
+    return " ".join(kept)
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, as one line; a very long one ends between two words."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return shorten(lines[0] if lines else type(error).__name__, LONGEST_QUOTE, placeholder=" ...")
+
+
+@contextlib.contextmanager
+def ends_in_one_line(where: str = "") -> Iterator[None]:
+    """Ends the command with a line for each line of a BenchmarkError, and its exit code.
+
+    `where` is added if the error does not name it itself. A reader that goes away, as in `... | head`, is no error.
+    Anything else is a mistake of this program and keeps its stack trace.
+    """
+    try:
+        try:
+            yield
+            sys.stdout.flush()
+        except (OSError, RuntimeError) as error:
+            if isinstance(error, OSError) and not error.filename and error.errno in (errno.ENOSPC, errno.EPIPE):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed
+            raise as_input(error) or error from None
+    except BenchmarkError as error:
+        suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
+        lines = (re.sub(r"(?<!\.)\.\.$", ".", plain(line_of(hide_text(line)))) for line in str(error).splitlines())
+        print("\n".join(f"error: {line}{suffix}" for line in lines), file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        raise SystemExit(DONE) from None

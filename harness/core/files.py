@@ -1,0 +1,238 @@
+"""Files of this program: written whole or not at all, secrets left out; read as what they should hold."""
+
+import csv
+import errno
+import fcntl
+import io
+import json
+import math
+import os
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from harness.core import reading
+from harness.core.coerce import read_given
+from harness.core.errors import BenchmarkError, UsageError, why
+from harness.core.secrets import hide, hide_known
+
+Kind = TypeVar("Kind")
+
+
+SPARE_BYTES = 2**23  # of a disk, below which it counts as full
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """What fails within names the file, which the system leaves out where a write fails, not an opening."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def append_line(path: Path, text: str) -> None:
+    """Adds a separate line, also after one that was cut short."""
+    whole = True
+    if path.exists():
+        with reading.open_regular(path) as before:
+            before.buffer.seek(-min(1, path.stat().st_size), os.SEEK_END)
+            whole = before.buffer.read() in (b"", b"\n")
+    with path.open("a") as file:
+        file.write(("" if whole else "\n") + text + "\n")
+
+
+@contextmanager
+def lock_folder(folder: Path, what: str) -> Iterator[int]:
+    """Holds the lock of a folder, and yields its file descriptor. Raises UsageError where somebody has it: `what`."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{folder}: {what} is still running.") from None
+        yield file.fileno()
+
+
+def check_space(path: Path) -> None:
+    """Raises BenchmarkError when the disk is about full, or away: LoadGen would lose its logs without a word."""
+    try:
+        free = shutil.disk_usage(path).free
+    except OSError as error:
+        raise BenchmarkError(f"{path}: {why(error)}: the run folder was deleted, and the logs in it.") from None
+    if free < SPARE_BYTES:
+        raise BenchmarkError(f"the disk of {path} is full: free some space, or choose another --results-dir.")
+
+
+def check_folder_name(what: str, name: object) -> None:
+    """Raises UsageError for a text that cannot be the name of a folder: from a file it may lead anywhere else."""
+    if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,99}", name)):
+        raise UsageError(f"{what} {name!r} is not a folder name: use at most 100 letters, digits, '.', '+', '-', '_'.")
+
+
+@contextmanager
+def whole_or_nothing(folder: Path) -> Iterator[Path]:
+    """A folder to write several files of `folder`; they appear in it once all are written, or none does."""
+    fresh = folder / ".new"
+    fresh.mkdir()
+    try:
+        yield fresh
+        for path in fresh.iterdir():
+            path.replace(folder / path.name)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Writes a whole file or none: readers never meet half of one. Secrets are left out."""
+    write_text(path, json.dumps(hide(data), indent=2, allow_nan=False) + "\n")
+
+
+def as_json(data: Any) -> Any:
+    """The data as JSON gives them back; what it does not know as text."""
+    return json.loads(json.dumps(data, default=str))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a whole file or none; of a link, what it leads to. Raises OSError."""
+    path = path.resolve()
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():  # a pipe or a device is written into, not replaced
+        with naming(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "w") as file:  # ENXIO: nobody reads
+            os.set_blocking(file.fileno(), True)
+            file.write(hide_known(text))
+        return
+    with naming(path), tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+        try:
+            file.write(hide_known(text))
+            file.close()
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def write_table(path: Path, head: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Writes a whole CSV file or none: a line a row. Raises OSError."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    write_text(path, text.getvalue())
+
+
+def read_json(path: Path) -> Any:
+    """The file's content. Raises UsageError, naming the file, where there is none or it is no JSON."""
+    return read_given("", path, "JSON", json.loads, most=reading.LARGEST_FILE)
+
+
+def read(path: Path, kind: type[Kind]) -> Kind:
+    """The file as what it should hold. Raises UsageError, naming the file and what is wrong in it."""
+    return parse_as(path, read_json(path), kind)
+
+
+def parse_as(path: Path, data: Any, kind: type[Kind]) -> Kind:
+    """Data of a file as what it should hold. Raises UsageError, naming the file and the first fault."""
+    try:
+        return TypeAdapter(kind).validate_python(data)
+    except ValidationError as error:
+        faults = sorted(error.errors(include_url=False), key=lambda fault: fault["loc"] != ("schema_version",))
+        where = ".".join(map(str, faults[0]["loc"]))
+        said = "not an object" if faults[0]["type"] in ("model_type", "dataclass_type") else faults[0]["msg"]
+        raise UsageError(f"{path}: {f'{where}: ' if where else ''}{said}.") from None
+    except UsageError as error:  # a setting that this version refuses
+        raise UsageError(f"{path}: {error}") from None
+
+
+def read_columns(path: Path, names: Sequence[str] = ()) -> dict[str, list[float | None]]:
+    """The columns of numbers in a CSV file, all or those named; an empty cell is None.
+
+    Raises UsageError, naming the line, where a column is missing or a cell is no number.
+    """
+    lines = read_given("", path, "a table", read_table, csv.Error, reading.LARGEST_FILE)
+    wanted = names or [name for name in (lines[0] if lines else {}) if name]
+    columns: dict[str, list[float | None]] = {name: [] for name in wanted}
+    for number, line in enumerate(lines, start=2):
+        for name in wanted:
+            try:
+                columns[name].append(finite(line[name]))
+            except (KeyError, ValueError, TypeError):
+                raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.") from None
+    return columns
+
+
+def read_table(text: str) -> list[dict[str, str]]:
+    """The lines of a CSV file by column. Raises csv.Error."""
+    return list(csv.DictReader(io.StringIO(text, newline=""), restkey="", restval=""))
+
+
+def finite(text: str) -> float | None:
+    """A cell's number; None for an empty one. Raises ValueError, also for infinities."""
+    value = float(text) if text else None
+    if value is not None and not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+# Where what comes with the code is: templates, the demo, workloads, sweeps, run.py.
+PACKAGE = Path(__file__).resolve().parents[1]
+CHECKOUT = PACKAGE.parent
+# An installed package holds them as data; `pip install` puts them there.
+ROOT = CHECKOUT if (CHECKOUT / "templates").is_dir() else PACKAGE / "data"
+INFERENCE = ROOT / "third_party" / "inference"  # MLPerf's own repository, the submodule
+
+
+def in_submodule(path: Path) -> Path:
+    """A path in it. Raises UsageError where the submodule is empty."""
+    if not path.exists():
+        shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        raise UsageError(f"{shown} is missing: `git submodule update --init third_party/inference`.")
+    return path
+
+
+# What all files of this program have in common: a format number, frozen models, GPUs as people name them.
+SCHEMA = 5  # the format of all these files; 1 had no number
+
+
+def is_absent(value: object) -> bool:
+    """For fields that a file leaves out where they are null."""
+    return value is None
+
+
+def stored_as(key: str, name: str) -> Any:
+    """For a field `name` that files keep under another key."""
+    return Field(validation_alias=AliasChoices(key, name), serialization_alias=key)
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True, serialize_by_alias=True)
+
+
+class File(Model):
+    """A file of this program. A newer format is refused; what an older one lacks has a default, or is refused."""
+
+    schema_version: int = 1
+
+    @field_validator("schema_version")
+    @classmethod
+    def not_newer(cls, version: int) -> int:
+        if version > SCHEMA:
+            raise ValueError(f"format {version} was written by a newer version; this one reads up to {SCHEMA}")
+        return version
+
+
+def gpu_names(gpus: Sequence[str] | None) -> str:
+    """GPUs as people name them: 8x NVIDIA H200; none; unknown for None."""
+    if gpus is None:
+        return "unknown"
+    counted = Counter(gpus)
+    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in counted.items()) or "none"

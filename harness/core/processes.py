@@ -1,0 +1,112 @@
+"""The processes of a command: none left behind, signals that end it well, and the reason in one line."""
+
+import contextlib
+import ctypes
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import psutil
+
+from harness.core import guard
+from harness.core.interrupts import interruptible
+from harness.core.secrets import hide_word
+from harness.core.system import module
+
+GROUP_GRACE_S = 20.0  # for a command that ends its own engine when it is asked
+LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
+MARK = "LLAMA31_MLPERF_COMMAND"  # in the environment of all that a command starts
+guards: dict[int, "subprocess.Popen[bytes]"] = {}  # by the process that it guards: a fork has none yet
+
+
+def install_signal_handlers() -> None:
+    """SIGTERM, and the end of the terminal (but not under nohup), end a command as Ctrl-C does; a guard ends what it
+    started where it is killed."""
+    start_guard()
+    interruptible()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
+
+
+def start_guard() -> None:
+    """Starts the process that ends what this one leaves behind (harness.core.guard), unless it is there."""
+    if os.getpid() in guards:
+        return
+    os.environ[MARK] = f"{os.getpid()}-{time.time_ns()}"
+    around = {name: value for name, value in os.environ.items() if name != MARK}
+    words = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), f"{MARK}={os.environ[MARK]}"]
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=around,
+        start_new_session=True,
+    )
+    assert process.stdin
+    guards[os.getpid()] = process
+    os.register_at_fork(after_in_child=partial(tell_guard, process.stdin.fileno()))
+
+
+def tell_guard(pipe: int) -> None:
+    """In a fork of this process: names it to the guard, and leaves the pipe to its parent alone."""
+    with contextlib.suppress(OSError):
+        os.write(pipe, f"{os.getpid()}\n".encode())
+        os.close(pipe)
+
+
+def ignore_signals() -> None:
+    """What follows is only to end well."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def command_line() -> str:
+    """This command as one would type it again, secrets left out."""
+    begun = sys.argv[0]
+    file = ["python", hide_word(os.path.relpath(begun))] if os.path.exists(begun) else begun.split()
+    return shlex.join([*(module() or file), *map(hide_word, sys.argv[1:])])
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of any grandchild whose own parent dies, so that none can be left behind."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+
+
+def end_children(grace: float = LAST_CALL_S) -> None:
+    """Ends every process below this one: asked first, killed after `grace` seconds."""
+    spared = {process.pid for process in guards.values()}
+    children = [child for child in psutil.Process().children(recursive=True) if child.pid not in spared]
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    _, alive = psutil.wait_procs(children, timeout=grace)
+    for child in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+def end_group(process: "subprocess.Popen[bytes]", grace: float = GROUP_GRACE_S) -> None:
+    """Ends a process that leads a group: asked first, then whatever is left of the group, also after a hard death."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(grace)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def with_flag(command: str, flag: str, value: str) -> str:
+    """A command with another value of a flag."""
+    words = shlex.split(command)
+    at = next((n for n, word in enumerate(words) if word.partition("=")[0] == flag), len(words))
+    is_joined = words[at : at + 1] not in ([], [flag])
+    words[at : at + 2 - is_joined] = [f"{flag}={value}"] if is_joined else [flag, value]
+    return shlex.join(words)

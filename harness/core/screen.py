@@ -1,0 +1,325 @@
+"""What a person sees while it runs: a live line on a terminal, plain lines now and then elsewhere."""
+
+import contextlib
+import errno
+import io
+import math
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from harness.core.errors import plain
+from harness.core.secrets import hide_text
+
+PLAIN_EVERY_S = 15.0
+Kind = Literal["other", "load", "accuracy", "performance"]
+RECENT_S = 60.0  # the time that is left follows from the answers of this time
+CELL, CLOCK = 8, len("10:15:00 ")  # characters of a figure in a row, and of the time before it
+BAR_WIDTH, WIDE_TERMINAL = 20, 110  # characters of the bar, and of a terminal that has room for it
+
+
+@dataclass
+class Counters:
+    """What the display shows while a test runs. Results never come from here."""
+
+    issued: int = 0
+    started: int = 0  # first tokens
+    completed: int = 0
+    tokens: int = 0
+    first_token_s: float = 0.0  # summed over `started`
+
+
+class Stage(NamedTuple):
+    """A part of a run: what it is called, the seconds from the start to its beginning, and whether the engine answers
+    in it: in one of LoadGen's two tests, or to something else."""
+
+    name: str
+    start_s: float
+    kind: Kind = "other"
+
+
+class Display:
+    """Shows the stage of a run. `tick` costs next to nothing and may be called as often as one likes."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._stage = ""
+        self._told = True  # a line of the stage stays on the screen
+        self._head: Sequence[str] = ()  # of the table whose rows are shown
+        self._start = self._began = self._shown = time.monotonic()
+        self._seen = deque([(0.0, 0)])  # seconds of the stage and answers until then
+        self.stages: list[Stage] = []
+        self._live = None
+        if console.is_terminal:  # not to be redirected: what others print belongs in the log, not on the screen
+            self._live = Live(
+                console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+            )
+
+    def __enter__(self) -> "Display":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def stage(self, text: str, kind: Kind = "other", why: str = "") -> None:
+        """Announces what happens now, and why, once; on a terminal, a line of what ended stays."""
+        ended = f"{self._stage}, {clock(time.monotonic() - self._began)}"
+        if self._live and not self._told:
+            self.say(f"{time.strftime('%H:%M:%S')} {ended}", style="dim")
+        self._stage, self._told = text, False
+        self._began = time.monotonic()
+        self._shown = -math.inf if self._live else self._began
+        self._seen = deque([(0.0, 0)])
+        self.stages.append(Stage(text, round(self._began - self._start, 1), kind))
+        if not self._live:
+            self.say(f"{time.strftime('%H:%M:%S')} {text}")
+        if why:
+            self.say(" " * CLOCK + why, style="dim")
+        if self._live:
+            self.tick()
+
+    def done(self, text: str) -> None:
+        """Leaves one line behind for the stage that just ended."""
+        self._told = True
+        self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
+
+    def leave_row(self, head: Sequence[str], cells: Sequence[str], good: bool, why: str = "") -> None:
+        """Leaves one line of a table behind for the stage that just ended, its head above the first; `why` below it."""
+        self._told = True
+        widths = [max(len(name), CELL) for name in head]
+        if head != self._head:
+            self.say(" " * CLOCK + row_text(head, widths))
+        self._head = head
+        self.say(f"{time.strftime('%H:%M:%S')} {row_text(cells, widths)}", style="green" if good else "yellow")
+        if why:
+            self.say(" " * CLOCK + why, style="dim")
+
+    def say(self, text: str, style: str = "") -> None:
+        text = plain(hide_text(text))
+        self.console.print(Text(text, style=style), soft_wrap=not self.console.is_terminal)  # words stay whole
+
+    def tick(
+        self, counters: Counters | None = None, total: int | None = None, note: str = "", least_s: float = 0.0
+    ) -> None:
+        """Refreshes the live line four times a second, or prints a plain one now and then.
+
+        `least_s`: the stage lasts so many seconds, however fast the engine is.
+        """
+        at = time.monotonic()
+        if at - self._shown < (0.25 if self._live else PLAIN_EVERY_S):
+            return
+        self._shown = at
+        elapsed = at - self._began
+        line = plain(f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}")
+        if counters is not None:
+            room = BAR_WIDTH if self._live and self.console.width >= WIDE_TERMINAL else 0
+            line += describe(counters, total, elapsed, least_s, self.recent(elapsed, counters.completed), room)
+        if self._live:
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+        else:
+            self.say(f"{time.strftime('%H:%M:%S')} {line}")
+
+    def recent(self, elapsed: float, completed: int) -> float | None:
+        """Answers a second of the last minute: not of the time before the first, which says nothing of the rest."""
+        if not completed:
+            self._seen = deque([(elapsed, 0)])
+            return None
+        self._seen.append((elapsed, completed))
+        while len(self._seen) > 2 and self._seen[1][0] <= elapsed - RECENT_S:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        return (completed - before) / (elapsed - since) if completed > before and elapsed > since else None
+
+
+def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Cells to the right of their columns, the last to the left of its column."""
+    *figures, last = cells
+    return "  ".join([*(cell.rjust(width) for cell, width in zip(figures, widths, strict=False)), last]).rstrip()
+
+
+def as_said(text: str) -> str:
+    """Text as a table on the terminal takes it: nothing in it is markup, or obeyed."""
+    return escape(plain(text))
+
+
+def describe(
+    counters: Counters,
+    total: int | None,
+    elapsed: float,
+    least_s: float = 0.0,
+    rate: float | None = None,
+    room: int = 0,
+) -> str:
+    """How far a test is, the most important first, since a terminal cuts the end: share and time left, samples done,
+    first token where it streams, tokens a second, in flight.
+
+    Without a `total` the time ends it where it lasts at least `least_s`; else all are issued at once.
+    `rate`: recent answers a second, for the estimate of the rest; else those since the start. `room`: characters for a
+    bar.
+    """
+    by_time = total is None and least_s > 0
+    total = max(total or 0, counters.issued)
+    parts = []
+    if counters.completed and elapsed and total:
+        rate = rate or counters.completed / elapsed  # queries of a schedule are issued at their own from the first on
+        left = (total - counters.issued) / max(rate, counters.issued / elapsed)
+        left = 0.0 if by_time else left + (counters.issued - counters.completed) / rate
+        share = 1.0 if by_time else counters.completed / total
+        share = min(1.0, share, elapsed / least_s) if least_s else share
+        parts += [f"{bar(share, room)}{math.floor(100 * share)} %", f"{clock(max(left, least_s - elapsed))} left"]
+    of = "" if by_time else f"/{total:,}"
+    parts.append(f"{counters.completed:,}{of} samples" if total else "waiting")
+    if counters.started:
+        parts.append(f"TTFT {1000 * counters.first_token_s / counters.started:.0f} ms")
+    if counters.completed and elapsed:
+        parts.append(f"{counters.tokens / elapsed:,.0f} tok/s")
+    if counters.started:
+        parts.append(f"{counters.issued - counters.completed:,} in flight")
+    return "  " + "  ".join(parts)
+
+
+def bar(share: float, room: int) -> str:
+    """So much of a line of so many characters; nothing without room."""
+    full = round(share * room)
+    return f"{'━' * full}{'─' * (room - full)} " if room else ""
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Screen(io.TextIOWrapper):
+    """Text for a person. Where the terminal, or what reads the pipe, goes away, the showing ends, not the run.
+    `is_full`: it led to a disk that had no more room."""
+
+    is_full = False
+
+    def write(self, text: str) -> int:
+        with self.lasting():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self.lasting():
+            super().flush()
+
+    @contextlib.contextmanager
+    def lasting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.is_full = self.is_full or error.errno == errno.ENOSPC
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.fileno())
+
+
+def lasting_console(descriptor: int) -> Console:
+    """A console on a copy of a file descriptor."""
+    file = Screen(os.fdopen(os.dup(descriptor), "wb"), errors="replace", line_buffering=True)
+    return Console(file=file, highlight=False)
+
+
+@contextlib.contextmanager
+def screen(log: Path) -> Iterator[tuple[Console, Console]]:
+    """Consoles on the real standard output and error, while all else that this process and its children print goes to
+    `log`.
+
+    The file descriptors themselves are moved, because vLLM's processes and C++ libraries inherit those.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(1), os.dup(2)]
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lasting_console(saved[0]), lasting_console(saved[1])
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, copy in enumerate(saved, start=1):
+                os.dup2(copy, number)
+                os.close(copy)
+
+
+# The last screen of a command: the answer first, then a labelled sentence each, and one path.
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH, LABEL = 80, 15  # characters
+Tone = Literal["", "good", "careful", "bad", "unknown"]
+STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "bad": "red", "unknown": "dim"}
+Cells = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A label and the text under it; a command is never broken into lines."""
+
+    label: str
+    text: str
+    tone: Tone = ""
+    is_command: bool = False
+
+
+@dataclass(frozen=True)
+class LastScreen:
+    """The answer, its subject, and what must be known of it; `levels` are the rows of a table, the head first."""
+
+    title: str
+    subject: str
+    lines: Sequence[Line] = ()
+    levels: Sequence[Cells] = ()
+    tone: Tone = ""
+
+
+def show(console: "Console", screen: LastScreen, path: object = None) -> None:
+    """Prints a last screen, in at most the width of a terminal; `path` is where all of it stands, if in a file."""
+    from rich.text import Text
+
+    def say(text: str, tone: Tone = "", bold: bool = False) -> None:
+        style = f"{'bold ' if bold else ''}{STYLES[tone]}".strip()
+        console.print(Text(plain(hide_text(text)), style=style), soft_wrap=True)
+
+    say("")
+    for text in wrap(screen.title, WIDTH):
+        say(text, screen.tone, bold=True)
+    for text in wrap(screen.subject, WIDTH):
+        say(text)
+    for text in table(screen.levels):
+        say(text)
+    for line in screen.lines:
+        for text in paragraph(line):
+            say(text, line.tone)
+    if path:
+        say(f"report: {path}")
+
+
+def paragraph(line: Line) -> list[str]:
+    """A label and its text, wrapped beside it; a label that is too long begins the text."""
+    if line.is_command:
+        return [f"{line.label:{LABEL}}{line.text}"]
+    if len(line.label) >= LABEL:
+        return wrap(f"{line.label}: {line.text}", WIDTH, subsequent_indent=" " * LABEL)
+    return wrap(f"{line.label:{LABEL}}{line.text}", WIDTH, subsequent_indent=" " * LABEL)
+
+
+def table(rows: Sequence[Cells]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [row_text(cells, widths) for cells in rows]

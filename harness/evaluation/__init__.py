@@ -1,1 +1,0 @@
-"""Verdicts in addition to LoadGen's: the accuracy gate, compliance tests. May import results and below."""

@@ -1,0 +1,359 @@
+"""The machine and the engine while a test runs: one line a second in a CSV file."""
+
+import contextlib
+import csv
+import os
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import psutil
+
+from harness.config.endpoint import exporter
+from harness.core import files
+from harness.core.errors import UsageError
+from harness.core.system import cores, nvml_gpus, query_or_none
+from harness.engines import prometheus
+
+# The reasons for which a GPU's clock is held down, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
+POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
+TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
+FILE = "machine.csv"
+Remote = Callable[[], dict[str, dict[str, float]]]
+SM_CLOCK, MEMORY_CLOCK, GPU_SENSOR = 1, 2, 0
+MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
+
+
+def throttle_percent(nvml: Any, handle: Any, reasons: int) -> int:
+    """100 while a GPU's clock is held down for one of the reasons, else 0."""
+    return 100 if nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons else 0
+
+
+def memory_temperature(nvml: Any, handle: Any) -> int:
+    """Degrees Celsius. Raises ValueError where the GPU has no such sensor."""
+    (field,) = nvml.nvmlDeviceGetFieldValues(handle, [MEMORY_SENSOR])
+    if field.nvmlReturn:
+        raise ValueError("no sensor")
+    return int(field.value.uiVal)
+
+
+GPU_COLUMNS: dict[str, Callable[[Any, Any], float]] = {
+    "load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+    "memory_gib": lambda nvml, handle: round(nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30, 2),
+    "power_w": lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+    "clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, SM_CLOCK),
+    "max_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, SM_CLOCK),
+    "temperature_c": lambda nvml, handle: nvml.nvmlDeviceGetTemperature(handle, GPU_SENSOR),
+    "memory_load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).memory,
+    "memory_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, MEMORY_CLOCK),
+    "memory_temperature_c": lambda nvml, handle: memory_temperature(nvml, handle),
+    "power_capped_percent": lambda nvml, handle: throttle_percent(nvml, handle, POWER_CAPPED),
+    "too_hot_percent": lambda nvml, handle: throttle_percent(nvml, handle, TOO_HOT),
+}
+
+
+def joules(gpus: int | None) -> float | None:
+    """The energy that the first visible GPUs (None: all) have taken since their driver was loaded; None where they do
+    not report it."""
+    with nvml_gpus() as (nvml, handles):
+        energies = [query_or_none(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) for handle in handles[:gpus]]
+    return sum(energies) / 1000 if energies and None not in energies else None
+
+
+@dataclass(frozen=True)
+class Recording:
+    """machine.csv: its seconds, and the columns of numbers beside them, None where one was not reported."""
+
+    seconds: list[float]
+    columns: dict[str, list[float | None]]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Empty where nothing was recorded. Raises UsageError for a damaged file."""
+        columns = files.read_columns(path) if path.exists() else {}
+        seconds = columns.pop("seconds", [])
+        if None in seconds or (columns and not seconds):
+            raise UsageError(f"{path}: a line has no seconds.")
+        return cls([second for second in seconds if second is not None], columns)
+
+    def __bool__(self) -> bool:
+        return bool(self.columns)
+
+    @property
+    def durations(self) -> list[float]:
+        """Seconds for which each line counts: since the one before, as a busy machine writes some lines late."""
+        return [now - before for before, now in pairwise([0.0, *self.seconds])]
+
+    @property
+    def gpus(self) -> list[str]:
+        return sorted({name.partition("_")[0] for name in self.columns if name.startswith("gpu")})
+
+    def column(self, name: str) -> list[float | None]:
+        """A column; one without values where it was not recorded."""
+        return self.columns.get(name) or [None] * len(self.seconds)
+
+    def highest(self, name: str) -> float:
+        """The highest value that any GPU reported of a quantity; 0 for none."""
+        return max((value or 0.0 for gpu in self.gpus for value in self.column(f"{gpu}_{name}")), default=0.0)
+
+
+@contextlib.contextmanager
+def recording(
+    path: Path,
+    wanted: bool,
+    prometheus_metrics: Callable[[], list[str]],
+    gpus: int | None = None,
+    remote: Remote = dict,
+) -> Iterator[None]:
+    """Writes one line a second to the CSV file `path` while the block runs, if `wanted`.
+
+    `prometheus_metrics` gives the engine's own metrics, in Prometheus' text format; of the visible GPUs the first count
+    (None: all). `remote` gives what is reported of GPUs elsewhere, by GPU and column.
+    """
+    if not wanted:
+        yield
+        return
+    stop = threading.Event()
+    recorder = threading.Thread(
+        target=record_telemetry, args=(path, stop, prometheus_metrics, gpus, remote), daemon=True
+    )
+    recorder.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        recorder.join(timeout=2)
+
+
+def record_telemetry(
+    path: Path,
+    stop: threading.Event,
+    prometheus_metrics: Callable[[], list[str]] = list,
+    gpus: int | None = None,
+    remote: Remote = dict,
+) -> None:
+    """Samples machine and engine until `stop` is set; what one does not tell is left empty."""
+    import psutil
+
+    begin, engine = time.monotonic(), prometheus.Reader()
+    with path.open("w", newline="") as file, nvml_gpus() as (nvml, handles):
+        table, handles, far = csv.writer(file), handles[:gpus], sorted(remote())
+        names = [f"gpu{index}_{column}" for index in range(len(handles) + len(far)) for column in GPU_COLUMNS]
+        columns = [column.name for column in prometheus.COLUMNS]
+        table.writerow(["seconds", "cpu_percent", "memory_gib", *names, *columns])
+        psutil.cpu_percent()  # which tells of the time since it was last called
+        engine.values(0.0, prometheus_metrics())
+        while not stop.wait(1.0):
+            seconds = time.monotonic() - begin
+            machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
+            told = [query_or_none(partial(read, nvml), handle) for handle in handles for read in GPU_COLUMNS.values()]
+            now = remote()
+            told += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_COLUMNS]
+            table.writerow([*machine, *told, *engine.values(seconds, prometheus_metrics())])
+            file.flush()
+
+
+# GPUs behind an endpoint, as an NVIDIA DCGM exporter tells of them (its etc/default-counters.csv has the names).
+PAGE_S, MOST_BYTES = 1.0, 2**24
+LONGEST_GAP_S = 5.0  # between two readings, over which no energy is summed
+COLUMNS = {  # of machine.csv, and what of its unit a unit of the exporter's is
+    "DCGM_FI_DEV_GPU_UTIL": ("load_percent", 1.0),
+    "DCGM_FI_DEV_FB_USED": ("memory_gib", 1 / 1024),
+    "DCGM_FI_DEV_POWER_USAGE": ("power_w", 1.0),
+    "DCGM_FI_DEV_SM_CLOCK": ("clock_mhz", 1.0),
+    "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1.0),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": ("memory_load_percent", 1.0),
+    "DCGM_FI_DEV_MEM_CLOCK": ("memory_clock_mhz", 1.0),
+    "DCGM_FI_DEV_MEMORY_TEMP": ("memory_temperature_c", 1.0),
+}
+GPUs = dict[str, dict[str, float]]  # by page and GPU: its values, by column
+
+
+def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
+    """What the pages tell of the GPUs that the addresses name, and the GPUs' models. Raises UsageError for a page that
+    is none, or lacks one of them."""
+    found: GPUs = {}
+    models: dict[str, str] = {}
+    for url in urls:
+        address, gpus, host = exporter(url)
+        seen = set()
+        for labels, column, value in samples(address):
+            gpu, at = labels.get("gpu", ""), labels.get("Hostname", "")
+            if gpu in (gpus or [gpu]) and at == (host or at):
+                name = f"{address} {at} {gpu}"
+                found.setdefault(name, {})[column] = value
+                models[name] = labels.get("modelName", "unknown")
+                seen.add(gpu)
+        if missing := (set(gpus) or {"any"}) - seen - ({"any"} if seen else set()):
+            wanted = f"GPU {', '.join(sorted(missing))}" if gpus else f"GPU of host {host}"
+            raise UsageError(f"--telemetry-url {address} reports no {wanted}: is it a DCGM exporter's page?")
+    return found, [models[name] for name in sorted(found)]
+
+
+def readings(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
+    """The same during a test: nothing where it fails, which is a gap."""
+    try:
+        return read(urls)
+    except UsageError:
+        return {}, []
+
+
+def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
+    """Labels, column and value of each sample. Raises UsageError where there is no such page."""
+    try:
+        with urllib.request.urlopen(address, timeout=PAGE_S) as page:
+            text = page.read(MOST_BYTES).decode()
+        for sample in prometheus.parse(text, COLUMNS):
+            column, scale = COLUMNS[sample.name]
+            yield sample.labels, column, scale * sample.value
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--telemetry-url {address}: not an exporter's page: {error}.") from None
+
+
+def joules_by_power(recording: Recording) -> float | None:
+    """The energy of all GPUs by their power at each reading; None where one of them reported nothing for a while."""
+    total = 0.0
+    for gpu in recording.gpus:
+        powers = zip(recording.seconds, recording.column(f"{gpu}_power_w"), strict=True)
+        readings = [(second, power) for second, power in powers if power is not None]
+        if not readings:
+            return None
+        readings = [(0.0, readings[0][1]), *readings, (recording.seconds[-1], readings[-1][1])]
+        if any(now - then > LONGEST_GAP_S for (then, _), (now, _) in pairwise(readings)):
+            return None
+        total += sum((now - then) * (power + before) / 2 for (then, before), (now, power) in pairwise(readings))
+    return total if recording.gpus else None
+
+
+# Load that is not ours: what other programs took of the machine while a test ran, which a speed cannot tell.
+CPU_SHARE = 0.1  # of the cores, from which others' load counts where the answers are computed on them
+SPARE_CPU_SHARE = 0.5  # the same where a GPU or a server computes
+CLIENT_SHARE = 0.9  # of a core, from which a client process may be what is slow
+SLOWER_WARNING = "the speed may be lower than this machine's"
+RELAYS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "kube-proxy")  # into containers
+GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may take
+
+
+@dataclass
+class BackgroundLoad:
+    """What other programs used in a test: CPU cores on average, None beside a server on this machine; GPUs by index."""
+
+    cpu_cores: float | None = None
+    cores: int = field(default_factory=lambda: len(cores()))
+    gpus: list[int] = field(default_factory=list)
+    share: float = CPU_SHARE  # of the cores, from which it counts
+    client_share: float | None = None  # of a core, of the busiest process that asks an endpoint
+
+    @property
+    def warnings(self) -> list[str]:
+        """What of it may have cost speed, in words."""
+        why = []
+        if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
+            why.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores during the test")
+        if self.gpus:
+            why.append(f"other programs held memory of GPU {', '.join(map(str, self.gpus))}")
+        if self.client_share is not None and self.client_share > CLIENT_SHARE:
+            why.append(
+                f"this client's busiest process used {100 * self.client_share:.0f} % of a core: times may be its own, "
+                "not the server's"
+            )
+        return why
+
+
+def busy_s() -> float:
+    """Seconds that the cores which this process may use have been busy, in all, since the machine started."""
+    return sum(busy(times) for core, times in enumerate(psutil.cpu_times(percpu=True)) if core in cores())
+
+
+def busy(times: Any) -> float:
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # which user time holds already
+    return float(sum(times) - idle - guests)
+
+
+def by_process(*roots: int) -> dict[int, float]:
+    """CPU seconds by process id: of the processes named, this one if none is, and each below them, with those of their
+    children that have ended."""
+    total = {}
+    for root in roots or (os.getpid(),):
+        with contextlib.suppress(psutil.Error):
+            for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    total[process.pid] = float(sum(process.cpu_times()[:4]))
+    return total
+
+
+def servers_here(addresses: Sequence[str]) -> set[int] | None:
+    """The processes of this machine that serve the addresses, the topmost of each; None where they are not known: of
+    another user, or in a container, of which the listener is a relay."""
+    found: set[int] = set()
+    for address in addresses:
+        parts = urlsplit(address)
+        if not is_here(parts.hostname or ""):
+            continue
+        port = parts.port or {"https": 443}.get(parts.scheme, 80)
+        sockets = [
+            each for each in psutil.net_connections("tcp") if each.status == "LISTEN" and each.laddr.port == port
+        ]
+        owners = {top_of(each.pid) for each in sockets if each.pid}
+        if not owners or None in owners or any(each.pid is None for each in sockets):
+            return None
+        found |= {pid for pid in owners if pid}
+    return found
+
+
+def is_here(host: str) -> bool:
+    """Whether a host of an address is this machine."""
+    own = {each.address for name in psutil.net_if_addrs().values() for each in name}
+    with contextlib.suppress(OSError):
+        return any(str(found[4][0]) in own for found in socket.getaddrinfo(host, None))
+    return False
+
+
+def top_of(pid: int) -> int | None:
+    """The process that started a server: the parent as long as it runs the same program and started none of ours.
+    None for a relay, whose server is elsewhere."""
+    with contextlib.suppress(psutil.Error):
+        process, ours = psutil.Process(pid), {each.pid for each in psutil.Process().parents()}
+        if any(name in process.name() for name in RELAYS):
+            return None
+        while (parent := process.parent()) and parent.pid not in ours and parent.exe() == process.exe():
+            process = parent
+        return int(process.pid)
+    return None
+
+
+def busy_gpus() -> list[int]:
+    """The visible GPUs of which somebody holds memory; to be asked before the engine starts."""
+    with nvml_gpus() as (nvml, handles):
+        memory = [query_or_none(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in handles]
+        return [index for index, own in enumerate(memory) if own and own.used > GPU_SLACK_BYTES]
+
+
+@contextlib.contextmanager
+def watch_others(
+    gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
+) -> Iterator[BackgroundLoad]:
+    """Yields what others use while the block runs; complete once it has ended. `gpus` were taken before; behind
+    `endpoints` the processes of a server on this machine are no others."""
+    found = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
+    servers = servers_here(endpoints)
+    begin, busy, own = time.monotonic(), busy_s(), by_process()
+    server = by_process(*servers) if servers else {}
+    yield found
+    if (seconds := time.monotonic() - begin) <= 1:
+        return
+    used = {pid: s - own.get(pid, 0.0) for pid, s in by_process().items()}
+    if endpoints:
+        found.client_share = max(round(s / seconds, 2) for s in used.values())
+    if servers is not None:
+        used |= {pid: s - server.get(pid, 0.0) for pid, s in (by_process(*servers) if servers else {}).items()}
+        found.cpu_cores = max(0.0, round((busy_s() - busy - sum(used.values())) / seconds, 2))

@@ -1,0 +1,156 @@
+"""Notices an engine that is alive and silent: nothing else would, since LoadGen waits for ever."""
+
+import re
+import time
+from pathlib import Path
+
+from harness.core.errors import EngineError
+from harness.core.files import as_json
+from harness.core.screen import Display
+from harness.core.secrets import hide
+from harness.engines import protocol
+from harness.engines.protocol import Engine
+from harness.runs.folder import RunFolder
+from harness.runs.records import Facts
+
+PATIENCE_FACTOR = 20  # of the longest wait for an answer so far
+PAUSED_S = 5.0  # between two checks, which come many times a second
+FIRST_ANSWER_FACTOR = 4  # as much patience for the first answer of all, whose length nobody knows
+START_FACTOR, START_S = 6, 300.0  # for an engine that starts, maybe from a slow disk: as much, but no less than
+
+
+class Watchdog:
+    """Measures how long a busy engine has not answered anything; `check` is called many times a second."""
+
+    def __init__(self, engine: Engine, timeout_s: float) -> None:
+        self.engine = engine
+        self.timeout_s = timeout_s
+        self.longest_s = 0.0
+        self._since = self._checked = time.monotonic()
+        self._last_response_at = engine.last_response_at
+
+    @property
+    def limit_s(self) -> float:
+        """How long the engine may be silent now."""
+        first = self.longest_s == 0
+        return max(self.timeout_s * (FIRST_ANSWER_FACTOR if first else 1), PATIENCE_FACTOR * self.longest_s)
+
+    @property
+    def silent_s(self) -> float:
+        """How long a busy engine has answered nothing, as far as the last `check` knows."""
+        return time.monotonic() - self._since
+
+    def reset(self) -> None:
+        """Begins anew: the engine has no request now."""
+        self._since = self._checked = time.monotonic()
+
+    def check(self) -> None:
+        """Raises EngineError where the engine has been silent for too long; time in which this process did not run
+        itself, stopped and continued, is no silence."""
+        now, last_response_at = time.monotonic(), self.engine.last_response_at
+        if now - self._checked > PAUSED_S:
+            self._since += now - self._checked
+        self._checked = now
+        if last_response_at != self._last_response_at:
+            self.longest_s = max(self.longest_s, last_response_at - self._since)
+            self._last_response_at = last_response_at
+            self._since = max(self._since, last_response_at)
+        if (silent_s := self.silent_s) > self.limit_s:
+            raise EngineError(
+                f"no response from {self.engine.name} for {silent_s:.0f} s: assuming it hangs. If it is only slow, "
+                f"raise --stall-timeout (now {self.timeout_s:g})"
+            )
+
+
+class StartWatch:
+    """Notices an engine whose start has stopped: neither its log nor its processes go on."""
+
+    def __init__(self, log: Path, timeout_s: float) -> None:
+        self.log = log
+        self.timeout_s = max(START_FACTOR * timeout_s, START_S)
+        self._size = -1
+        self._since = self._checked = time.monotonic()
+
+    def check(self) -> None:
+        """Raises EngineError where the log has not grown for too long, this process's own pauses left out."""
+        now = time.monotonic()
+        if now - self._checked > PAUSED_S:
+            self._since += now - self._checked
+        self._checked = now
+        size = self.log.stat().st_size if self.log.exists() else 0
+        if size != self._size:
+            self._size, self._since = size, time.monotonic()
+        elif time.monotonic() - self._since > self.timeout_s:
+            raise EngineError(
+                f"the engine has printed nothing for {self.timeout_s:.0f} s while starting: assuming it hangs"
+            )
+
+
+# An engine as it starts: what it is doing is shown, and a start that hangs is ended.
+TAIL_BYTES = 8000
+# The last line of the log that one of these is found in says what goes on; a group is how far it is, or, without a
+# name, all that is shown.
+STAGES = (
+    (r"(waiting for [^\r\n]*)", ""),
+    (r"Initializing a V1 LLM engine", "starting its processes"),
+    (r"(?:Downloading|Fetching)[^\r\n]*?(\d+%)", "downloading"),
+    (r"(?:Downloading|Fetching) ", "downloading"),
+    (r"Loading \S+ checkpoint shards:\s*(\d+%)", "loading weights"),
+    (r"Starting to load model|Loading weights|Loading model weights", "loading weights"),
+    (r"Dynamo bytecode transform|[Cc]ompil(?:ing|ed) (?:a )?graph|torch\.compile took|[Aa]utotun", "compiling"),
+    (
+        r"Memory profiling|Available KV cache memory|KV cache size|[Ww]arming up",
+        "measuring memory",
+    ),
+    (r"flashinfer\.jit: Building JIT module", "compiling FlashInfer's kernels"),
+    (r"Capturing CUDA graphs?[^\r\n]*?(\d+%)", "capturing CUDA graphs"),
+    (r"Capturing CUDA graph|Graph capturing", "capturing CUDA graphs"),
+    (r"init engine \(profile", "almost ready"),
+)
+BAR = 12  # characters
+
+
+def start(engine: protocol.Engine, facts: Facts, folder: RunFolder, stall_timeout: float, display: Display) -> None:
+    """Starts an engine, shows what it is doing meanwhile, and notes what it is."""
+    log = folder.path / "engine.log"
+    watch = StartWatch(log, stall_timeout)
+
+    said = ""
+
+    def tick() -> None:
+        nonlocal said
+        note = stage(log)
+        if note.startswith("waiting") and not said:
+            display.say(said := note)
+        display.tick(note=note)
+        watch.check()
+
+    display.stage(engine.starting or f"starting {engine.name}")
+    engine.start(tick)
+    display.done(engine.ready or f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s")
+    for caution in engine.cautions:
+        display.say(caution, style="yellow")
+    facts.engine = f"{engine.name} {engine.version}".strip()
+    facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), as_json(hide(engine.args, foreign=True))
+    facts.kernels = engine.kernels
+
+
+def stage(log: Path) -> str:
+    """What goes on, with a bar if the log says how far it is; empty before the first sign."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    for line in reversed(re.split(r"[\r\n]+", text)):
+        for pattern, name in STAGES:
+            if found := re.search(pattern, line):
+                return name + (f" {bar(found[1])}" if found.groups() else "") if name else found[1]
+    return ""
+
+
+def bar(percent: str) -> str:
+    """`[####--------] 33%`"""
+    full = BAR * min(100, int(percent.rstrip("%"))) // 100
+    return f"[{'#' * full}{'-' * (BAR - full)}] {percent}"

@@ -1,1 +1,0 @@
-"""What is watched while an engine starts and a test runs. May import engines and below."""

@@ -1,0 +1,422 @@
+"""A run's results, the answer first: the lines of the last screen, and of the first one of its report."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from operator import methodcaller
+from pathlib import PurePath
+
+from harness.config import models
+from harness.config.comparability import OTHER_MODEL
+from harness.config.mlperf import Tail
+from harness.config.patterns import ClosedLoop, Poisson, Sequential
+from harness.config.workload import OFFICIAL
+from harness.core.markdown import Column, Table, number
+from harness.core.processes import with_flag
+from harness.core.screen import Cells, LastScreen, Line, Tone
+from harness.core.statistics import tail_name
+from harness.loadgen.log import Latency
+from harness.results import advice, metrics
+from harness.results.performance import Performance
+from harness.results.summary import Summary
+from harness.results.telemetry import SHARES, GpuTime
+from harness.runs.folder import FOLDER
+from harness.runs.records import Probe, deciding
+
+
+# The table of what was tested at several loads: each column by its head, and by what it tells.
+def at(**points: str) -> dict[str, Column]:
+    """Columns of latencies, ms, at these points."""
+    return {
+        f"{kind.upper()} {point}, ms": methodcaller("shown", f"{kind}_{point}")
+        for kind, each in points.items()
+        for point in each.split()
+    }
+
+
+def verdict(probe: Probe) -> str:
+    return "VALID" if probe.valid else "INVALID"
+
+
+def why(probe: Probe) -> str:
+    return f"{probe.why}{' machine busy: not judged' if probe.busy else ''}"
+
+
+POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
+SPEED: Mapping[str, Column] = {"LoadGen": verdict, "output tokens/s": "tokens_per_sec"}
+CURVES: Mapping[str, Mapping[str, Column]] = {  # by the unit of the load
+    Sequential.unit: {
+        **SPEED,
+        **{"latency of a query p50, ms": "latency_p50", "p90, ms": "latency_p90"},
+        **at(ttft="p50", tpot="p50 p99"),
+    },
+    ClosedLoop.unit: {
+        **{"output tokens/s": "tokens_per_sec", "per user": "tokens_per_sec_per_user"},
+        **at(ttft="p50 p90 p99", tpot="p50 p90 p99"),
+        **{"latency p99, ms": "latency_p99", "trend": ("trend", 3), "J per token": ("joules_per_token", 3)},
+        "over the limits": why,
+    },
+    Poisson.unit: {
+        **SPEED,
+        **at(ttft="p50 p99", tpot="p50 p99"),
+        **{"client delay p99, ms": ("client_delay_p99", 3), "s": ("seconds", 3), "why it fell": why},
+    },
+}
+
+
+def probes(search: Sequence[Probe], price: float | None) -> Table:
+    """The tests of a search or a curve, by load; with a price per hour what a million tokens cost at each level."""
+    unit = search[0].unit
+    columns = {unit: "load", **CURVES[unit]}
+    if price and unit == ClosedLoop.unit:
+        last = columns.popitem()
+        columns |= {"per million tokens": lambda probe: number(probe.cost(price), 3), last[0]: last[1]}
+    return Table.of(sorted(search, key=lambda probe: probe.load), columns)
+
+
+def gpu_time(times: Sequence[GpuTime]) -> Table | None:
+    """Where the GPUs' time went, a line for each test; None where it was not recorded."""
+    shares: dict[str, Column] = {f"{label} ({mark}), %": (name, 3) for name, (label, mark) in SHARES.items()}
+    return Table.of(times, {"": "test", "100 %": "bar", **shares}) if times else None
+
+
+def levels_table(cells: Sequence[Sequence[str]]) -> Table | None:
+    """Levels as the last screen shows them, the head first, with the unit of each latency; None without any."""
+    if not cells:
+        return None
+    *names, last = cells[0]
+    heads = [f"{name}, ms" if last == "(ms)" and " p" in name else name for name in names]
+    return Table([*heads, "limits" if last == "(ms)" else last], cells[1:])
+
+
+def best_level(search: Sequence[Probe]) -> Probe | None:
+    """The load with the most output of those that keep the limits, on their own machine if any ran so."""
+    kept = [probe for probe in deciding(search) if not probe.why and probe.tokens_per_sec]
+    alone = [probe for probe in kept if not probe.busy]
+    return max(alone or kept, key=lambda probe: probe.tokens_per_sec or 0.0, default=None)
+
+
+def latencies(test: Performance | None) -> Table | None:
+    """Each kind of latency with its percentiles, of the steady part at fixed concurrency; without those that are the
+    slowest of few requests."""
+    part = test.steady if test and test.concurrency and test.steady and test.steady.ttft_ms else test
+    if test is None or part is None:
+        return None
+    rows = []
+    for kind, limit in {"ttft": "ttft", "tpot": "tpot", "latency": ""}.items():
+        if found := getattr(part, f"{kind}_ms"):
+            name = kind if kind == "latency" else f"{kind.upper()}{' of the buffering' if test.is_buffered else ''}"
+            values = [None if test.is_few and point in ("p99", "p99_9") else getattr(found, point) for point in POINTS]
+            rows.append([name, *values, getattr(test.limits_ms, limit, None)])
+    heads = (point.replace("_", ".") for point in POINTS)
+    return Table(["ms" if part is test else "ms of the steady part", *heads, "limit at p99"], rows)
+
+
+def intervals(test: Performance | None) -> list[str]:
+    """The 95 % intervals of a test's percentiles, a kind of latency in a line."""
+    found = []
+    for kind, points in (test.intervals if test else {}).items():
+        latency: Latency | None = getattr(test, f"{kind}_ms")
+        ends = {
+            point: f"{number(low)} to {number(high)}" if high else f"at least {number(low)}"
+            for point, (low, high) in points.items()
+        }
+        each = [f"{point} {number(getattr(latency, point))} ({said})" for point, said in ends.items() if latency]
+        found.append(f"{kind if kind == 'latency' else kind.upper()} {', '.join(each)}")
+    return found
+
+
+NAME = "Llama-3.1-8B"  # of the reference model, whatever its repository is called
+NOT_COMPARABLE = "not comparable with MLPerf"
+MOST_REASONS = 3  # of them on the screen
+TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "VALID": "good", "INVALID": "bad"}
+
+
+def last_screen(summary: Summary, whole: bool = False, scatter: str = "") -> LastScreen:
+    """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report;
+    `scatter` of earlier runs."""
+    return LastScreen(
+        title=title(summary),
+        subject=": ".join(filter(None, (summary.meta.label, subject(summary)))),
+        lines=[line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text],
+        levels=levels(summary),
+        tone=tone(summary),
+    )
+
+
+def title(summary: Summary) -> str:
+    """The result with its meaning, or the verdict that takes its place."""
+    test, score = summary.run.performance, summary.run.accuracy
+    if test is None or test.tokens_per_sec is None:
+        return without_speed(summary)
+    disputed = "DISPUTED: " if test.disagreements else ""
+    if not test.valid and not has_own_limits(summary):
+        return f"INVALID: {disputed}{broken(test)}"
+    passed = f", accuracy {score.verdict}" if score and score.verdict == "PASS" else ""
+    return f"{disputed}{result(summary, test)}{passed}"
+
+
+def without_speed(summary: Summary) -> str:
+    score, meta = summary.run.accuracy, summary.meta
+    if score is None:
+        kept = [probe.text for probe in curve(summary) if not probe.why]
+        held = f"; {kept[-1]} held until then" if kept else ""
+        return f"No result{f': {meta.ended}' if meta.ended else ''}{held}"
+    if score.verdict == "FAIL":
+        stopped = "; no speed was measured" if meta.mode == "both" else ""
+        return f"accuracy FAIL: the answers differ from the reference{stopped}"
+    return f"accuracy {score.verdict}"
+
+
+def broken(test: Performance) -> str:
+    """Why LoadGen calls a test INVALID: the limits that it broke, else its first reason."""
+    rate = f" at {number(test.target_qps)} queries/s" if test.limits_ms and test.target_qps else ""
+    if over := held(test, only_over=True):
+        return f"{over}{rate}"
+    reasons = [reason.partition(": ")[0] for reason in test.invalid_reasons]  # without what to do about them
+    return f"{'; '.join(reasons) or 'LoadGen gives no reason'}{rate}"
+
+
+def result(summary: Summary, test: Performance) -> str:
+    speed = f"{number(test.tokens_per_sec)} output tokens/s"
+    if has_own_limits(summary):
+        return of_levels(summary)
+    if metrics.BY_NAME["target_qps"].of(summary) is not None:
+        kept = " within both limits" if test.limits_ms and not test.is_buffered else ""
+        return f"{number(test.achieved_qps)} samples/s{kept} ({speed})"
+    if summary.scenario.headline == "latency_p90_ms" and test.latency_ms:
+        latency = f"{number(test.latency_ms.p90)} ms"
+        if test.samples_per_query > 1:
+            return f"{speed} with {test.samples_per_query} samples at once; a query then takes {latency} (p90)"
+        return f"{latency} for an answer (p90: 9 of 10 are as fast), one request at a time"
+    return f"{speed} ({number(test.samples_per_sec)} samples/s)"
+
+
+def has_own_limits(summary: Summary) -> bool:
+    """Whether LoadGen holds no limit against the test, and this program its own."""
+    test = summary.run.performance
+    return test is not None and bool(test.concurrency or test.arrivals)
+
+
+def of_levels(summary: Summary) -> str:
+    """The best of the levels that kept the limits; without levels, whether the test did."""
+    test = summary.run.performance
+    assert test is not None
+    if not (test.concurrency and curve(summary)):
+        over = [tail.kind for tail in tails(test).values() if tail.is_over]
+        kept = f"over the limits: {' and '.join(over)}" if over else "within both limits"
+        return f"{number(test.samples_per_sec)} requests/s, {kept} ({number(test.tokens_per_sec)} output tokens/s)"
+    best = best_level(curve(summary))
+    if best is None:
+        return f"no level is within the limits: the lowest, {curve(summary)[0].text}, is over"
+    return f"{number(best.tokens_per_sec)} output tokens/s within the limits, with {best.text}"
+
+
+def curve(summary: Summary) -> list[Probe]:
+    """The loads that were tested, in order, each with the test that decides."""
+    return deciding(summary.run.search or [])
+
+
+def levels(summary: Summary) -> list[Cells]:
+    """The levels of a curve as rows, the head first; none of a search, whose answer is a rate."""
+    probes = curve(summary)
+    is_known = len(probes) < 2 or probes[0].unit == Poisson.unit  # by the test that followed
+    if not probes or (is_known and summary.run.performance):
+        return []
+    return [probes[0].head, *(probe.cells for probe in probes)]
+
+
+def subject(summary: Summary, *more: Summary) -> str:
+    """Scenario, model and weights, machine, engine: of several runs what all of them share."""
+    each = [parts(one) for one in (summary, *more)]
+    return ", ".join(part for part in each[0] if all(part in those for those in each))
+
+
+def parts(summary: Summary) -> list[str]:
+    work = [] if summary.meta.workload == OFFICIAL else [summary.meta.workload]
+    found = [scenario(summary), *work, model(summary), machine(summary)]
+    return found if summary.meta.endpoints else [*found, engine(summary)]
+
+
+def model(summary: Summary) -> str:
+    """The model as people name it, with what is known of its weights."""
+    meta, name = summary.meta, model_name(summary.meta.model)
+    if any(reason.startswith(("random weights", "dummy weights")) for reason in meta.deviations):
+        return f"{name} with random weights"
+    return f"{name} in {meta.weights.partition(' ')[0]}" if meta.weights and meta.model != "demo" else name
+
+
+def is_reference(summary: Summary) -> bool:
+    """Whether a model of the reference's shape answered MLPerf's samples."""
+    unlike = {OTHER_MODEL, *(spec.deviation for spec in models.MODELS.values())}
+    return summary.meta.workload == OFFICIAL and not unlike & set(summary.meta.deviations)
+
+
+def model_name(model: str) -> str:
+    if model in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path):
+        return NAME
+    return "demo model" if model == "demo" else PurePath(model).name or model
+
+
+def scenario(summary: Summary) -> str:
+    """As MLPerf writes it; Interactive is LoadGen's Server."""
+    rules = summary.scenario
+    return rules.loadgen if rules.loadgen.lower() == rules.name else rules.name.capitalize()
+
+
+def machine(summary: Summary) -> str:
+    """The GPUs that the engine used, or the CPU; of an endpoint, what serves it."""
+    if summary.meta.endpoints:
+        count = len(summary.meta.endpoints)
+        return f"{count} endpoint{'s' if count > 1 else ''} of {summary.meta.engine_args.get('server', 'a server')}"
+    if summary.gpus:
+        return f"{summary.gpus} x {', '.join(dict.fromkeys(summary.system.gpus))}"
+    return f"{summary.system.cores} CPU cores"
+
+
+def engine(summary: Summary) -> str:
+    if summary.meta.endpoints:
+        return f"{summary.meta.engine_args.get('server', 'a server')}, behind an endpoint"
+    return summary.meta.engine or f"vLLM {summary.system.vllm_version or 'unknown'}"
+
+
+def tone(summary: Summary) -> Tone:
+    test, score = summary.run.performance, summary.run.accuracy
+    if test is None:
+        return TONES.get(score.verdict, "") if score else "bad"
+    if test.disagreements:
+        return "careful"
+    if has_own_limits(summary):
+        is_curve = bool(test.concurrency and curve(summary))
+        return "bad" if (not best_level(curve(summary)) if is_curve else held(test, only_over=True)) else "good"
+    return "good" if test.valid else "bad"
+
+
+def lines(summary: Summary, whole: bool) -> Iterator[Line]:
+    """What stands under the title, each with its label; empty ones are left out."""
+    meta, test = summary.meta, summary.run.performance
+    yield from (Line("disputed", said, "careful") for said in (test.disagreements if test else []))
+    if meta.ended and (test or summary.run.accuracy):
+        yield Line("ended early", meta.ended, "bad")
+    yield from verdicts(summary)
+    if test:
+        yield Line("limits", of_curve(summary, test) if test.concurrency else held(test))
+        unbound = "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
+        yield Line("bounded by", test.ran_out[0] if test.ran_out else unbound)
+        yield Line("cost, energy", "; ".join(expenses(summary, test)))
+        yield from (Line("careful", said, "careful") for said in cautions(summary, test))
+    if meta.deviations:
+        shown = meta.deviations if whole else meta.deviations[:MOST_REASONS]
+        left = len(meta.deviations) - len(shown)
+        more = f"; {left} more in the report" if left else ""
+        yield Line(NOT_COMPARABLE, f"{'; '.join(shown)}{more}", "careful")
+    yield Line("next", next_command(summary), is_command=True)
+
+
+def of_curve(summary: Summary, test: Performance) -> str:
+    """What levels are held to, and that the highest of them is within it: a higher one may be, too."""
+    probes, limits = curve(summary), test.limits_ms
+    top = f"; {probes[-1].text} is the most that was tested" if probes and not probes[-1].why else ""
+    return f"TTFT p99 {number(limits.ttft)} ms, TPOT p99 {number(limits.tpot)} ms{top}" if limits else ""
+
+
+def verdicts(summary: Summary) -> Iterator[Line]:
+    """LoadGen's verdict with what it rests on, the gate's with its score."""
+    test, score = summary.run.performance, summary.run.accuracy
+    if test and not has_own_limits(summary):
+        verdict, unit = "VALID" if test.valid else "INVALID", summary.scenario.pattern.queries_are
+        count = f"{number(test.samples, 9)} {unit} in {number(test.duration_s)} s"
+        first = ", at the first attempt" if test.valid and summary.run.search and not summary.run.attempts else ""
+        yield Line(verdict, f"{count}{first}", TONES[verdict])
+    if score:
+        note = f" ({score.note})" if score.note else ""
+        yield Line(f"accuracy {score.verdict}", f"{scores(summary)}{note}", TONES.get(score.verdict, "careful"))
+    elif test:
+        yield Line("accuracy", "not checked", "unknown")
+    if score and score.verdict == "FAIL":
+        yield Line("answers", f"the worst are in {FOLDER['accuracy']}/worst.md; report.py --compare has them by sample")
+    for name, audit in (summary.run.compliance or {}).items():
+        verdict = "PASS" if audit.passed else "FAIL"
+        yield Line(name.upper(), verdict, TONES[verdict])
+
+
+def scores(summary: Summary) -> str:
+    """The first score with its threshold, those below theirs, and the number of samples."""
+    score = summary.run.accuracy
+    assert score is not None
+    low = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
+    said = ", ".join(f"{check.name} {number(check.score)}, at least {number(check.low)}" for check in low)
+    approximate = f" ({' and '.join(score.approximate)} approximate)" if score.approximate else ""
+    return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples"
+
+
+def tails(test: Performance) -> dict[str, Tail]:
+    """TTFT and TPOT at p99 with their limits by what they are called, the nearer to its limit first."""
+    of = " of the buffering" if test.is_buffered else ""
+    found = sorted(test.tails, key=lambda tail: tail.share, reverse=True)
+    return {f"{tail_name(tail.kind, test.is_few)}{of}": tail for tail in found}
+
+
+def held(test: Performance, only_over: bool = False) -> str:
+    """The same in words, or what of it is over its limit."""
+    found = {name: tail for name, tail in tails(test).items() if tail.is_over or not only_over}
+    return ", ".join(f"{name} {number(tail.p99)} of {number(tail.limit)} ms" for name, tail in found.items())
+
+
+def expenses(summary: Summary, test: Performance) -> Iterator[str]:
+    """Money and energy, where they are known; of a curve, at its best level."""
+    best = best_level(curve(summary)) if test.concurrency else None
+    joules = best.joules_per_token if best else test.joules_per_output_token
+    if test.cost and test.cost.per_million_output_tokens:
+        price, whole = test.cost.price_per_hour, test.cost.per_million_output_tokens
+        cost = best.cost(price) if best else whole
+        yield f"{number(cost)} per million output tokens at {number(price)} an hour"
+    if joules:
+        yield f"{number(joules)} J per output token"
+
+
+def cautions(summary: Summary, test: Performance) -> Iterator[str]:
+    if summary.meta.model == "demo":
+        yield "the demo model shows that the set-up works, not how fast a model of 8B is"
+    yield from (f"{said}: no gate judges this run" for said in test.background_load)
+    busy = [number(probe.load) for probe in curve(summary) if probe.busy]
+    if test.concurrency and 0 < len(busy) < len(curve(summary)):
+        yield f"other programs ran during the tests with {', '.join(busy)} in flight, so those tests do not count"
+    if not test.background_load and test.others_cpu_cores is None:
+        yield "whether other programs ran was not measured"
+    if test.failed_requests:
+        yield f"{number(test.failed_requests)} requests failed and are left out"
+    yield from (f"LoadGen error: {error}" for error in test.errors[:1])
+    yield advice.client(test)
+    yield from advice.unsteady(test)
+
+
+def next_command(summary: Summary) -> str:
+    """The command that goes on from a result that is none; empty where there is one."""
+    test, command = summary.run.performance, summary.meta.command
+    good = [probe.load for probe in curve(summary) if probe.has_held]
+    if test is None and summary.meta.ended:
+        good = good or [probe.load for probe in curve(summary) if probe.is_short]
+        rates = [probe.qps for probe in curve(summary) if probe.qps]
+        slower = max(good) if good else min(rates, default=0.0) / 2
+        return with_flag(command, "--server-target-qps", f"{round(slower, 3):g}") if rates else command
+    if test is None or (test.valid and not has_own_limits(summary)):
+        return ""
+    if test.concurrency and best_level(curve(summary)) is None:
+        lowest = int(min((probe.load for probe in curve(summary)), default=test.concurrency))
+        return with_flag(command, "--concurrency", f"{max(1, lowest // 4)}") if lowest > 1 else ""
+    if test.concurrency and test.limits_ms and curve(summary) and not curve(summary)[-1].why:
+        return with_flag(command, "--concurrency", "max")
+    if test.valid or not test.limits_ms:
+        return ""
+    good = [load for load in good if load < (test.target_qps or 0.0)]
+    if held(test, only_over=True):
+        return with_flag(command, "--server-target-qps", f"{max(good):.2f}" if good else "max")
+    return with_flag(command, "--min-duration", "auto")
+
+
+def footer(summary: Summary) -> str:
+    """What a picture says of the run it is of, where it is shown without its report."""
+    meta = summary.meta
+    comparable = NOT_COMPARABLE if meta.deviations else "comparable with MLPerf"
+    label = [meta.label] if meta.label else []
+    return " \N{MIDDLE DOT} ".join([*label, subject(summary), meta.started[:10], comparable])

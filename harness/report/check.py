@@ -1,0 +1,266 @@
+"""Whether a run's files say what its logs say: all that is made of them is made again elsewhere, and compared."""
+
+import gzip
+import json
+import math
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from itertools import zip_longest
+from math import isclose
+from pathlib import Path
+from typing import Any
+
+from harness.config.checkpoint import load_tokenizer
+from harness.core import files, reading
+from harness.core.errors import BenchmarkError, first_line
+from harness.loadgen import log as loadgen_log
+from harness.loadgen.log import DETAIL, Latency, TestResult, records
+from harness.loadgen.requests import TRACE, Request, decimal, read_requests, read_trace, times_of
+from harness.loadgen.test_run import TestRun
+from harness.loadgen.validity import ENTRY
+from harness.rates.probing import probe_of
+from harness.report.report import MADE, build, check_format, history_line
+from harness.results import accuracy
+from harness.results.performance import leaves
+from harness.results.summary import Summary
+from harness.results.verdicts import SCORES_FILE, ScoresFile
+from harness.runs import folder as results
+from harness.runs.folder import FOLDER
+from harness.runs.records import Probe, RunFacts
+from harness.workloads import cnn_dailymail, custom
+
+# Whether the files of a test agree: LoadGen's summary with its detail log, and both with its trace and requests.csv.
+#
+# Each of them holds the same measurements, so a digit that was changed in one of them shows in another.
+SUMMARY = "mlperf_log_summary.txt"
+LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)
+WORDS = {"sec": "second", "to": "per", "w/": "with", "ns": "", "ms": ""}  # of LoadGen's labels and keys, as one
+CHECKS = {"Performance constraints": "latency", "Min duration": "min_duration", "Min queries": "min_queries"}
+CHECKS |= {"Early stopping": "early_stopping"}
+KINDS = ("result query", "result per query", "result", "effective")  # of a log's entries that a line may be of
+NAMES = {"latency_ms": "latency", "ttft_ms": "TTFT", "tpot_ms": "TPOT"}
+NANOSECOND = 1e-6  # milliseconds
+
+
+def disagreements(folder: Path, result: TestResult) -> Iterator[str]:
+    """What two files of a test say differently; `result` is its detail log's. Raises LogError, UsageError."""
+    yield from of_summary(folder, result)
+    requests = read_requests(folder)
+    if result.mode != "PerformanceOnly" or any(request.clock != "loadgen" for request in requests):
+        return
+    yield from of_trace(folder, requests)
+    if any(request.failure for request in requests) or result.scenario == "MultiStream":
+        return  # LoadGen counts failures as answers, and latencies of whole queries
+    is_plain = all(request.first_tokens == 1 and request.output_tokens > 1 for request in requests)
+    for name, found in times_of(requests).items():
+        logged = getattr(result, name)
+        if logged and found and (is_plain or name != "tpot_ms"):
+            yield from of_times(folder, NAMES[name], logged, found)
+
+
+def of_times(folder: Path, name: str, logged: Latency, found: Latency) -> Iterator[str]:
+    """LoadGen's numbers are whole nanoseconds, cut off; the mean of TPOT twice, since each TPOT is one, too."""
+    for point, value in vars(logged).items():
+        most = 2 * NANOSECOND if (name, point) == ("TPOT", "mean") else 1.5 * NANOSECOND
+        if abs(value - (here := getattr(found, point))) > most:
+            yield f"{folder.name}: {name} {point} is {value:.6f} ms in {DETAIL}, and {here:.6f} ms by requests.csv"
+
+
+def of_trace(folder: Path, requests: list[Request]) -> Iterator[str]:
+    """The rows of requests.csv that LoadGen's trace, kept compressed, has otherwise."""
+    if not (packed := folder / f"{TRACE}.gz").is_file():
+        return
+    with tempfile.TemporaryDirectory() as place:
+        with gzip.open(packed) as small, (Path(place) / TRACE).open("wb") as whole:
+            shutil.copyfileobj(small, whole)
+        samples = read_trace(Path(place))
+    begin = min((sample.scheduled_ms for sample in samples), default=0.0)
+    if len(samples) != len(requests):
+        yield f"{folder.name}: requests.csv has {len(requests):,} requests, LoadGen's trace {len(samples):,}"
+        return
+    for line, (request, sample) in enumerate(zip(requests, samples, strict=True), start=2):
+        mine = (request.sample, *map(decimal, (request.issued_s, request.ttft_ms, request.latency_ms)))
+        times = ((sample.scheduled_ms - begin) / 1e3, sample.ttft_ms, sample.latency_ms)
+        if mine != (sample.index, *map(decimal, times)):
+            yield f"{folder.name}: requests.csv:{line} is another request than LoadGen's trace has"
+
+
+def of_summary(folder: Path, result: TestResult) -> Iterator[str]:
+    """Where LoadGen's summary for people says something else than its detail log."""
+    path = folder / SUMMARY
+    text = reading.read_text(path, errors="replace") if path.is_file() else ""
+    if not text.strip():
+        yield f"{path.name} of {folder.name} is empty"
+    if result.valid is None:
+        return  # of an accuracy test it says that it has nothing to say
+    wanted = {"Scenario": result.scenario, "Mode": result.mode, "Result is": "VALID" if result.valid else "INVALID"}
+    lines = LINE.findall(text)
+    for name, value in wanted.items():
+        found = [said for label, said in lines if label == name]
+        if found != [value]:
+            said = f"says {name} {found[0]}" if found else f"has no line {name!r}"
+            yield f"{path.name} of {folder.name} {said}; the detail log says {value}"
+    logged: dict[frozenset[str], Any] = {words(key): entry for key, entry, _ in records(folder / DETAIL)}
+    for label, said in lines:
+        check = CHECKS.get(label.removesuffix("satisfied").strip())
+        names = (ENTRY.get(check, ""), *(f"{kind} {label}" for kind in KINDS))  # type: ignore[call-overload]
+        entry = next((logged[words(name)] for name in names if words(name) in logged), None)
+        if isinstance(entry, bool | int | float) and not is_same(said, entry):
+            yield f"{path.name} of {folder.name} says {label} {said}; the detail log says {json.dumps(entry)}"
+
+
+def words(name: str) -> frozenset[str]:
+    """The words of a label or a key, whatever their order."""
+    parts = re.split(r"[\s_()]+", name.lower())
+    return frozenset(filter(None, (WORDS.get(part, part) for part in parts)))
+
+
+def is_same(said: str, value: float | bool) -> bool:
+    """Whether a number or a yes is the log's, which has six digits of a number that is no whole one."""
+    if isinstance(value, bool):
+        return (said.lower() == "yes") == value
+    if isinstance(value, int) and said.isdigit():
+        return said == str(value)
+    try:
+        number = float(said)
+    except ValueError:
+        return False
+    printed = 0.6 * 10.0 ** -len(said.partition(".")[2]) if "e" not in said else 0.0
+    return math.isclose(number, value, rel_tol=1e-5, abs_tol=printed)
+
+
+ACCURACY, HISTORY = FOLDER["accuracy"], "history.jsonl"
+SCORED = (SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
+PRECISION = 1e-5  # of a rate: LoadGen logs six digits
+
+
+def check(folder: Path) -> tuple[list[str], str]:
+    """What a run's files say that its logs do not, and what could not be made again, in words.
+
+    Raises UsageError for a folder that is none, or of another format.
+    """
+    facts = results.facts_of(folder)
+    check_format(folder, facts)
+    ended = results.ended_early(folder)
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / folder.resolve().name
+        link(folder, copy, but=MADE)
+        try:
+            found = list(of_tests(folder, facts, is_partial=ended is not None))
+            unmade = score_again(folder, copy, facts)
+            summary = build(copy)
+        except BenchmarkError as error:
+            return [str(error).replace(str(copy), str(folder))], ""
+        found += of_files(folder, copy)
+        return [*found, *(of_history(folder, summary) if ended is None else [])], unmade
+
+
+def link(folder: Path, copy: Path, but: Iterable[str]) -> None:
+    """Makes a folder with what is in another, as links, `but` these."""
+    copy.mkdir()
+    for path in folder.resolve().iterdir():
+        if path.name not in but:
+            (copy / path.name).symlink_to(path)
+
+
+def of_tests(folder: Path, facts: RunFacts, is_partial: bool) -> Iterator[str]:
+    """Where the files of a test differ from each other, its time from that of the run, its load from config.json's; one
+    that no probe is of may have been cut short in a run that `is_partial`. Raises LogError, UsageError."""
+    tested = [*facts.probes, *facts.attempts]
+    probes = {probe.folder: probe for probe in tested}
+    there = {str(log.parent.relative_to(folder)) for log in folder.rglob(loadgen_log.DETAIL)}
+    for probe in tested:
+        if probe.folder not in there:
+            yield f"config.json has a test at {probe.text}, whose logs are not there"
+        elif probe is not probes[probe.folder]:
+            yield f"config.json has two tests with the logs in {probe.folder}"
+    for name in sorted(there):
+        try:
+            result = loadgen_log.read(folder / name)
+        except loadgen_log.LogError:
+            if is_partial and name not in probes:
+                continue
+            raise
+        if not is_partial and name not in (*probes, *FOLDER.values()):
+            yield f"{name}: a test that config.json does not have"
+        yield from disagreements(folder / name, result)
+        yield from of_time(folder, name, result.started, facts)
+        if name in probes:
+            yield from of_probe(folder, probes[name], facts, result)
+
+
+def of_time(folder: Path, name: str, started: str | None, facts: RunFacts) -> Iterator[str]:
+    """Where a test's log is of another time than the run."""
+    status = results.readable_status(folder)
+    times = [time for time in (facts.started, started, status.time if status else None) if time]
+    if times != sorted(times, key=datetime.fromisoformat):
+        yield f"{name}: a test of {started}, before or after this run, which began at {facts.started}"
+
+
+def of_probe(folder: Path, kept: Probe, facts: RunFacts, logged: loadgen_log.TestResult) -> Iterator[str]:
+    """Where config.json has another point of a curve than the test's logs give; `logged` is LoadGen's part of them."""
+    rate = facts.plan.target_qps if kept.qps is None else kept.qps
+    plan = replace(facts.plan, concurrency=kept.concurrency, target_qps=rate)
+    if logged.scenario == "MultiStream":
+        plan = replace(plan, samples_per_query=logged.effective.get("samples_per_query", 1))
+    made = probe_of(TestRun.read(folder / kept.folder, plan), plan, folder)
+    if kept.qps is not None and not isclose(kept.qps, logged.target_qps or 0.0, rel_tol=PRECISION):
+        made = replace(made, qps=logged.target_qps)
+    yield from unlike(f"config.json of {kept.folder}", vars(kept), vars(made))
+
+
+def score_again(folder: Path, copy: Path, facts: RunFacts) -> str:
+    """Scores the accuracy log into the copy; why it cannot, in words. Raises BenchmarkError for a damaged log."""
+    if not (path := folder / ACCURACY / SCORES_FILE).exists():
+        return ""
+    made, here = files.read(path, ScoresFile).splitter, accuracy.sentence_splitter()[0]
+    if made != here:
+        return f"the scores: made with {made} sentences, and here is {here}"
+    try:
+        tokenizer = load_tokenizer(facts.plan.config)
+        library = custom.load(facts.plan.config, tokenizer)
+        library = library or cnn_dailymail.load(facts.plan.config, tokenizer, facts.plan.samples)
+    except BenchmarkError as error:
+        return f"the scores: {first_line(error)}"
+    (copy / ACCURACY).unlink()
+    link(folder / ACCURACY, copy / ACCURACY, but=SCORED)
+    accuracy.evaluate(copy / ACCURACY, facts.plan, library, tokenizer)
+    return ""
+
+
+def of_files(folder: Path, copy: Path) -> Iterator[str]:
+    """Where a file that was made again is another."""
+    for name in ("summary.json", "report.md", "report.html", *(f"{ACCURACY}/{scored}" for scored in SCORED)):
+        if not (copy / name).exists():  # no accuracy test
+            continue
+        if not (folder / name).exists():
+            yield f"{name} is not there"
+            continue
+        if name.endswith(".json"):
+            before, after = (dict(leaves(files.read_json(place / name))) for place in (folder, copy))
+            yield from unlike(name, before, after)
+            continue
+        pairs = zip_longest(*(reading.read_text(place / name).splitlines() for place in (folder, copy)))
+        if wrong := [number for number, (before, after) in enumerate(pairs, start=1) if before != after]:
+            yield f"{name}: {len(wrong):,} lines are not what the logs give, the first is line {wrong[0]:,}"
+
+
+def of_history(folder: Path, summary: Summary) -> Iterator[str]:
+    """Where the history beside the run, if there is one, has another line of it, none, or more."""
+    if not (folder.resolve().parent / HISTORY).exists():
+        return
+    lines = [line for line in results.history(folder.resolve().parent) if line.pop("run") == summary.meta.run]
+    if len(lines) != 1:
+        yield f"{HISTORY}: {len(lines)} lines of this run, not 1"
+    for line in lines:
+        yield from unlike(HISTORY, line, history_line(summary))
+
+
+def unlike(name: str, kept: Mapping[str, object], made: Mapping[str, object]) -> Iterator[str]:
+    for key in dict.fromkeys((*kept, *made)):
+        if kept.get(key) != made.get(key):
+            yield f"{name}: {key} is {kept.get(key)}; the logs give {made.get(key)}"

@@ -1,0 +1,236 @@
+"""Finished runs to be compared: which, their settings and results, and why two speeds may not be compared."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from harness.config import mlperf
+from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, OVER_LIMIT, Comparable
+from harness.config.flags import OUTPUT
+from harness.config.run import RunConfig
+from harness.core import files
+from harness.core.errors import UsageError
+from harness.core.statistics import PairedChange, paired_changes
+from harness.results.accuracy import read_log
+from harness.results.summary import Summary
+from harness.runs import folder as results
+from harness.runs.folder import FOLDER, facts_of
+from harness.runs.records import RunFacts
+
+# The answers of two runs to the same samples: where they part, and their scores with a paired interval.
+SAMPLES = "samples.csv"
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where the answers of A and B to one sample part: the token of each there, None where it had ended."""
+
+    index: int
+    prompt_tokens: float | None
+    position: int
+    a: int | None
+    b: int | None
+    score_a: float | None
+    score_b: float | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The answers of two runs to the same samples."""
+
+    samples: int
+    scores: dict[str, PairedChange]
+    same_splitter: bool
+    differing: list[Divergence]
+
+
+Tables = list[dict[str, list[float | None]]]  # of two accuracy tests on the same samples
+
+
+def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
+    """What two runs answered to the same samples, by their folders of the accuracy test; None where the samples were
+    not the same."""
+    if (tables := read_tables(a, b)) is None:
+        return None
+    return Pair(len(tables[0]["index"]), score_changes(tables), same_splitter, divergences(a, b, tables))
+
+
+def read_tables(a: Path, b: Path) -> Tables | None:
+    """The samples.csv of two accuracy tests; None where the samples were not the same. Raises UsageError."""
+    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *mlperf.SAMPLE_SCORES)) for run in (a, b)]
+    return tables if all(tables[0][name] == tables[1][name] for name in ("index", "prompt_tokens")) else None
+
+
+def score_changes(tables: Tables) -> dict[str, PairedChange]:
+    import numpy as np
+
+    each = [np.array([table[name] for name in mlperf.SAMPLE_SCORES], dtype=float).T for table in tables]
+    return dict(zip(mlperf.SAMPLE_SCORES, paired_changes(*each), strict=True))
+
+
+def divergences(a: Path, b: Path, tables: Tables) -> list[Divergence]:
+    count, score = len(tables[0]["prompt_tokens"]), mlperf.SHORT_SCORES[-1]
+    logs = [read_log(run / "mlperf_log_accuracy.json", count) for run in (a, b)]
+    found = []
+    for n, (one, other) in enumerate(zip(*logs, strict=True)):
+        if one == other:
+            continue
+        shorter = min(len(one), len(other))
+        at = next((n for n in range(shorter) if one[n] != other[n]), shorter)
+        there = [answer[at] if at < len(answer) else None for answer in (one, other)]
+        prompt, (first, second) = tables[0]["prompt_tokens"][n], (table[score][n] for table in tables)
+        found.append(Divergence(n, prompt, at, there[0], there[1], first, second))
+    return found
+
+
+# Settings that say nothing of the work: where results go, and what `auto` was or became by measuring.
+IGNORED_SETTINGS = {
+    *(item.name for item in fields(RunConfig) if item.metadata["panel"] == OUTPUT and item.name != "price_per_hour"),
+    *("total_sample_count", "min_duration", "offline_expected_qps", "target_qps", "expected_latency_ms"),
+    *("quantization", "kv_cache_dtype", "running", "model", "category", "scenario", "asked"),
+}
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    folder: Path
+    facts: RunFacts
+    summary: Summary
+
+    @property
+    def accuracy(self) -> Path:
+        return self.folder / FOLDER["accuracy"]
+
+    @property
+    def comparable(self) -> Comparable:
+        """All that another run may differ in, its performance test included."""
+        test, score = self.summary.run.performance, self.summary.run.accuracy
+        config, system = self.facts.plan.config, self.summary.system
+        has_rate = test is not None and self.summary.scenario.pattern.is_rated
+        flaws = [  # a latency over its limit makes a test INVALID, and is a measurement all the same
+            *([GATE_FAILED] if score and score.verdict == "FAIL" else []),
+            *([OVER_LIMIT if any(tail.is_over for tail in test.tails) else INVALID] if test and not test.valid else []),
+            *([CONFIGURED] if has_rate and config.server_target_qps != "max" else []),
+            *(test.disagreements if test else []),
+        ]
+        return replace(
+            self.facts.comparable,
+            machine={"gpus": system.gpus} if system.gpus else {"cpu": system.cpu, "cores": system.cores},
+            busyness=dict.fromkeys(test.background_load if test else [], True),
+            validity=dict.fromkeys(flaws, True),
+            rate={"target_qps": test.target_qps} if test and has_rate else {},
+        )
+
+    @property
+    def is_measured(self) -> bool:
+        test = self.summary.run.performance
+        return test is not None and test.tokens_per_sec is not None
+
+    @property
+    def name(self) -> str:
+        """The label it was given, else its folder's name."""
+        return self.summary.meta.label or self.folder.name
+
+    @property
+    def flags(self) -> dict[str, str]:
+        settings = {name: value for name, value in self.facts.settings.items() if name not in IGNORED_SETTINGS}
+        settings["max_new_tokens"] = self.facts.plan.max_new_tokens
+        settings["workload"] = self.facts.plan.config.workload_name
+        return {name: words(value) for name, value in (settings | asdict(self.facts.plan.engine_state)).items()}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The software and the environment it ran with, as words by name."""
+        return {
+            name: words(value) for name, value in (self.facts.system.packages | self.facts.system.variables).items()
+        }
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """All that was set, and what it ran on, as words by name."""
+        return self.flags | self.versions
+
+    def paired_answers(self, other: "ComparedRun") -> Pair | None:
+        """Its answers beside another's; None where either has none, or the samples were not the same."""
+        mine, theirs = self.summary.run.accuracy, other.summary.run.accuracy
+        if mine is None or theirs is None:
+            return None
+        return answers(self.accuracy, other.accuracy, mine.splitter == theirs.splitter)
+
+    @property
+    def verdict(self) -> str | None:
+        score = self.summary.run.accuracy
+        return score.verdict if score else None
+
+    @property
+    def validity(self) -> str | None:
+        test = self.summary.run.performance
+        return None if test is None else "VALID" if test.valid else "INVALID"
+
+    @property
+    def busy(self) -> str | None:
+        """What other programs took of the machine during its performance test; None where there were none."""
+        test = self.summary.run.performance
+        return "; ".join(test.background_load) or None if test else None
+
+
+def cautions(run: ComparedRun, name: str) -> Iterator[str]:
+    """What other programs took of its machine, and where that is not known; `name` is the run's."""
+    if run.busy:
+        yield f"the machine was busy in {name}: {run.busy}"
+    elif (test := run.summary.run.performance) and test.others_cpu_cores is None:
+        yield f"other programs were not measured in {name}"
+
+
+def words(value: Any) -> str:
+    match value:
+        case None:
+            return "unset"
+        case bool():
+            return "on" if value else "off"
+        case list() | tuple():
+            return " ".join(map(str, value)) or "none"
+        case dict():
+            return " ".join(f"{key}={part}" for key, part in value.items())
+    return str(value)
+
+
+def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
+    """The finished runs among the folders, each once, by name; and why others were left out, so that `*` will do.
+
+    Raises UsageError where fewer than two are left.
+    """
+    runs, reasons = [], []
+    for folder in dict.fromkeys(path.resolve() for path in folders if not path.is_file()):
+        try:
+            runs.append(read(folder))
+        except UsageError as error:
+            reasons.append(str(error))
+    if len(runs) < 2:
+        said = [reason.removesuffix(".") for reason in reasons]
+        raise UsageError("; ".join([*said, f"--compare takes two runs or more, not {len(runs)}."]))
+    return runs, reasons
+
+
+def read(folder: Path) -> ComparedRun:
+    """A finished run. Raises UsageError for any other folder."""
+    facts, path = facts_of(folder), folder / "summary.json"
+    if not path.exists():
+        raise UsageError(f"{folder}: no summary.json; only finished runs are compared.")
+    return ComparedRun(folder, facts, files.read(path, Summary))
+
+
+def last(results_dir: Path, count: int) -> list[Path]:
+    """The folders of the last runs that are finished, oldest first. Raises UsageError for a count below 2."""
+    if count < 2:
+        raise UsageError(f"--last {count}: a comparison needs at least two runs.")
+    if not results_dir.is_dir():
+        raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
+    folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
+    found = [path for path in folders if (status := results.readable_status(path)) and status.status == "complete"]
+    if len(found) < 2:
+        raise UsageError(
+            f"--last {count}: {results_dir} holds {len(found)} finished runs; a comparison needs at least two."
+        )
+    return found[-count:]

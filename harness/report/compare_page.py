@@ -1,0 +1,364 @@
+"""Finished runs side by side: the settings that differ, speed, latency, accuracy; of two, also where answers part.
+
+Two runs with an accuracy test on the same samples are compared answer by answer; any others by their numbers."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from harness.config import mlperf
+from harness.config.comparability import differences, reason
+from harness.core.files import gpu_names, naming, write_table, write_text
+from harness.core.markdown import Column, Table, number, render, value_of
+from harness.core.screen import LastScreen, Line, Tone
+from harness.report import answer, compare, plots, style
+from harness.report.answer import at
+from harness.report.compare import ComparedRun, Pair
+from harness.report.page import of_screen
+from harness.report.plots import Curve, draw
+from harness.report.style import BLUE, RED, footer, pyplot, thousands
+from harness.results import metrics
+
+# Runs side by side as a picture: a panel for each quantity that two of them have, and their curves in one.
+PANELS = ("tokens_per_sec", "latency_p99_ms", "ttft_p99_ms", "tpot_p99_ms", "cost_per_million_output_tokens")
+LONGEST_NAME = 40  # characters of a run's name
+
+
+def write(path: Path, runs: Sequence[ComparedRun]) -> None:
+    picture = BytesIO()  # a pipe, which may be what is named, cannot be gone back in
+    figure = draw_comparison(runs)
+    footer(figure, foot(runs))
+    figure.savefig(picture, format="png", dpi=110, bbox_inches="tight")
+    pyplot().close("all")
+    with naming(path):
+        path.write_bytes(picture.getvalue())
+
+
+def foot(runs: Sequence[ComparedRun]) -> str:
+    each = [answer.footer(run.summary).split(" \N{MIDDLE DOT} ") for run in runs]
+    return " \N{MIDDLE DOT} ".join(part for part in each[0] if all(part in other for other in each))
+
+
+def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
+    """Bars above, curves below where two runs have tested several loads."""
+    values = {name: [metrics.BY_NAME[name].of(run.summary) for run in runs] for name in PANELS}
+    shown = {name: found for name, found in values.items() if sum(value is not None for value in found) > 1}
+    swept = [run for run in runs if run.summary.run.search]
+    high, curves = 0.4 * len(runs) + 1.4, 4.4 * (len(swept) > 1)
+    width = max(3.2 * len(shown) + 2, 14 if curves else 0)
+    figure = pyplot().figure(figsize=(width, high + curves), layout="constrained")
+    parts = figure.subfigures(2, 1, height_ratios=(high, curves)) if curves else [figure]
+    bars(parts[0], runs, shown)
+    if curves:
+        found = [Curve.of(run.summary, name) for run, name in zip(swept, names(swept), strict=True)]
+        whose = "GPU" if any(run.summary.gpus for run in swept) else "machine"
+        draw(parts[1].subplots(1, 3), [curve for curve in found if curve], whose)
+    return figure
+
+
+def bars(part: Any, runs: Sequence[ComparedRun], shown: dict[str, list[float | None]]) -> None:
+    """A bar for each run, red where LoadGen calls it INVALID, hollow where the machine was busy; the first on top."""
+    panels, labels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False), names(runs)
+    colors = [BLUE if (test := run.summary.run.performance) and test.valid else RED for run in runs]
+    filled = ["none" if run.busy else color for run, color in zip(runs, colors, strict=True)]
+    for axes, (name, found) in zip(panels[0], shown.items(), strict=False):
+        metric = metrics.BY_NAME[name]
+        widths = [value or 0 for value in found]
+        drawn = axes.barh(labels, widths, color=filled, edgecolor=colors, height=0.65)
+        texts = ["–" if value is None else metric.text(value) for value in found]
+        axes.bar_label(drawn, texts, padding=3, fontsize=8)
+        axes.set(title=metric.label, xlim=(0, 1.3 * max(widths) or 1))
+        axes.locator_params(axis="x", nbins=4)
+        axes.grid(axis="y", visible=False)
+        thousands(axes.xaxis)
+    panels[0, 0].invert_yaxis()
+    notes = (
+        ("red: INVALID by LoadGen", any(run.validity == "INVALID" for run in runs)),
+        ("hollow: machine busy", any(run.busy for run in runs)),
+    )
+    panels[0, 0].set_xlabel("; ".join(note for note, true in notes if true))
+
+
+def names(runs: Sequence[ComparedRun]) -> list[str]:
+    """Each run's label, or what its folder is called without the time, after its machine where they have several;
+    numbered where that is not enough."""
+    said = [run.summary.meta.label or short(run.folder.name) for run in runs]
+    machines = [
+        gpu_names([run.summary.system.cpu] if run.summary.gpu_models == [] else run.summary.gpu_models) for run in runs
+    ]
+    if len(set(machines)) > 1:  # what tells the runs apart stands first
+        short_names = [machine.replace("NVIDIA ", "") for machine in machines]
+        said = [f"{machine}: {name}" for machine, name in zip(short_names, said, strict=True)]
+    again = [f"{name} ({said[: n + 1].count(name)})" if said.count(name) > 1 else name for n, name in enumerate(said)]
+    return [
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}" for name in again
+    ]
+
+
+def short(name: str) -> str:
+    """A run's id without the time that it begins with."""
+    head, _, rest = name.partition("-")
+    clock, _, words = rest.partition("-")
+    return words if head.isdigit() and clock.isdigit() and words else name
+
+
+SHOWN_ANSWERS = 20  # answers that differ
+TELEMETRY = (  # which tell why speeds differ
+    *("requests_running_mean", "requests_waiting_mean", "requests_waiting_max", "kv_cache_percent_mean"),
+    *("kv_cache_percent_max", "prefix_hit_percent_mean", "gpu_power_w_mean"),
+)
+IGNORED = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
+SMALLEST_CHANGE = 0.005  # of a speed, below which two are called equal within it
+CELL_PADDING, SHORTEST_CELL = 3, 10  # characters around a cell, and of one at least
+Value = str | float | None
+ReadValue = Callable[[ComparedRun], Value]
+RUN_COLUMNS: tuple[tuple[str, str, ReadValue], ...] = (
+    ("run", "run", lambda run: run.folder.name),
+    ("label", "label", lambda run: run.summary.meta.label or None),
+    ("model", "model", lambda run: run.summary.meta.model),
+    ("category", "category", lambda run: run.summary.meta.category),
+    ("scenario", "scenario", lambda run: run.summary.meta.scenario),
+    ("gpus", "GPU", lambda run: gpu_names(run.summary.gpu_models)),
+    ("attention", "attention backend", lambda run: run.summary.meta.kernels.get("attention")),
+    ("linear", "linear kernel", lambda run: run.summary.meta.kernels.get("linear")),
+)
+VERDICT_COLUMNS: tuple[tuple[str, str, ReadValue], ...] = (
+    ("verdict", "accuracy", lambda run: run.verdict),
+    ("valid", "performance", lambda run: run.validity),
+    ("others", "other programs", lambda run: run.busy),
+    ("ended", "ended early", lambda run: run.summary.meta.ended),
+)
+
+
+@dataclass(frozen=True)
+class RunColumn:
+    """One property of every run: a value each, in the order of the runs."""
+
+    name: str
+    label: str
+    values: tuple[Value, ...]
+    metric: metrics.Metric | None = None
+
+    def text(self, value: Value) -> str:
+        return value if isinstance(value, str) else number(value, 6)
+
+
+def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
+    """The properties of the runs; settings only where they differ, metrics only where one has them."""
+    settings = [run.settings for run in runs]
+    names = dict.fromkeys(name for each in settings for name in each)
+    shown = [*metrics.metrics_of("compare"), *(metrics.BY_NAME[name] for name in TELEMETRY)]
+    found = [
+        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in RUN_COLUMNS),
+        *(
+            RunColumn(name, name, tuple(each.get(name) for each in settings))
+            for name in names
+            if is_different(name, settings)
+        ),
+        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICT_COLUMNS),
+        *(RunColumn(m.name, m.label, tuple(m.of(run.summary) for run in runs), m) for m in shown),
+        *(RunColumn(*line) for line in plots.side_by_side([run.summary.run.profile for run in runs])),
+    ]
+    return [column for column in found if any(value is not None for value in column.values)]
+
+
+def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:
+    return len({each.get(name) for each in settings}) > 1
+
+
+def write_csv(path: Path, runs: Sequence[ComparedRun]) -> None:
+    """The table as CSV: a line a run, numbers in full."""
+    table = columns(runs)
+    write_table(path, [column.name for column in table], zip(*(column.values for column in table), strict=True))
+
+
+def page(runs: Sequence[ComparedRun]) -> str:
+    """A Markdown page that puts the runs side by side, the finding first."""
+    pair = pair_of(runs)
+    return f"{render('screen.md.j2', screen=last_screen(runs, pair))}\n{tables(runs, pair)}"
+
+
+def pair_of(runs: Sequence[ComparedRun]) -> Pair | None:
+    """The answers of two runs to the same samples; None where they are not two, or the samples were not the same."""
+    return runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
+
+
+def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = None, sent: bool = False) -> str:
+    """The runs side by side in Markdown, and the answers of two; `sent`: headings say what came out.
+
+    `width`: characters of a terminal's line; what has no room stands in a further table, again beside the first run.
+    """
+    return render(
+        "compare.md.j2",
+        sent=sent,
+        runs=runs,
+        blocks=blocks(table(runs), width),
+        probes=probes(runs),
+        pair=pair,
+        listed=pair.differing[:SHOWN_ANSWERS] if pair else [],
+        unlisted=len(pair.differing) - SHOWN_ANSWERS if pair else 0,
+    )
+
+
+def probes(runs: Sequence[ComparedRun]) -> Table:
+    """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
+    columns: dict[str, Column] = {
+        "load": lambda probe: f"{number(probe.load)} {probe.unit}",
+        "verdict": lambda probe: probe.cells[-1],
+        "output tokens/s": "tokens_per_sec",
+        **at(ttft="p50 p99", tpot="p50 p99"),
+        "query p90, ms": "latency_p90",
+    }
+    tested = ((run.name, each) for run in runs for each in sorted(run.summary.run.search or (), key=lambda p: p.load))
+    rows = [[name, *(value_of(each, column) for column in columns.values())] for name, each in tested]
+    return Table(["run", *columns], rows)
+
+
+def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
+    """The finding of a comparison, and what must be known before it is passed on."""
+    named = [*zip(letters(len(runs)), runs, strict=True)]
+    refused = {letter: why for letter, run in named[1:] if (why := refusal(runs[0], run, letter))}
+    found = finding([run for letter, run in named if letter not in refused] if len(runs) > 2 else runs)
+    alone = len(refused) == len(runs) - 1
+    title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found
+    lines = [
+        Line("measured", f"{found}: not reliable" if found and alone else "", "careful"),
+        *(Line("not comparable", f"A and {letter}: {why}", "careful") for letter, why in refused.items() if not alone),
+        *(Line("answers", said, tone) for said, tone in answers(runs, pair)),
+        Line("differs", difference([run.flags for run in runs], [run.versions for run in runs])),
+        *(Line("careful", said, "careful") for said in cautions(named)),
+        *(Line(letter, str(run.folder)) for letter, run in named),
+        Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
+    ]
+    subject = answer.subject(*(run.summary for run in runs))
+    return LastScreen(title, subject, [line for line in lines if line.text], tone="careful" if alone else "")
+
+
+def write_html(path: Path, runs: Sequence[ComparedRun], pair: Pair | None) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        drawn = style.save({"comparison": draw_comparison(runs)}, Path(place) / "plots")
+        text = f"## All of it :: settings that differ, speed, latency\n\n{tables(runs, pair, sent=True)}"
+        pictures = {"Side by side": drawn["comparison"]}
+        write_text(path, of_screen(last_screen(runs, pair), Path(place), text, pictures))
+
+
+def finding(runs: Sequence[ComparedRun]) -> str:
+    """The second of two runs, or the fastest of several, against the first; empty where they share no measurement."""
+    headline = metrics.BY_NAME[runs[0].summary.scenario.headline]
+    values = [(headline.of(run.summary) or 0.0, run) for run in runs]
+    if len(runs) < 2 or not all(value for value, _ in values):
+        return ""
+    by_name = [[each for each in values if each[1].name == name] for name in dict.fromkeys(run.name for run in runs)]
+    if 1 < len(by_name) < len(values):  # several runs of a label: their means
+        values = [(mean(value for value, _ in same), same[0][1]) for same in by_name]
+    higher, (start, first) = headline.better == "higher", values[0]
+    value, run = values[1] if len(values) == 2 else (max if higher else min)(values, key=lambda each: each[0])
+    if run is first:
+        return f"{first.name} is the fastest of {len(values)} runs ({headline.text(start)} {headline.label})"
+    means = ", means" if len(values) < len(runs) else ""
+    text = f"{headline.text(value)} {headline.label}; {first.name} {headline.text(start)}{means}"
+    change = value / start - 1
+    if abs(change) < SMALLEST_CHANGE:
+        return f"{run.name} and {first.name} are equal within {100 * SMALLEST_CHANGE:g} % ({text})"
+    word = "faster" if (change > 0) == higher else "slower"
+    return f"{run.name} is {number(100 * abs(change), 3)} % {word} ({text})"
+
+
+def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[str, Tone]]:
+    if pair is None:
+        if len(runs) == 2 and all(run.summary.run.accuracy for run in runs):
+            yield "not compared: the two runs did not answer the same samples", "unknown"
+        return
+    count = f"{number(len(pair.differing))} of {number(pair.samples)} answers differ"
+    if pair.differing:
+        yield f"{count}, the first from token {pair.differing[0].position} on", "careful"
+    else:
+        yield f"the same: {count}", "good"
+
+
+def table(runs: Sequence[ComparedRun]) -> list[list[str]]:
+    """Lines of cells, the head first: what is in a line, each run's, and of two runs their ratio."""
+    named = [*zip(letters(len(runs)), runs, strict=True)]
+    refusals = ["", *(refusal(runs[0], run, letter) for letter, run in named[1:])]
+    head = [f"{letter}: {run.name}" for letter, run in named]
+    two = len(runs) == 2 and not refusals[1]
+    lines = [["", *head, *(["B / A"] if two else [])]]
+    for column in columns(runs)[1:]:
+        cells, ratios = [column.text(value) for value in column.values], ratios_of(column, refusals)
+        if len(runs) > 2:
+            cells = [f"{text} ({part})" if part else text for text, part in zip(cells, ratios, strict=True)]
+        lines.append([column.label, *cells, *(ratios[1:] if two else [])])
+    return lines
+
+
+def letters(count: int) -> list[str]:
+    return [chr(ord("A") + n) if n < 26 else str(n + 1) for n in range(count)]
+
+
+def blocks(lines: Sequence[Sequence[str]], width: int | None) -> list[Table]:
+    """The table as tables that are no wider, each with the labels and the first run, and one run more at least; padded,
+    so that columns stand under each other, with long cells cut off. Without a width, as it is."""
+    if width is None:
+        return [Table(lines[0], lines[1:])]
+    count = min(3, len(lines[0]) - 1)  # columns beside the labels, at least
+    room = (width - 1 - max(len(line[0]) for line in lines) - CELL_PADDING * (1 + count)) // count
+    lines = [[line[0], *(cut(cell, max(room, SHORTEST_CELL)) for cell in line[1:])] for line in lines]
+    sizes = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
+    parts: list[list[int]] = []
+    for n in range(2, len(sizes)):
+        if parts and sum(sizes[at] + CELL_PADDING for at in (0, 1, *parts[-1], n)) < width:
+            parts[-1].append(n)
+        else:
+            parts.append([n])
+    found = [[[line[at].ljust(sizes[at]) for at in (0, 1, *part)] for line in lines] for part in parts]
+    return [Table(head, rows) for head, *rows in found]
+
+
+def cut(cell: str, most: int) -> str:
+    return cell if len(cell) <= most else f"{cell[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
+    """What a reader must know of the runs, by letter."""
+    first = named[0][1]
+    for letter, run in named:
+        yield from compare.cautions(run, letter)
+        if run.is_measured and first.is_measured and run.comparable.machine != first.comparable.machine:
+            yield f"A and {letter} ran on other machines; their ratio is of the machines, too"
+    if any(run.is_measured for _, run in named):
+        names = [run.name for _, run in named]
+        count = "one run of each" if len(set(names)) == len(names) else "several runs of a label"
+        yield f"{count}: no interval here; `report.py RUN ... --baseline RUN ... --fail-if` has one of several runs"
+
+
+def difference(flags: Sequence[dict[str, str]], versions: Sequence[dict[str, str]]) -> str:
+    parts = []
+    for noun, each in (("setting", flags), ("version", versions)):
+        names = sorted(name for name in dict.fromkeys(key for one in each for key in one) if is_different(name, each))
+        parts.append(f"{noun}{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else f"no {noun}")
+    if all(part.startswith("no ") for part in parts):
+        return "no setting and no version"
+    return "; ".join(parts)
+
+
+def refusal(a: ComparedRun, b: ComparedRun, letter: str) -> str:
+    """Why the speeds of two runs have no ratio; empty where they have one."""
+    if not (a.is_measured and b.is_measured):
+        return "not both measured"
+    return reason(differences(a.comparable, b.comparable, IGNORED), ("A", letter))
+
+
+def ratios_of(column: RunColumn, refusals: Sequence[str]) -> list[str]:
+    """Each value over the first, of a measurement that can be better or worse; empty where that says nothing."""
+    if not column.metric or not column.metric.better or column.metric.name in mlperf.SCORES:
+        return [""] * len(refusals)
+    first = column.values[0]
+    comparable = [
+        isinstance(first, int | float) and isinstance(value, int | float) and bool(first) and not why and n > 0
+        for n, (value, why) in enumerate(zip(column.values, refusals, strict=True))
+    ]
+    return [f"{value / first:.3f}" if ok else "" for ok, value in zip(comparable, column.values, strict=True)]  # type: ignore[operator]

@@ -1,0 +1,228 @@
+"""Latency by load: each test as a point with its place, and the answer under the limits, which the page's script moves.
+
+Nothing lies between two points: no line joins them, and the answer is one of the loads that were tested.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from harness.config import mlperf
+from harness.config.patterns import ClosedLoop, Poisson, Sequential
+from harness.core.markdown import number
+from harness.core.statistics import tail_name
+from harness.results.performance import Performance
+from harness.results.telemetry import GpuTime
+from harness.runs.folder import FOLDER
+from harness.runs.records import Probe, deciding, percentiles
+
+HEIGHT = 250  # pixels of a plot
+POINTS = ("p50", "p90", "p99")
+WIDE = 20  # times the smallest: from here on an axis is logarithmic
+ROOM = 1.2  # times the largest: of an axis above its highest mark
+MOST_TICKS = 6
+MARGIN = 0.12  # of an axis of loads, beside the lowest and the highest
+SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
+CLOSE = 10.0  # percent between two ticks, at least: a number of four digits on a phone
+Limits = Mapping[str, float | None]  # milliseconds at p99, by kind of latency; None: no limit
+
+
+@dataclass(frozen=True)
+class Load:
+    """A test at one load. `mark`: its shape; `stands`: it may be an answer; `is_full`: it is no probe; `spent`: where
+    the GPU's time went in it; `overruled`: by which test of the same load with another outcome."""
+
+    probe: Probe
+    name: str
+    mark: str
+    stands: bool
+    is_full: bool
+    spent: GpuTime | None
+    overruled: str = ""
+
+    @property
+    def gain(self) -> float:
+        """What more of is better: the rate, or the output."""
+        return self.probe.qps or self.probe.tokens_per_sec or 0.0
+
+    @property
+    def speed(self) -> str:
+        rate = self.probe.samples_per_sec
+        return f"{f'{number(rate)} samples/s, ' if rate else ''}{number(self.probe.tokens_per_sec)} output tokens/s"
+
+    @property
+    def outcome(self) -> str:
+        """LoadGen's verdict; of a level at fixed concurrency, that on one's own limits."""
+        verdict, grew = "VALID" if self.probe.valid else "INVALID", self.mark == "grew"
+        if self.probe.concurrency:
+            verdict = "over the limits" if self.probe.why else "within the limits"
+        verdict += f", overruled by {self.overruled}" if self.overruled else ""
+        return f"{verdict}{', but the queue grew' if grew else ''}{'; machine busy' if self.probe.busy else ''}"
+
+    def at(self, kind: str, point: str) -> float | None:
+        value: float | None = getattr(self.probe, f"{kind}_{point}", None)
+        return value
+
+    def shown(self, kind: str, point: str) -> float | None:
+        """The same in a table, which has no p99 of few requests."""
+        return self.probe.shown(f"{kind}_{point}")
+
+    def named(self, kind: str, point: str) -> str:
+        return tail_name(kind.upper(), self.probe.is_few) if point == "p99" else f"{kind.upper()} {point}"
+
+    def over(self, limits: Limits) -> list[str]:
+        """The kinds of latency that break these limits at p99, or are not known."""
+        found = [(kind, self.at(kind, "p99"), most) for kind, most in limits.items() if most is not None]
+        return [kind.upper() for kind, value, most in found if value is None or value > most]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The same for the script."""
+        spent, lost = self.spent, {}
+        if spent:
+            lost["idle"] = spent.idle + (spent.idle_while_waiting or 0.0)
+            lost["clock"] = spent.held_by_power + spent.held_by_heat
+        names = ("name", "stands", "is_full", "gain", "speed", "outcome")
+        changed = {"queue": None, "load": self.probe.load, "few": self.probe.is_few}
+        return vars(self.probe) | changed | lost | {n: getattr(self, n) for n in names}
+
+
+def loads_of(probes: Sequence[Probe], test: Performance | None) -> list[Load]:
+    """The tests in the order of their loads; last the run's own, where it is none of them."""
+    spent = {time.test: time for time in (test.gpu_time if test else [])}
+    is_among = any(probe.folder == FOLDER["performance"] for probe in probes) or (test is not None and test.concurrency)
+    is_own = test is not None and test.ttft_ms and not is_among and (probes or test.target_qps)
+    own = full_test(test) if test and is_own else None
+    is_any_alone, last, found = any(not probe.busy for probe in probes), {one.load: one for one in deciding(probes)}, []
+    for probe in sorted(probes, key=lambda probe: probe.load):
+        held = probe.has_held or probe.concurrency is not None
+        later = own if own and held and math.isclose(probe.load, own.load, rel_tol=1e-3) else last[probe.load]
+        overruled = "" if later.has_kept == probe.has_kept else "the full test" if later is own else "a later test"
+        stands = held and later is probe and not (probe.buffered or (probe.busy and is_any_alone))
+        name, mark = f"the probe at {probe.text}", "held" if held else "grew" if probe.valid else "bad"
+        is_level = probe.qps is None
+        named = probe.text if is_level else name
+        found.append(Load(probe, named, mark, stands, is_level, spent.get(name[4:]), overruled))
+    if own:
+        stands, mark = own.valid and not own.buffered, "own" if own.valid else "bad"
+        found.append(Load(own, f"the full test at {own.text}", mark, stands, True, spent.get("performance test")))
+    return found
+
+
+def full_test(test: Performance) -> Probe:
+    return Probe(
+        qps=test.target_qps,
+        valid=test.valid,
+        samples_per_query=test.samples_per_query,
+        tokens_per_sec=test.tokens_per_sec,
+        samples_per_sec=test.samples_per_sec,
+        seconds=test.duration_s,
+        joules_per_token=test.joules_per_output_token,
+        buffered=test.is_buffered,
+        queries=(test.samples or 0) // test.samples_per_query,
+        **percentiles(latency=test.latency_ms, ttft=test.ttft_ms, tpot=test.tpot_ms),
+    )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of latencies, with its limit; `y` gives pixels from the top."""
+
+    log: bool
+    low: float
+    high: float
+    limit: float | None
+    ticks: Sequence[float]
+
+    @classmethod
+    def of(cls, values: Sequence[float], limit: float | None) -> Self:
+        """Logarithmic where the values lie far apart, else from zero."""
+        least, most = (choose([*values, limit or values[0]]) for choose in (min, max))
+        if most <= WIDE * least:
+            return cls(False, 0.0, ROOM * most, limit, steps(0.0, ROOM * most))
+        low, high = least / ROOM**2, most * ROOM**2
+        powers = [10.0**n for n in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+        return cls(True, low, high, limit, powers)
+
+    def y(self, value: float) -> float:
+        share = (value - self.low) / (self.high - self.low)
+        if self.log:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        return round(HEIGHT * (1 - min(max(share, 0.0), 1.0)), 1)
+
+
+def steps(low: float, high: float) -> list[float]:
+    """Round numbers from one to another, evenly."""
+    power = 10.0 ** math.floor(math.log10((high - low) / MOST_TICKS))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= (high - low) / MOST_TICKS)
+    return [step * n for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def across(values: Sequence[float], is_rate: bool) -> tuple[dict[float, float], list[tuple[float, str]]]:
+    """The place of each load in percent, and the ticks with theirs: rates evenly, levels by their logarithm."""
+    scale = float if is_rate else math.log
+    low, high = scale(min(values)), scale(max(values))
+    margin = MARGIN * (high - low) or 1.0
+    low, high = low - margin, high + margin
+    ticks = steps(low, high) if is_rate else values
+    places = {value: 100 * (scale(value) - low) / (high - low) for value in (*values, *ticks)}
+    return places, list(apart((places[tick], number(tick)) for tick in ticks))
+
+
+def apart(ticks: Iterator[tuple[float, str]]) -> Iterator[tuple[float, str]]:
+    """The ticks that do not stand too close to the one before."""
+    last = -math.inf
+    for place, words in ticks:
+        if place - last >= CLOSE:
+            last = place
+            yield place, words
+
+
+@dataclass(frozen=True)
+class LoadPicture:
+    """What the template draws and the script moves; `title_load`: the number of the load that the title is of."""
+
+    loads: list[Load]
+    unit: str
+    limits: Limits
+    axes: dict[str, Axis]
+    places: dict[float, float]
+    ticks: list[tuple[float, str]]
+    best: Load | None
+    title_load: int
+    points: dict[str, bool]
+
+    @classmethod
+    def of(cls, probes: Sequence[Probe], test: Performance | None, most: mlperf.Limits | None) -> Self | None:
+        """`most`: the limits of the run. None of a test that has no load to vary, or no latency."""
+        loads = loads_of(probes, test)
+        unit = loads[0].probe.unit if loads else ""
+        kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
+        limits = {kind: getattr(most, kind, None) for kind in kinds}
+        values = {kind: [v for one in loads for p in POINTS if (v := one.at(kind, p))] for kind in kinds}
+        axes = {kind: Axis.of(found, limits[kind]) for kind, found in values.items() if found}
+        if not axes:
+            return None
+        kept = [one for one in loads if one.stands and not one.over(limits)]
+        best = max(kept, key=lambda one: one.gain, default=None)
+        own = loads.index(best) if best and unit == ClosedLoop.unit else len(loads) - 1
+        points = {p: any(one.at(kind, p) is not None for one in loads for kind in kinds) for p in POINTS}
+        places = across([one.probe.load for one in loads], unit == Poisson.unit)
+        return cls(loads, unit, limits, axes, *places, best, own, points)
+
+    @property
+    def rate(self) -> float | None:
+        """Requests/s that a replica answers within the limits; None where a query is of several samples."""
+        return self.best.probe.samples_per_sec if self.best and self.unit != Sequential.unit else None
+
+    @property
+    def in_a_peak(self) -> float:
+        """Requests/s that a replica is given in a peak."""
+        return SHARE * (self.rate or 0.0)
+
+    def data(self, file: str, watts: float | None) -> dict[str, Any]:
+        """The same for the script; `file` is the name of its CSV."""
+        axes = {kind: asdict(axis) for kind, axis in self.axes.items()}
+        about = {"own": self.title_load, "unit": self.unit, "height": HEIGHT, "file": file, "watts": watts}
+        return about | {"axes": axes, "tests": [one.data for one in self.loads], "share": SHARE}

@@ -1,0 +1,291 @@
+"""One HTML file to send around: it loads nothing, and works offline, on paper and without its script.
+
+Templates in templates/page/ make the body, page.css and page.js are its only style and script; a Content-Security-
+Policy allows those two by their hashes, and nothing else. Whatever a template shows of others is escaped.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape, unescape
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from harness.core import reading
+from harness.core.errors import plain
+from harness.core.files import ROOT
+from harness.core.markdown import number, sentence
+from harness.core.screen import LastScreen
+from harness.loadgen.requests import Request
+from harness.report.loads import ROOM, steps
+from harness.results.published import ACCELERATORS, Published, published
+
+# A picture's SVG file as a part of a page: the page's colours in both themes, and nothing that its policy forbids.
+PALETTE = {  # of matplotlib's pictures, by what the page calls it
+    **{"blue": "#2f6db5", "amber": "#e07b39", "grey": "#8a8f98"},
+    **{"red": "#c0392b", "green": "#3a8f5c", "purple": "#8e5ea2"},
+}
+COLORS = {color: f"var(--{name})" for name, color in PALETTE.items()}
+COLORS |= {"#000000": "currentColor", "#ffffff": "var(--paper)", "#b0b0b0": "var(--grey)"}
+SMALLEST_TEXT = 9.0  # points, 12 pixels
+MARGIN = 0.04  # of the picture's width, on each side: a browser's letters may be wider than matplotlib's
+LINK, NAMESPACE = "{http://www.w3.org/1999/xlink}href", re.compile(r"^\{.*\}")
+LEFT_OUT = ("metadata", "style")
+FRACTION = re.compile(r"(\d+\.\d)\d+")  # a tenth of a point is enough
+
+
+def drawing(path: Path, words: str) -> str:
+    """An SVG file that matplotlib wrote, as an element; `words` say what it shows."""
+    svg = ElementTree.fromstring(reading.read_text(path))
+    adapt(svg, path.stem)
+    _, _, width, height = map(float, svg.attrib["viewBox"].split())
+    wide = f"{width * (1 + 2 * MARGIN):g}"
+    svg.attrib |= {"width": f"{wide}pt", "viewBox": f"{-width * MARGIN:g} 0 {wide} {height:g}"}
+    svg.attrib |= {"role": "img", "aria-label": words}
+    return ElementTree.tostring(svg, encoding="unicode")
+
+
+def adapt(element: Element, name: str) -> None:
+    """Styles as attributes, the page's colours, ids that begin with the picture's name."""
+    element.tag = NAMESPACE.sub("", element.tag)
+    styles = element.attrib.pop("style", "").split(";")
+    values = element.attrib | {key.strip(): value.strip() for key, _, value in (one.partition(":") for one in styles)}
+    values |= {"href": values.pop(LINK)} if LINK in values else {}
+    values = {key: COLORS.get(value, value) for key, value in values.items() if key and key != "font-family"}
+    if element.tag == "text":
+        size = max(SMALLEST_TEXT, float(values.get("font-size", "10px").removesuffix("px")))
+        values = {"fill": "currentColor", **values, "font-size": f"{size:g}px"}
+    element.attrib = {key: own_names(key, value, name) for key, value in values.items()}
+    for child in list(element):
+        adapt(child, name)
+        if child.tag in LEFT_OUT:
+            element.remove(child)
+    if not (element.text or "").strip():
+        element.text = None
+    element.tail = None
+
+
+def own_names(key: str, value: str, name: str) -> str:
+    """An attribute with its references to ids, and with shorter numbers."""
+    if key in ("id", "href"):
+        return f"{name}-{value}" if key == "id" else value.replace("#", f"#{name}-", 1)
+    if key == "d":
+        value = re.sub(r"\s*\n\s*|(?<=[A-Za-z]) ", "", value)
+    shorter = FRACTION.sub(r"\1", value) if key in ("d", "x", "y", "transform", "points") else value
+    return shorter.replace("url(#", f"url(#{name}-")
+
+
+# The sections of a report's Markdown as HTML, each with its pictures as drawings; paths and users stay behind.
+PLACE = re.compile(r"(?<![\w:/.)\]])(?:~|\.{1,2})?/(?:[^\s/'\"`|,;:()<>=]+/)+")  # all of a path but its last name
+ADDRESS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^\s'\"`|,)]*)?")
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A folded part: its closed line has the outcome; `body` is HTML."""
+
+    title: str
+    outcome: str
+    body: str
+
+
+def sections(markdown: str, folder: Path) -> list[Fold]:
+    """The parts of a report, whose headings end with their outcome after "::"; `folder` is what the paths of pictures
+    are relative to. Of each path outside of the run its last name stays, of each address what remains without user and
+    query."""
+    parts = re.split(r"^## (.+?)(?: :: (.*))?\n", without_places(markdown), flags=re.M)
+    found = zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
+    return [Fold(title.replace("`", ""), unescape(said or ""), to_html(body, folder)) for title, said, body in found]
+
+
+def without_places(text: str) -> str:
+    return PLACE.sub("", ADDRESS.sub(r"\1\2", text))
+
+
+def to_html(markdown: str, folder: Path) -> str:
+    """Markdown as HTML: tables in a frame in which they scroll, no HTML of others."""
+    from markdown_it import MarkdownIt
+
+    renderer = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    renderer.add_render_rule("image", lambda _, tokens, at, *__: picture(folder, tokens[at]))
+    renderer.add_render_rule("table_open", lambda *_: '<div class="wide"><table>\n')
+    renderer.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    return str(renderer.render(markdown))
+
+
+def picture(folder: Path, token: Any) -> str:
+    """The drawing beside a picture of the folder; one that is not there keeps its name."""
+    path, words = (folder / str(token.attrs.get("src", ""))).with_suffix(".svg"), str(token.content)
+    if path.resolve().parent.parent != folder.resolve() or not path.is_file():
+        return f"<em>{escape(words)}</em>"
+    return f'<span class="figure">{drawing(path, words)}</span>'
+
+
+FOLDER = ROOT / "templates" / "page"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
+
+
+def of_screen(screen: LastScreen, folder: Path, markdown: str, pictures: Mapping[str, str]) -> str:
+    """The page of a finding: a last screen, pictures of a folder by their titles, sections of a report."""
+    drawn = {title: to_html(f"![{title}]({path})", folder) for title, path in pictures.items()}
+    about: dict[str, Any] = {"title": screen.title, "subject": screen.subject, "lines": screen.lines}
+    return html("screen.html.j2", **about, pictures=drawn, folds=sections(markdown, folder))
+
+
+def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> str:
+    """The page that a template of templates/page/ makes; `data` is what its script moves."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: plain(value) if type(value) is str else value,
+    )
+    environment.filters |= {each.__name__: each for each in (number, sentence, without_places)}
+    environment.filters["million"] = lambda value: value and 1e6 * value
+    environment.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
+    environment.globals["glossary"] = glossary()
+    body = environment.get_template(template).render(**values)
+    terms = {name: said for name, said in glossary().items() if f'popovertarget="t-{name}"' in body}
+    style, script = (reading.read_text(FOLDER / name) for name in ("page.css", "page.js"))
+    embedded = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False) if data else ""
+    return environment.get_template("page.html.j2").render(
+        title=values["title"],
+        body=Markup(body),
+        terms=terms,
+        style=Markup(style),
+        script=Markup(script),
+        allowed={"style-src": fingerprint(style), "script-src": fingerprint(script)},
+        data=Markup(embedded.replace("<", "\\u003c")),  # which may stand in a script element, whatever its texts hold
+    )
+
+
+def fingerprint(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+@cache
+def glossary() -> dict[str, str]:
+    """Meanings by term, in small letters with dashes, from GLOSSARY; empty where the docs are not installed."""
+    if not GLOSSARY.is_file():
+        return {}
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", reading.read_text(GLOSSARY), re.M)
+    found = {name: said.replace("`", "") for names, said in rows for name in names.split(", ")}
+    return {re.sub(r"\W+", "-", name.lower()).strip("-"): f"{name}: {said}" for name, said in found.items()}
+
+
+# A run among the published results of its scenario, in samples/s per accelerator.
+ROW, MIDDLE = 24, 12  # pixels
+# Of a name, which is longer than a line of the picture has room for.
+SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Lines of the picture, fastest first: name, pixels from the top, the results with their places in percent; the
+    run's own line has no results. `rate` is the run's samples/s per accelerator, `place` where it lies."""
+
+    lines: list[tuple[str, int, list[tuple[float, Published]]]]
+    ticks: list[tuple[float, float]]
+    results: list[Published]
+    rate: float
+    place: float
+    is_ranked: bool
+
+
+def strip(scenario: str, accelerator: str, rate: float, is_ranked: bool) -> Strip | None:
+    """The published results with the run below those on its own accelerator, by its driver's name; None without any."""
+    every = [one for one in published() if one.scenario == scenario]
+    results = sorted(every, key=lambda one: one.samples_per_sec, reverse=True)
+    if not results:
+        return None
+    right = ROOM * max(rate, results[0].samples_per_sec) / 100
+    ticks = steps(0.0, 100 * right)
+    groups: dict[str, list[tuple[float, Published]]] = {}
+    for one in results:
+        groups.setdefault(SHORTENED.sub("", one.accelerator), []).append((one.samples_per_sec / right, one))
+    names, own = list(groups), SHORTENED.sub("", ACCELERATORS.get(accelerator, accelerator))
+    slower = sum(group[0][1].samples_per_sec >= rate for group in groups.values())
+    names.insert(names.index(own) + 1 if own in names else slower, "this run")
+    lines = [(name, ROW * n + MIDDLE, groups.get(name, [])) for n, name in enumerate(names)]
+    return Strip(lines, [(tick / right, tick) for tick in ticks], results, rate, rate / right, is_ranked)
+
+
+# Requests of a test as bars: what is known of each, side by side in the order of issue.
+SHOWN, SLOWEST = 200, 20  # requests in the picture; of them the slowest of the test, the others evenly from all
+HEIGHT, CAP = 220, 4  # pixels of the axis, and of the cap above a slow request's bar
+TIMES = 5  # that are named below the axis
+Part = tuple[str, float, float, float]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """For each request its parts (name, ms, pixels from the top, height); ticks (pixels from the top, ms) and times
+    (percent, seconds of the test); the number of all requests; `names` of the parts."""
+
+    bars: list[tuple[Request, list[Part]]]
+    ticks: list[tuple[float, float]]
+    times: list[tuple[float, float]]
+    requests: int
+    names: list[str]
+
+
+def bars(requests: Sequence[Request]) -> Bars | None:
+    """Those picked by a rule: the slowest of all, and others evenly over the order of issue. None without times."""
+    timed = [request for request in requests if request.latency_ms and request.issued_s is not None]
+    if not timed:
+        return None
+    ranked = sorted(timed, key=lambda request: request.latency_ms or 0.0)
+    slow = {request.order for request in ranked[-SLOWEST:]}
+    rest = [request for request in timed if request.order not in slow]
+    count = SHOWN - SLOWEST
+    even = {rest[n * len(rest) // count].order for n in range(count)} if rest else set()
+    picked = [request for request in timed if request.order in slow | even]
+    scale = HEIGHT / (ranked[-1].latency_ms or 1.0)
+    found = [(each, list(parts(each, scale, each.order in slow))) for each in picked]
+    ticks = [(HEIGHT - scale * tick, tick) for tick in steps(0.0, HEIGHT / scale)]
+    places = [n * len(picked) // TIMES for n in range(TIMES)] if timed[0].issued_s != timed[-1].issued_s else []
+    times = [(100 * place / len(picked), picked[place].issued_s or 0.0) for place in places]
+    names = list(dict.fromkeys(name for _, each in found for name, *_ in each if name != "slow"))
+    return Bars(found, ticks, times, len(requests), names)
+
+
+def split(waits: Mapping[str, float]) -> list[Part]:
+    """The parts of a mean wait as one bar: name, ms, percent where each begins and percent of its length."""
+    scale, begin, found = 100 / (sum(waits.values()) or 1.0), 0.0, []
+    for name, ms in waits.items():
+        found.append((name, ms, round(scale * begin, 2), round(scale * ms, 2)))
+        begin += ms
+    return found
+
+
+def segments(request: Request) -> Iterator[tuple[str, float]]:
+    """Each part that is known with its end, in milliseconds since the request was issued."""
+    whole = request.latency_ms or 0.0
+    first = whole if request.ttft_ms is None else min(request.ttft_ms, whole)
+    if request.sent_ms is not None:
+        yield "client delay", min(request.sent_ms, first)
+    if request.ttft_ms is None:
+        yield "until its answer", whole
+    else:
+        yield "wait for the first token", first
+        yield "decode", whole
+
+
+def parts(request: Request, scale: float, is_slow: bool) -> Iterator[Part]:
+    begin = 0.0
+    for name, end in segments(request):
+        yield name, end - begin, round(HEIGHT - scale * end, 1), round(scale * (end - begin), 1)
+        begin = end
+    if is_slow:
+        yield "slow", 0.0, round(HEIGHT - scale * begin - 1.5 * CAP, 1), CAP

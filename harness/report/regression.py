@@ -1,0 +1,279 @@
+"""Whether finished runs are worse than a baseline, by conditions such as `output_tokens_per_s<-3%`.
+
+What must not be judged is not: where the settings, the work or the machine differ, where a machine was busy, or where
+the runs differ among themselves too much to tell. Several runs of a side give an interval, Welch's, of the
+logarithms.
+"""
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Literal
+
+from harness.config import mlperf
+from harness.config.comparability import CONFIGURED, GATE_FAILED, OVER_LIMIT, differences, reason
+from harness.core.coerce import did_you_mean
+from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
+from harness.core.markdown import number
+from harness.core.screen import LastScreen, Line, Tone
+from harness.core.statistics import FEWEST_DIFFERING, welch
+from harness.report import answer, compare
+from harness.report.compare import ComparedRun, Pair
+from harness.report.compare_page import difference
+from harness.results import metrics
+
+Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
+GATE = "accuracy gate"  # a condition that nobody writes
+CODES = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}  # the first that is among the verdicts counts
+CONDITION = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
+ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
+TONES: dict[Verdict, Tone] = {"FAIL": "bad", "NOT JUDGED": "careful", "PASS": "good"}
+NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
+# What a judgement lets differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
+# limit was measured all the same. Latencies do not follow from the configured rate; answers have no speed.
+IGNORED = ("software", "driver", GATE_FAILED, OVER_LIMIT)
+OF_LATENCIES = (*IGNORED, CONFIGURED)
+OF_ANSWERS = (*IGNORED, "busyness", "validity", "rate")
+SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/evidence/performance.md)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What makes a run a regression. `bound`: percent of change to the baseline, or the value itself; without a metric,
+    percent of the answers that may change."""
+
+    text: str
+    metric: metrics.Metric | None
+    above: bool
+    bound: float
+    change: bool
+
+    @property
+    def is_of_answers(self) -> bool:
+        return self.metric is None or self.metric.name in mlperf.SCORES
+
+
+@dataclass(frozen=True)
+class Judgement:
+    condition: str
+    verdict: Verdict
+    baseline: str = ""
+    run: str = ""
+    change: str = ""
+    why: str = ""
+
+    @property
+    def figures(self) -> str:
+        sides = f"{self.run}; baseline {self.baseline}" if self.run else ""
+        return f"{self.change} ({sides})" if self.change and sides else self.change or sides
+
+    @property
+    def text(self) -> str:
+        return ": ".join(filter(None, (self.figures, self.why)))
+
+
+@dataclass(frozen=True)
+class AnswerChange:
+    """A change in percent, and the 95 % interval; the change itself where it has none."""
+
+    percent: float
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        between = f" ({number(self.low, 3, '+')} to {number(self.high, 3, '+')})" if self.low < self.high else ""
+        return f"{number(self.percent, 3, '+')} %{between}"
+
+
+def condition(text: str) -> Condition:
+    """A condition as it is written. Raises UsageError for any other text."""
+    if found := ANSWERS_CONDITION.fullmatch(text):
+        return Condition(text, None, True, float(found[1] or 0), False)
+    if not (found := CONDITION.fullmatch(text)):
+        form = "as in 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', 'ttft_p99_ms>2000' or 'answers changed'"
+        raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and a bound, {form}.")
+    name, sign, signed, digits, percent = found.groups()
+    name = re.sub(r"_per_s$", "_per_sec", name)
+    metric = metrics.BY_NAME.get(NAMES.get(name, name))
+    if metric is None:
+        raise UsageError(f"--fail-if {text!r}: no metric {name}{did_you_mean(name, [*metrics.BY_NAME, *NAMES])}")
+    if signed and not percent:
+        raise UsageError(f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{sign}{signed}3%.")
+    return Condition(text, metric, sign == ">", float(signed + digits), bool(percent))
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What is compared: finished runs of either side, and the settings that may differ."""
+
+    baseline: Sequence[ComparedRun]
+    runs: Sequence[ComparedRun]
+    may_differ: Sequence[str] = ()
+
+    @property
+    def everyone(self) -> list[ComparedRun]:
+        return [*self.baseline, *self.runs]
+
+    def difference(self, ignore: Collection[str]) -> str:
+        """What keeps the first of the runs from being compared with another, in words; empty where nothing does."""
+        first, *rest = self.everyone
+        derived = [name for name in first.flags if name.startswith("effective_")] if self.may_differ else []
+        allowed = {*self.may_differ, *derived} - set(first.comparable.work)  # an engine derives some from others
+        for run in rest:
+            found = differences(first.comparable, run.comparable, {*ignore, *allowed})
+            if why := reason(found, (first.folder.name, run.folder.name)):
+                return f"{why}: --may-differ names those that are meant to" if found[0].aspect == "settings" else why
+        return ""
+
+    def refusal_of_speed(self, metric: metrics.Metric) -> str:
+        """Why this measurement may not be judged; empty where it may."""
+        if metric.name.startswith("cost_") and len({run.flags.get("price_per_hour") for run in self.everyone}) > 1:
+            return "other prices (price_per_hour)"
+        if lacking := [run.folder.name for run in self.everyone if metric.of(run.summary) is None]:
+            return f"{lacking[0]} has no {metric.label}"
+        follows = metric.name.endswith(("_per_sec", "_percent"))
+        return self.difference(IGNORED if follows else OF_LATENCIES)
+
+
+def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
+    """What comes of each condition, and before them of the accuracy gate where a run failed it."""
+    if why := sides.difference(OF_ANSWERS):
+        return [Judgement(one.text, "NOT JUDGED", why=why) for one in conditions]
+    failed = [run.folder.name for run in sides.runs if run.verdict == "FAIL"]
+    gate = [Judgement(GATE, "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
+    return [*gate, *(judgement_of(sides, one) for one in conditions)]
+
+
+def judgement_of(sides: Sides, one: Condition) -> Judgement:
+    if one.metric is None:
+        return with_answers(sides, one, judge_answers)
+    if one.is_of_answers:
+        return with_answers(sides, one, judge_score)
+    if why := sides.refusal_of_speed(one.metric):
+        return Judgement(one.text, "NOT JUDGED", why=why)
+    values = [[float(one.metric.of(run.summary) or 0) for run in side] for side in (sides.baseline, sides.runs)]
+    found = judge_values(one, values, None if min(map(min, values)) <= 0 else change_of(*values))
+    return replace(found, why=false_alarm(one)) if one.change and len(sides.everyone) == 2 else found
+
+
+def judge_values(one: Condition, values: Sequence[Sequence[float]], change: AnswerChange | None) -> Judgement:
+    """A metric of both sides, and its change; None where it has none."""
+    before, after = (", ".join(one.metric.text(value) if one.metric else "" for value in side) for side in values)
+    if change is None:
+        return Judgement(one.text, "NOT JUDGED", before, after, why="a value of 0 has no change")
+    if not one.change:
+        found = max(values[1]) if one.above else min(values[1])
+        worse = found > one.bound if one.above else found < one.bound
+        return Judgement(one.text, "FAIL" if worse else "PASS", before, after)
+    verdict, why = verdict_of(one, change)
+    return Judgement(one.text, verdict, before, after, change.words, why)
+
+
+def change_of(before: Sequence[float], after: Sequence[float]) -> AnswerChange:
+    """The change of the geometric mean, with its interval where a side has several runs."""
+    middle, half = welch(*([math.log(value) for value in side] for side in (before, after)))
+    return AnswerChange(*(100 * math.expm1(value) for value in (middle, middle - half, middle + half)))
+
+
+def false_alarm(one: Condition) -> str:
+    """How often the condition holds for one run against one with the same settings, if runs scatter by SCATTER."""
+    bound = math.log1p(one.bound / 100) if one.bound > -100 else -math.inf
+    below = NormalDist(sigma=SCATTER * math.sqrt(2)).cdf(bound)
+    chance = 100 * (1 - below if one.above else below)
+    return (
+        f"one run of each: of equal runs that scatter by {100 * SCATTER:g} %, {chance:.0f} % of the pairs are beyond "
+        f"{one.bound:+g} % by chance"
+    )
+
+
+def verdict_of(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
+    """FAIL where the whole interval is beyond the bound, PASS where it is wholly within."""
+    beyond = [end > one.bound if one.above else end < one.bound for end in (change.low, change.high)]
+    if beyond[0] != beyond[1]:
+        return "NOT JUDGED", f"the runs scatter too much to say whether it is beyond {one.bound:+g} %: add runs"
+    return ("FAIL" if beyond[0] else "PASS"), ""
+
+
+def with_answers(sides: Sides, one: Condition, verdict: Callable[[Condition, Pair], Judgement]) -> Judgement:
+    """What comes of a condition on the answers: the worst of all runs against the first of the baseline."""
+    found = []
+    for run in sides.runs:
+        if (pair := run.paired_answers(sides.baseline[0])) is None:
+            why = f"{run.folder.name} and {sides.baseline[0].folder.name} have no answers to the same samples"
+            if mute := [each.folder.name for each in (run, sides.baseline[0]) if each.verdict is None]:
+                why = f"{mute[0]} has no accuracy test: run it with --mode both"
+            return Judgement(one.text, "NOT JUDGED", why=why)
+        found.append(verdict(one, pair))
+    return next(item for kind in CODES for item in found if item.verdict == kind)
+
+
+def judge_answers(one: Condition, pair: Pair) -> Judgement:
+    """Whether more answers than allowed have other tokens."""
+    count = len(pair.differing)
+    words = f"{number(count)} of {number(pair.samples)} answers differ"
+    if pair.differing:
+        first = pair.differing[0]
+        words += f", the first in sample {first.index} from token {first.position} on"
+    worse = 100 * count / pair.samples > one.bound
+    return Judgement(one.text, "FAIL" if worse else "PASS", change=words)
+
+
+def judge_score(one: Condition, pair: Pair) -> Judgement:
+    """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
+    score = pair.scores.get(one.metric.name) if one.metric else None
+    if score is None or not score.before:
+        return Judgement(one.text, "NOT JUDGED", why="it is not a mean over samples, so its change has no interval")
+    sides = number(score.before, 6), number(score.after, 6)
+    if not one.change:
+        worse = score.after > one.bound if one.above else score.after < one.bound
+        return Judgement(one.text, "FAIL" if worse else "PASS", *sides)
+    change = AnswerChange(*(100 * value / score.before for value in (score.change, score.low, score.high)))
+    verdict, why = verdict_of(one, change)
+    if verdict == "FAIL" and score.few:
+        verdict, why = "NOT JUDGED", f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
+    return Judgement(one.text, verdict, *sides, change.words, why)
+
+
+def exit_code(judgements: Sequence[Judgement]) -> int:
+    """1 where a condition holds; else 2 where one could not be judged; else 0."""
+    return next(code for verdict, code in CODES.items() if verdict in {one.verdict for one in judgements})
+
+
+def last_screen(sides: Sides, judgements: Sequence[Judgement]) -> LastScreen:
+    """The verdict with its figures, a line for each condition, and what differs."""
+    everyone = sides.everyone
+    code = exit_code(judgements)
+    first = next(one for one in judgements if CODES[one.verdict] == code)
+    why = first.figures if code == NOT_ACCEPTED and first.figures else first.why
+    title = f"{first.verdict}: {'no condition holds' if code == DONE else f'{first.condition}: {why}'}"
+    flags, versions = [run.flags for run in everyone], [run.versions for run in everyone]
+    lines = [
+        *(Line(one.verdict, f"{one.condition}: {one.text}", TONES[one.verdict]) for one in judgements),
+        Line("interval", "95 %, by Welch's t of the logarithms" if len(everyone) > 2 else ""),
+        Line("differs", difference(flags, versions)),
+        *(Line("careful", said, "careful") for run in everyone for said in compare.cautions(run, run.name)),
+        Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),
+        Line("run", ", ".join(str(run.folder) for run in sides.runs)),
+    ]
+    if code != DONE:
+        lines.append(Line("next", next_command(sides, judgements), is_command=True))
+    lines = [line for line in lines if line.text]
+    return LastScreen(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])
+
+
+def next_command(sides: Sides, judgements: Sequence[Judgement]) -> str:
+    """What goes on from a judgement that is no PASS: the gate without the runs on a busy machine, or such a run again;
+    else the two side by side."""
+    busy = [run for run in sides.everyone if run.busy]
+    alone = [[str(run.folder) for run in side if not run.busy] for side in (sides.runs, sides.baseline)]
+    if busy and all(alone):
+        words = [word for one in judgements if one.condition != GATE for word in ("--fail-if", one.condition)]
+        words += [word for name in sides.may_differ for word in ("--may-differ", name)]
+        return shlex.join(["python", "report.py", *alone[0], "--baseline", *alone[1], *words])
+    if busy:
+        return busy[0].summary.meta.command
+    return f"python report.py --compare {sides.baseline[0].folder} {sides.runs[0].folder}"

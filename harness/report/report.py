@@ -1,0 +1,307 @@
+"""A run folder -> summary.json, plots and report.md; the line of the history, the index, the table for the terminal.
+
+All of it follows from the folder: config.json, LoadGen's logs, the scores.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.config import mlperf
+from harness.config.comparability import CACHE_UNSEEN
+from harness.config.patterns import ClosedLoop
+from harness.core import files
+from harness.core.errors import UsageError
+from harness.core.files import SCHEMA, write_json, write_text
+from harness.core.markdown import Column, Finished, Table, code, literal, number, render
+from harness.core.screen import Line
+from harness.loadgen import log as loadgen_log
+from harness.loadgen.test_run import TestRun
+from harness.report import answer, page, plots
+from harness.report.loads import Load, LoadPicture
+from harness.report.page import Strip, bars, split, strip
+from harness.results import metrics, telemetry
+from harness.results import profile as traces
+from harness.results.advice import client, findings
+from harness.results.compliance import RESULT
+from harness.results.performance import Performance, performance
+from harness.results.summary import History, Logs, Meta, Run, Summary
+from harness.results.telemetry import SHARES, GpuTime
+from harness.results.verdicts import SCORES_FILE, Compliance, ScoresFile
+from harness.runs import folder as results
+from harness.runs.folder import FOLDER
+from harness.runs.records import RunFacts
+
+# A run's report.html: its answer, verdicts and figures, the picture of its scenario, and its report in folds.
+MAIN = {  # the picture of a run without a picture of loads: the first that was drawn
+    "tokens_per_sec": "Speed over time",
+    "latency_cdf": "Latency of the queries",
+    "scores": "Scores against their thresholds",
+    "timeline": "Where the time went",
+}
+SOURCES: Mapping[str, Column] = {
+    **{"accelerator": "accelerator", "samples/s each": "samples_per_sec", "accelerators": "accelerators"},
+    **{name: name for name in ("submitter", "software", "weights", "round", "source")},
+}
+TRACK = 80.0  # percent of a bar's length at which its limit stands
+
+
+def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPicture | None, markdown: str) -> str:
+    """The page; `picture` is of its loads, `markdown` is its report, whose sections are folded into the page."""
+    found = summary.run.performance
+    name = None if picture else next((name for name in MAIN if summary.plots.get(name)), None)
+    parts = page.sections(re.sub(rf"^!\[.*\]\(plots/{name}\.png\)$", "", markdown, flags=re.M), folder)
+    watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
+    ranked = among(summary)
+    level = picture.loads[picture.title_load] if picture else None
+    return page.html(
+        "run.html.j2",
+        data=picture.data(f"{summary.meta.run}.csv", watts) if picture else None,
+        title=answer.title(summary),
+        subject=f"{answer.subject(summary)}; {summary.meta.started[:10]}",
+        label=summary.meta.label,
+        lines=[*of_levels(picture), *answer.lines(summary, whole=True)],
+        test=found,
+        summary=summary,
+        level=level,
+        tracks=list(tracks(summary, level)),
+        bound=found.ran_out[0].partition(": ") if found and found.ran_out else None,
+        watts=watts,
+        strip=ranked,
+        drawn=picture,
+        main=(MAIN[name], page.to_html(f"![{MAIN[name]}]({summary.plots[name]})", folder)) if name else None,
+        spent=found.gpu_time[-1] if found and found.gpu_time else None,
+        shares=list(shares(found.gpu_time[-1])) if found and found.gpu_time else [],
+        bars=bars(test.requests) if test else None,
+        split=split(found.waits_ms) if found else [],
+        folds=parts,
+        published=page.to_html(str(Table.of(ranked.results, SOURCES)), folder) if ranked else "",
+    )
+
+
+def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
+    """Which levels keep one's own limits."""
+    if picture and picture.unit == ClosedLoop.unit:
+        over = dict.fromkeys(one.name for one in picture.loads if one.probe.why and not one.overruled)
+        if picture.best:
+            yield Line("within the limits", f"with {picture.best.name}", "good")
+        if over:
+            yield Line("over the limits", f"with {', '.join(over)}", "bad")
+
+
+def tracks(summary: Summary, level: Load | None) -> Iterator[dict[str, Any]]:
+    """Each latency against its limit, as a bar: its place and the limit's in percent."""
+    test = summary.run.performance
+    for name, (kind, value, limit) in (answer.tails(test) if test else {}).items():
+        shown = (level.at(kind.lower(), "p99") if level else None) or value
+        full = max(100 * limit / TRACK, 1.05 * shown)
+        places = {"fill": 100 * shown / full, "edge": 100 * limit / full, "share": 100 * shown / limit}
+        yield {"name": name, "kind": kind.lower(), "value": shown, "limit": limit, **places}
+
+
+def shares(spent: GpuTime) -> Iterator[dict[str, Any]]:
+    """Where the GPU's time went: parts with their places, and percentages of one digit that add up to 100."""
+    values = {name: getattr(spent, name) or 0.0 for name in reversed(SHARES)}
+    tenths = {name: int(10 * value) for name, value in values.items()}
+    for name in sorted(values, key=lambda name: 10 * values[name] % 1, reverse=True)[: 1000 - sum(tenths.values())]:
+        tenths[name] += 1
+    begin = 0.0
+    for name, value in values.items():
+        said = "\N{EN DASH}" if getattr(spent, name) is None else f"{tenths[name] / 10:.1f} %"
+        yield {"name": name, "label": SHARES[name][0], "said": said, "begin": begin, "width": value}
+        begin += value
+
+
+def among(summary: Summary) -> Strip | None:
+    """The published results of the scenario, where they are of this model and work, and its accelerators are known."""
+    found, score = summary.run.performance, summary.run.accuracy
+    if not (found and found.samples_per_sec and summary.gpus and answer.is_reference(summary)):
+        return None
+    ranked = summary.meta.comparable and score is not None and score.verdict == "PASS"
+    return strip(answer.scenario(summary), summary.system.gpus[0], found.samples_per_sec / summary.gpus, ranked)
+
+
+MADE = ("summary.json", "report.md", "report.html", "plots")  # of a run's logs
+
+
+def build(folder: Path) -> Summary:
+    """Writes summary.json, plots/, report.md and report.html into a run folder; returns the summary.
+
+    Raises UsageError, LogError where a file cannot be read or no test finished.
+    """
+    facts = results.facts_of(folder)
+    check_format(folder, facts)
+    ended = results.ended_early(folder, reported=bool(facts.stages))
+    test = performance_test(folder, facts, whole=ended is None)
+    summary = summarize(folder, facts, test, ended)
+    if not summary.run.model_dump(exclude_none=True):
+        status = results.status_of(folder)
+        why = f" ({status.reason})" if status and status.reason else ""
+        raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
+    summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
+    picture = LoadPicture.of(summary.run.search or [], summary.run.performance, facts.plan.limits)
+    values = template_values(facts, summary) | {"drawn": picture}
+    write_json(folder / "summary.json", summary.model_dump(mode="json"))
+    write_text(folder / "report.md", f"{render('report.md.j2', sent=False, **values)}\n")
+    page = html(folder, summary, test, picture, render("report.md.j2", sent=True, **values))
+    write_text(folder / "report.html", page)
+    return summary
+
+
+def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
+    """What the report's template shows of a run, by the names that it uses."""
+    return dict(
+        few=mlperf.FEWEST_BOOTSTRAPPED,
+        config=facts.plan.config,
+        request_set=facts.plan.request_set,
+        summary=summary,
+        scenario=summary.scenario,
+        numbers=metrics.rows(summary),
+        headline=metrics.BY_NAME[summary.scenario.headline],
+        quantities=telemetry.BY_NAME,
+        **curve(summary.run),
+        unexposed=telemetry.missing_counters(summary.run.performance.usage if summary.run.performance else {}),
+        screen=answer.last_screen(summary, whole=True),
+        levels=answer.levels_table(answer.levels(summary)),
+        setting=setting(summary),
+        latencies=answer.latencies(summary.run.performance),
+        intervals=answer.intervals(summary.run.performance),
+        gpu_time=answer.gpu_time(summary.run.performance.gpu_time if summary.run.performance else []),
+        findings=findings(summary, "max" in (facts.plan.config.server_target_qps, facts.plan.config.concurrency)),
+        late=client(summary.run.performance),
+        **dict(summary),
+    )
+
+
+def setting(summary: Summary) -> list[tuple[str, str]]:
+    meta, loadgen = summary.meta, summary.system.packages.get("mlcommons-loadgen")
+    found = [
+        ("label", literal(meta.label)),
+        ("model", f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})"),
+        ("GPU" if summary.gpus else "machine", answer.machine(summary)),
+        ("precision", meta.weights or f"{meta.precision}, quantization {meta.quantization}"),
+        ("KV cache", "" if meta.endpoints else meta.kv_cache_dtype),
+        ("engine", f"{answer.engine(summary)}{f', LoadGen {loadgen}' if loadgen else ''}"),
+        ("kernels", ", ".join(f"{name} {kernel}" for name, kernel in meta.kernels.items())),
+        ("date", meta.started[:10]),
+        ("command", Finished(f"`{code(meta.command)}`")),
+    ]
+    return [(label, text) for label, text in found if text]
+
+
+def curve(run: Run) -> dict[str, object]:
+    """The table of the loads, and where the most tokens are made within the limits, at what cost."""
+    test, search = run.performance, run.search or []
+    price, best = test.cost.price_per_hour if test and test.cost else None, answer.best_level(search)
+    return {
+        "search_table": answer.probes(search, price) if search else None,
+        "best": best,
+        "best_cost": best.cost(price) if best and price else None,
+    }
+
+
+def check_format(folder: Path, facts: RunFacts) -> None:
+    """Raises UsageError for a folder whose tests are kept in an older form."""
+    if facts.schema_version < SCHEMA:
+        raise UsageError(
+            f"{folder}: of format {facts.schema_version}, from an older version of this program: its summary.json and "
+            f"report.md stay as they are; this version renders format {SCHEMA}."
+        )
+
+
+def summarize(folder: Path, facts: RunFacts, test: TestRun | None, ended: str | None) -> Summary:
+    """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
+    run = tests(folder, facts, performance(test, facts) if test else None)
+    deviations = [*facts.deviations, *(["the run did not finish"] if ended else [])]
+    deviations += result_deviations(run, facts.plan.config.mode, facts.plan.engine_state.cache_counted)
+    return Summary(
+        schema_version=SCHEMA,
+        meta=meta(folder, facts, deviations, ended),
+        system=facts.system,
+        run=run,
+        logs=logs(folder),
+        plots={"tokens_per_sec": None, "latency_cdf": None},
+    )
+
+
+def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
+    scores = folder / FOLDER["accuracy"] / SCORES_FILE
+    judged = folder / FOLDER["test06"] / RESULT
+    profile = folder / traces.FOLDER / traces.RESULT
+    return Run(
+        accuracy=files.read(scores, ScoresFile) if scores.exists() else None,
+        performance=measured,
+        search=facts.probes or None,
+        attempts=facts.attempts or None,
+        compliance={"test06": files.read(judged, Compliance)} if judged.exists() else None,
+        profile=files.read(profile, traces.Profile) if profile.exists() else None,
+    )
+
+
+def performance_test(folder: Path, facts: RunFacts, whole: bool) -> TestRun | None:
+    """The performance test, read once; None where there was none, or the run, which is not whole, ended in it."""
+    logs = folder / FOLDER["performance"]
+    if not (logs / loadgen_log.DETAIL).exists():
+        return None
+    try:
+        return TestRun.read(logs, facts.plan)
+    except (loadgen_log.LogError, UsageError):
+        if whole:
+            raise
+        return None
+
+
+def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:
+    plan, config, engine_state = facts.plan, facts.plan.config, facts.plan.engine_state
+    values = dict(facts) | vars(config) | vars(plan) | vars(engine_state)  # by the names of the fields
+    values |= {"engine": facts.engine, "precision": engine_state.precision or config.precision}
+    values |= {"run": folder.resolve().name, "mlperf_version": config.round, "workload": config.workload_name}
+    values |= {"comparable": not deviations, "ended": ended, "deviations": deviations, "notes": list(plan.notes)}
+    values |= {"max_new_tokens": plan.max_new_tokens, "setup": plan.setup, "work": plan.work}
+    values |= {"endpoints": list(config.endpoint)}
+    return Meta(**{name: values[name] for name in Meta.model_fields})
+
+
+def logs(folder: Path) -> Logs:
+    folders = {test: folder / name for test, name in FOLDER.items() if (folder / name).is_dir()}
+    return Logs.of(
+        {
+            test: sorted(str(path.relative_to(folder)) for path in found.glob("*") if path.is_file())
+            for test, found in folders.items()
+        }
+    )
+
+
+def result_deviations(run: Run, mode: str, counted: bool = False) -> Iterator[str]:
+    """Why what came out cannot stand beside MLPerf's, whatever the settings were; `counted`: the server had
+    reported before what comes from its cache."""
+    score, test = run.accuracy, run.performance
+    if test and not score:
+        yield "accuracy was not checked"
+    if score and score.verdict == "FAIL":
+        yield "the accuracy gate failed"
+    if score and score.approximate:
+        yield f"approximate {' and '.join(score.approximate)}"
+    if mode != "accuracy" and not test:
+        yield "performance was not measured"
+    if test and not test.valid:
+        yield "INVALID by LoadGen"
+    yield from test.disagreements if test else []
+    if test and test.server and test.server.cached_percent is None and counted:
+        yield CACHE_UNSEEN
+    if test and test.failed_requests:
+        yield f"{number(test.failed_requests)} requests failed, which LoadGen's verdict counts as answered"
+    if test and test.errors:
+        yield "LoadGen logged errors"
+    yield from (f"{name.upper()} failed" for name, found in (run.compliance or {}).items() if not found.passed)
+
+
+def history_line(summary: Summary) -> dict[str, object]:
+    """What results/history.jsonl keeps of a run."""
+    line = History.of(summary, metrics.values(summary, "index") | metrics.values(summary, "report"))
+    return line.model_dump(mode="json", exclude={"run"})
+
+
+def write_index(results_dir: Path) -> None:
+    results.write_index(results_dir, "index.md.j2", History, metrics=metrics.metrics_of("index"))

@@ -1,0 +1,169 @@
+"""The pictures with a clock: the stages of a run, and what the engine and the machine did during a test."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from textwrap import wrap
+from typing import Any
+
+from harness.core.markdown import sentence
+from harness.core.screen import Stage
+from harness.loadgen.recorder import Recording
+from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, pyplot, thousands
+from harness.results import telemetry
+from harness.results.telemetry import SHARES, GpuTime
+from harness.runs.folder import Test
+
+PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
+    ("requests", ("requests_running", "requests_waiting"), None),
+    ("KV cache, %", ("kv_cache_percent", "prefix_hit_percent"), 105),
+    ("ITL, ms", ("inter_token_ms",), None),
+    ("generated\ntokens/s", ("generation_tokens_per_sec",), None),
+    ("prompt\ntokens/s", ("prompt_tokens_per_sec",), None),
+    ("load, %", ("gpu_load_percent", "cpu_percent"), 105),
+    ("memory, GiB", ("gpu_memory_gib", "memory_gib"), None),
+    ("power, W", ("gpu_power_w",), None),
+    ("clock, MHz", ("gpu_clock_mhz",), None),
+    ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
+)
+SMOOTHED_QUANTITIES = (
+    "requests_running",
+    "requests_waiting",
+    "inter_token_ms",
+    "generation_tokens_per_sec",
+    "prompt_tokens_per_sec",
+)
+WINDOW, LEAST_WINDOW = 60, 5  # a running mean is over the test's lines / WINDOW, and no fewer than these
+AXIS_MARGIN = 0.04  # of an axis, below its zero and above its highest line: one that is flat is not cut
+LONGEST_TITLE = 90  # characters of a title
+
+COLORS = (BLUE, ORANGE, GREEN, RED, GREY)
+Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
+
+
+def machine(
+    recording: Recording,
+    ran_out: Sequence[str] = (),
+    times: Sequence[GpuTime] = (),
+    steady: tuple[float, float] | None = None,
+) -> Any:
+    """What engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each test of
+    the run: where its GPUs' time went. `ran_out`: what bound the test, first; it is the title. `steady`: begin and end
+    of the steady part in seconds; what lies before and after is shaded."""
+    figure, panels = draw_panels(recording, panels_of(recording.columns, PANELS))
+    if steady:
+        ends = panels[0].get_xlim()
+        for axes in panels:
+            axes.axvspan(ends[0], steady[0], color=GREY, alpha=0.15, linewidth=0)
+            axes.axvspan(steady[1], max(ends[1], steady[1]), color=GREY, alpha=0.15, linewidth=0)
+        panels[0].set_xlim(*ends)
+        panels[-1].set_xlabel("seconds; shaded: ramps, which the steady part leaves out")
+    said = ran_out[0].partition(": ")[0] if ran_out else "nothing ran out"
+    title = "\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE))
+    (bars(figure, times) if times else panels[0]).set_title(title, fontsize=11)
+    return figure
+
+
+def bars(figure: Any, times: Sequence[GpuTime]) -> Any:
+    """Axes above the panels of a figure, with a bar for each test: where its GPUs' time went."""
+    high = figure.get_figheight()
+    axes = figure.add_axes((0.125, 0.88 + 0.7 / high, 0.775, 0.28 * len(times) / high))
+    names, starts = [time.test for time in times], [0.0] * len(times)
+    for (share, (label, _)), color in zip(SHARES.items(), (GREY, RED, ORANGE, PURPLE, BLUE), strict=True):
+        widths = [getattr(time, share) or 0.0 for time in times]
+        if max(widths) >= 0.5:  # as wide as can be seen
+            axes.barh(names, widths, left=starts, color=color, height=0.7, label=label)
+        starts = [start + width for start, width in zip(starts, widths, strict=True)]
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+    axes.set(xlim=(0, 100))
+    axes.set_xlabel("% of the GPU's time", fontsize=8)
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
+    return axes
+
+
+def panels_of(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:
+    recorded = [name for name, values in columns.items() if any(value is not None for value in values)]
+    found = [
+        (label, [name for item in names for name in recorded if telemetry.BY_NAME[item].is_mine(name)], top)
+        for label, names, top in panels
+    ]
+    return [panel for panel in found if panel[1]]
+
+
+def draw_panels(recording: Recording, drawn: Sequence[Drawn]) -> Any:
+    """A panel under the other, over the seconds of a test; what jumps from line to line as a running mean."""
+    seconds, columns = recording.seconds, recording.columns
+    rows, window = max(1, len(drawn)), max(LEAST_WINDOW, len(seconds) // WINDOW)
+    figure, panels = pyplot().subplots(rows, 1, figsize=(8, 1.7 * rows + 0.3), sharex=True, squeeze=False)
+    for axes, (label, names, top) in zip(panels[:, 0], drawn, strict=False):
+        highest = 0.0
+        for name, color in zip(names, cycle(COLORS)):
+            values = with_gaps(columns[name])
+            smooth = name in SMOOTHED_QUANTITIES and len(values) > 2 * window
+            if smooth:
+                axes.plot(seconds, values, color=color, alpha=0.25, linewidth=0.7)
+            said = f"{column_label(name)}\n(mean of {window} s)" if smooth else column_label(name)
+            axes.plot(seconds, running(values, window) if smooth else values, color=color, label=said)
+            highest = max([highest, *(value for value in values if not math.isnan(value))])
+        most = top or (1 + 2 * AXIS_MARGIN) * highest or 1.0
+        axes.set(ylabel=label, ylim=(-AXIS_MARGIN * most, most))
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
+        thousands(axes.yaxis)
+    figure.align_ylabels()
+    panels[-1, 0].set_xlabel("seconds")
+    thousands(panels[-1, 0].xaxis)
+    return figure, panels[:, 0]
+
+
+def running(values: Sequence[float], window: int) -> list[float]:
+    """The mean of each value and those around it, `window` in all, fewer at the ends; gaps count for nothing."""
+    half = window // 2
+    parts = (values[max(0, at - half) : at + half + 1] for at in range(len(values)))
+    measured = ([value for value in part if not math.isnan(value)] for part in parts)
+    return [sum(part) / len(part) if part else math.nan for part in measured]
+
+
+def column_label(column: str) -> str:
+    """A column of machine.csv in words: a GPU by its number."""
+    quantity = next(item for item in telemetry.QUANTITIES if item.is_mine(column))
+    return quantity.label.replace("GPU", f"GPU {column.partition('_')[0].removeprefix('gpu')}")
+
+
+def with_gaps(values: Sequence[float | None]) -> list[float]:
+    """Values with a gap in the line where there is none."""
+    return [math.nan if value is None else value for value in values]
+
+
+def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:
+    """The time line of a run: its stages with their starts; the machine's load, where a test recorded it.
+
+    The last stage ends the picture.
+    """
+    last = {stage.kind: stage.start_s for stage in times}  # of a test that was run again, the recording is the last's
+    loads = [(last[test], recording) for test, recording in recordings.items() if test in last and recording]
+    figure, panels = pyplot().subplots(
+        1 + bool(loads), 1, figsize=(8, 0.3 * len(times) + 1.2 + 1.8 * bool(loads)), sharex=True, squeeze=False
+    )
+    axes = panels[0, 0]
+    ends = [stage.start_s for stage in times[1:]]
+    for place, ((_, start, kind), end) in enumerate(zip(times, ends, strict=False)):
+        axes.barh(place, end - start, left=start, color=GREY if kind == "other" else BLUE, height=0.6)
+        axes.annotate(
+            f"{end - start:,.0f} s", (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8
+        )
+    axes.set_yticks(range(len(ends)), [stage.name for stage in times[:-1]])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set_xlim(0, 1.07 * ends[-1] or 1)
+    axes.set_title("Where the time went: engine busy (blue), idle (grey)")
+    for start, recording in loads:
+        columns = recording.columns
+        cards = [name for name in columns if telemetry.BY_NAME["gpu_load_percent"].is_mine(name)]
+        for name in cards or ["cpu_percent"] if columns else []:
+            at = [start + second for second in recording.seconds]
+            panels[1, 0].plot(at, with_gaps(columns.get(name, [None] * len(at))), color=BLUE, linewidth=1)
+        panels[1, 0].set(ylabel="GPU load, %" if cards else "CPU load, %", ylim=(-3, 105))
+    thousands(panels[-1, 0].xaxis)
+    panels[-1, 0].set_xlabel("seconds since the command began")
+    return figure

@@ -1,0 +1,259 @@
+"""mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate."""
+
+import contextlib
+import hashlib
+import json
+import re
+import zipfile
+import zlib
+from array import array
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
+from importlib import metadata
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.config import mlperf
+from harness.config.checkpoint import load_tokenizer
+from harness.config.engine import EngineConfig
+from harness.config.plan import Plan
+from harness.core import reading
+from harness.core.errors import LoadGenError, why
+from harness.core.files import SCHEMA, write_json, write_table, write_text
+from harness.core.markdown import render
+from harness.core.reading import read_text
+from harness.core.statistics import intervals
+from harness.core.system import cores
+from harness.results.verdicts import Accuracy, Check, ScoresFile, Verdict
+from harness.workloads.cnn_dailymail import Library, from_json
+
+LARGEST_LOG = 2**32  # bytes of an accuracy log
+Splitter = Literal["nltk punkt_tab", "built-in"]
+
+
+def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
+    """The token ids of each sample's answer in a LoadGen accuracy log; the first of each index counts, as officially.
+
+    `width` is the size of a token id in bytes: 4 for int32, 8 for int64. Raises LoadGenError, naming the entry, on
+    anything but one whole answer for each of `samples` samples.
+    """
+    try:
+        entries = json.loads(read_text(path, LARGEST_LOG))
+    except OSError as error:
+        raise LoadGenError(f"{path}: {why(error)}.") from None
+    except (ValueError, RecursionError) as error:
+        raise LoadGenError(f"{path}: not a whole JSON file ({error}); did the run end early?") from None
+    if not isinstance(entries, list) or not entries:
+        raise LoadGenError(f"{path} contains no answers.")
+    answers: dict[int, list[int]] = {}
+    for number, entry in enumerate(entries):
+        where = f"{path}: entry {number}"
+        try:
+            index, data = entry["qsl_idx"], entry["data"]
+        except (TypeError, KeyError):
+            raise LoadGenError(f"{where} has no qsl_idx and data.") from None
+        if type(index) is not int or not 0 <= index < samples:
+            raise LoadGenError(f"{where}: sample index {index!r:.40} is not one of 0..{samples - 1}.")
+        if index not in answers:
+            answers[index] = decode_hex(data, width, where)
+    if missing := [index for index in range(samples) if index not in answers]:
+        raise LoadGenError(f"{path}: no answer for {len(missing):,} of {samples:,} samples, the first {missing[0]}.")
+    return [answers[index] for index in range(samples)]
+
+
+def decode_hex(data: Any, width: int, where: str) -> list[int]:
+    """Token ids from LoadGen's hex text of little-endian integers of `width` bytes."""
+    tokens = array({4: "i", 8: "q"}[width])
+    try:
+        tokens.frombytes(bytes.fromhex(data))
+    except (TypeError, ValueError) as error:
+        raise LoadGenError(f"{where}: its data are not int{8 * width} token ids: {error}.") from None
+    return tokens.tolist()
+
+
+def to_text(answers: Sequence[list[int]], tokenizer: Any) -> list[str]:
+    """The answers as text, special tokens left out. Raises LoadGenError on ids outside the vocabulary.
+
+    Spaces before punctuation go where the tokenizer's config asks for it, as Llama-3.1's does: the reference's
+    transformers 4.46.2 honours that, later ones ignore it for byte-pair encodings.
+    """
+    size = len(tokenizer)
+    for index, answer in enumerate(answers):
+        if bad := [token for token in answer if not 0 <= token < size]:
+            raise LoadGenError(f"the answer to sample {index} has token id {bad[0]}, outside the vocabulary.")
+    clean = tokenizer.clean_up_tokenization if tokenizer.clean_up_tokenization_spaces else str
+    as_they_are = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+    return [clean(text).strip() for text in tokenizer.batch_decode(answers, **as_they_are)]
+
+
+# What NLTK raises for data that are not there, half unpacked, or in a zip that was cut.
+NO_DATA = (LookupError, OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
+    """NLTK's splitter where its punkt_tab data are installed and whole, else one of the same role."""
+    from nltk.tokenize.punkt import PunktTokenizer
+
+    with contextlib.suppress(*NO_DATA):
+        punkt = PunktTokenizer("english")
+        if punkt._params.abbrev_types and punkt._params.ortho_context:
+            return "nltk punkt_tab", punkt.tokenize
+    return "built-in", lambda text: re.split(r"(?<=[.!?])\s+(?=[\"'(\[]?[A-Z0-9])", text)
+
+
+def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
+    """ROUGE-1, -2, -L, -Lsum F1 x100 of each (answer, reference), and the answer's characters (gen_len).
+
+    One newline a sentence, Porter stemmer: what the official evaluation does, with each word stemmed only once.
+    """
+    from rouge_score import rouge_scorer, tokenizers
+
+    default = tokenizers.DefaultTokenizer(use_stemmer=True)
+    default._stemmer.stem = lru_cache(maxsize=None)(default._stemmer.stem)
+    scorer = rouge_scorer.RougeScorer(list(mlperf.ROUGE), tokenizer=default)
+    _, split = sentence_splitter()
+
+    def lines(text: str) -> str:
+        return "\n".join(split(text.strip()))
+
+    rows = []
+    for answer, reference in pairs:
+        text = lines(answer)
+        scores = scorer.score(lines(reference), text)
+        rows.append((*(100 * scores[name].fmeasure for name in mlperf.ROUGE), len(text)))
+    return rows
+
+
+def score(texts: Sequence[str], references: Sequence[str], workers: int | None = None) -> list[tuple[float, ...]]:
+    """ROUGE and characters of every sample, shape [samples, 5], spread over the cores where it pays."""
+    pairs = list(zip(texts, references, strict=True))
+    workers = min(workers or len(cores()), 1 + len(pairs) // 1000)
+    if workers == 1:
+        return rouge(pairs)
+    size = -(-len(pairs) // (4 * workers))
+    chunks = [pairs[start : start + size] for start in range(0, len(pairs), size)]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return [scores for rows in pool.map(rouge, chunks) for scores in rows]
+
+
+def totals(rows: Sequence[tuple[float, ...]]) -> mlperf.Scores:
+    """The means over samples, rounded as the official evaluation does, and the characters in all."""
+    *columns, characters = zip(*rows, strict=True)
+    means = {name: round(sum(column) / len(rows), 4) for name, column in zip(mlperf.ROUGE, columns, strict=True)}
+    return mlperf.Scores(**means, gen_len=sum(characters))
+
+
+WORST = 10
+
+
+def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: bool = False) -> list[Check]:
+    """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
+    scores, bounds = totals(rows), mlperf.bounds(task.reference, high_accuracy)
+    part, whole = len(rows) / task.samples, len(rows) == task.samples
+    spread = None if whole else intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
+    checks = []
+    for column, name in enumerate((*mlperf.ROUGE, "gen_len")):
+        low, high, reference = bounds.floor.get(name), None, getattr(task.reference, name)
+        if low is None:
+            low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
+        value, interval = getattr(scores, name), spread and tuple(spread[column])
+        enough = whole or len(rows) >= mlperf.FEWEST_BOOTSTRAPPED
+        found = verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE"
+        checks.append(
+            Check(name=name, score=value, reference=reference, low=low, high=high, interval=interval, verdict=found)
+        )
+    return checks
+
+
+def verdict(interval: tuple[float, float], low: float, high: float | None) -> Verdict:
+    """PASS when the whole interval is within the bounds, FAIL when all of it is outside."""
+    if interval[0] >= low and (high is None or interval[1] <= high):
+        return "PASS"
+    if interval[1] < low or (high is not None and interval[0] > high):
+        return "FAIL"
+    return "INCONCLUSIVE"
+
+
+def overall(checks: Sequence[Check]) -> Verdict:
+    """The worst verdict of all."""
+    return max((check.verdict for check in checks), key=("PASS", "INCONCLUSIVE", "FAIL").index)
+
+
+def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accuracy:
+    """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
+    answers = read_log(folder / "mlperf_log_accuracy.json", len(library))
+    texts = to_text(answers, tokenizer)
+    rows = score(texts, library.references)
+    checks = judge(rows, plan.task, plan.config.high_accuracy)
+    limit = plan.config.max_new_tokens
+    special = set(tokenizer.all_special_ids)
+    stops = ["eos" if a and a[-1] in special else "length" if len(a) >= limit else "" for a in answers]
+    note = ""
+    if plan.config.has_dummy_weights or plan.random_weights:
+        kind = "dummies" if plan.config.has_dummy_weights else "random"
+        note = f"the weights are {kind}: the answers, and so the scores, mean nothing"
+    splitter = sentence_splitter()[0]
+    result = ScoresFile(
+        schema_version=SCHEMA,
+        verdict="NOT JUDGED" if note else overall(checks),
+        checks=checks,
+        samples=len(answers),
+        full_set=plan.is_full,
+        high_accuracy=plan.config.high_accuracy,
+        generated_tokens=sum(map(len, answers)),
+        characters=int(totals(rows).gen_len),
+        at_token_limit=stops.count("length"),
+        splitter=splitter,
+        splitter_version=metadata.version("nltk") if splitter == "nltk punkt_tab" else "",
+        approximate=[] if splitter == "nltk punkt_tab" else ["rougeLsum", "gen_len"],
+        note=note,
+        log=digest(folder / "mlperf_log_accuracy.json"),
+    )
+    write_json(folder / "rouge.json", result.flat())
+    lengths = [len(prompt) for prompt in library.prompts]
+    lines = (
+        (index, lengths[index], len(answers[index]), stops[index], *(f"{value:.4f}" for value in shares), characters)
+        for index, (*shares, characters) in enumerate(rows)
+    )
+    head = ("index", "prompt_tokens", "new_tokens", "stop", *mlperf.ROUGE, "characters")
+    write_table(folder / "samples.csv", head, lines)
+    worst = sorted(range(len(rows)), key=lambda index: rows[index][mlperf.ROUGE.index("rougeL")])[:WORST]
+    cases = [
+        {
+            "index": index,
+            "scores": rows[index],
+            "prompt_tokens": lengths[index],
+            "new_tokens": len(answers[index]),
+            "answer": texts[index],
+            "reference": library.references[index],
+            "article": library.articles[index],
+        }
+        for index in worst
+    ]
+    write_text(folder / "worst.md", f"{render('worst.md.j2', worst=cases)}\n")
+    return result
+
+
+def digest(log: Path) -> str:
+    """An accuracy log's SHA-256, which says that scores are of that log."""
+    return hashlib.sha256(reading.read_bytes(log)).hexdigest()
+
+
+def accuracy_txt(scores: mlperf.Scores, samples: int, sha256: str) -> str:
+    """What the official submission checker reads: the scores as its evaluation prints them, and the log's hash."""
+    rouge = {name: f"{getattr(scores, name)}" for name in mlperf.ROUGE}
+    return f"\nResults\n\n{rouge | {'gen_len': int(scores.gen_len), 'gen_num': samples}}\nhash={sha256}\n"
+
+
+def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
+    """Scores a foreign accuracy log against the references of a data set, and writes accuracy.txt beside the log;
+    its text."""
+    records = from_json(dataset)
+    answers = read_log(log, len(records), token_bytes)
+    texts = to_text(answers, load_tokenizer(EngineConfig(model=model)))
+    scores = totals(score(texts, [record.reference for record in records]))
+    text = accuracy_txt(scores, len(answers), digest(log))
+    write_text(log.parent / "accuracy.txt", text)
+    return text

@@ -1,0 +1,199 @@
+"""MLflow, the real one: a local SQLite store and a server on is_loopback_host; what was logged is read back."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from harness.__main__ import main
+from harness.commands import mlflow
+from harness.core.files import ROOT, write_json
+from harness.sweep.experiment import ExperimentRecord, outcome
+from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.report import State
+from tests.conftest import Finished, launch
+
+
+@pytest.fixture
+def folder(offline: Finished, tmp_path: Path) -> Path:
+    """A copy of a finished run's folder."""
+    return Path(shutil.copytree(offline.folder, tmp_path / "results" / offline.folder.name))
+
+
+def words(folder: Path, results_dir: Path) -> list[str]:
+    return ["mlflow", str(folder), "--results-dir", str(results_dir)]
+
+
+Send = Callable[[Path, Path], tuple[int, str]]
+
+
+@pytest.fixture
+def send(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Send:
+    """`python -m harness mlflow` in this process, which has imported MLflow: exit code, what it says of errors."""
+
+    def sent(folder: Path, results_dir: Path) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", words(folder, results_dir))
+        try:
+            code: Any = main("mlflow")
+        except SystemExit as ended:
+            code = ended.code
+        return code, capsys.readouterr().err
+
+    return sent
+
+
+def logged(client: MlflowClient) -> list[Any]:
+    experiment = client.get_experiment_by_name(mlflow.NAME)
+    assert experiment is not None
+    return list(client.search_runs([experiment.experiment_id]))
+
+
+def check(client: MlflowClient, run: Any, summary: Any) -> None:
+    """Every kind of thing that must be there, with the numbers of the summary."""
+    test, score = summary["run"]["performance"], summary["run"]["accuracy"]
+    assert run.data.metrics["tokens_per_sec"] == test["tokens_per_sec"]
+    assert run.data.metrics["latency_ms/p99"] == test["latency_ms"]["p99"]
+    assert run.data.metrics["rouge1"] == score["scores"]["rouge1"]
+    assert run.data.metrics["valid"] == 1
+    assert run.data.metrics["gate"] == 1
+    assert run.data.params["max_num_seqs"] == "null"
+    assert run.data.params["engine.max_num_seqs"] == "64"
+    assert run.data.tags["git_revision"] == (summary["system"]["git_revision"] or "unknown")
+    assert run.data.tags["gpu"] == "none"
+    assert run.data.tags["version.mlcommons-loadgen"] == "6.0.17"
+    names = {item.path for item in client.list_artifacts(run.info.run_id)}
+    assert {"summary.json", "report.md", "config.json", "plots", "Accuracy", "Performance"} <= names
+    logs = {item.path for item in client.list_artifacts(run.info.run_id, "Performance")}
+    assert "Performance/mlperf_log_detail.txt" in logs
+    assert "Performance/mlperf_log_trace.json" not in logs
+
+
+def test_a_local_store_and_sending_twice(offline: Finished, folder: Path, send: Send) -> None:
+    results = folder.parent
+    for _ in range(2):
+        code, said = send(folder, results)
+        assert code == 0, said
+    client = MlflowClient(tracking_uri=f"sqlite:///{results / 'mlflow.db'}")
+    (run,) = logged(client)
+    assert run.info.status == "FINISHED"
+    assert run.info.end_time > run.info.start_time
+    check(client, run, offline.summary)
+
+
+@pytest.mark.engine
+def test_an_mmlu_evaluation(tmp_path: Path) -> None:
+    code, output, _ = launch("mmlu.py", tmp_path, "--total-limit", "8", "--mlflow")
+    assert code == 0, output
+    assert "MLflow: logged" in output
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (run,) = logged(client)
+    (folder,) = (tmp_path / "mmlu").glob("2*")
+    overall = json.loads((folder / "overall.json").read_text())
+    assert run.data.tags["kind"] == "mmlu"
+    assert run.data.metrics["overall_accuracy"] == overall["overall_accuracy"]
+    assert run.data.metrics["n"] == 8
+    assert run.data.params["total_sample_count"] == "8"
+    assert "report.md" in {item.path for item in client.list_artifacts(run.info.run_id)}
+
+
+def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path, send: Send) -> None:
+    runs = tmp_path / "sweeps" / "s"
+    shutil.copytree(folder, runs / BASELINE / folder.name)
+    shutil.copytree(folder, runs / "a" / folder.name)
+    summary = json.loads((folder / "summary.json").read_text())
+    items = tuple(Experiment(name, "", "isolation", {}, {}, {}) for name in (BASELINE, "a", "b", "c"))
+    records = (
+        *(
+            ExperimentRecord(n, 0, "complete", run=f"{n}/{folder.name}", outcome=outcome(folder))
+            for n in (BASELINE, "a")
+        ),
+        ExperimentRecord("b", 0, "failed", "no memory"),
+        ExperimentRecord("c", 0, "skipped", "no such flag"),
+    )
+    state = State("python sweep.py", summary["meta"]["started"], summary["system"], Sweep("s", "", items), records)
+    write_json(runs / "sweep.json", asdict(state))
+    write_json(runs / "status.json", {"status": "running"})
+    assert "still running" in send(runs, tmp_path)[1]
+    write_json(runs / "status.json", {"status": "complete"})
+    for _ in range(2):
+        code, said = send(runs, tmp_path)
+        assert code == 0, said
+    found = {run.info.run_name: run for run in logged(MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}"))}
+    assert set(found) == {"s", "baseline#1", "a#1", "b#1"}
+    parent = found.pop("s")
+    assert parent.data.tags["kind"] == "sweep"
+    assert {run.data.tags["mlflow.parentRunId"] for run in found.values()} == {parent.info.run_id}
+    assert found["a#1"].data.metrics["tokens_per_sec"] == summary["run"]["performance"]["tokens_per_sec"]
+    assert (found["b#1"].info.status, found["b#1"].data.tags["reason"]) == ("FAILED", "no memory")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}"]
+    command += ["--artifacts-destination", str(tmp_path / "artifacts")]
+    with (tmp_path / "server.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+    until = time.monotonic() + 90
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            break
+        except OSError:
+            assert time.monotonic() < until, (tmp_path / "server.log").read_text()
+            time.sleep(0.3)
+    yield f"http://127.0.0.1:{port}"
+    os.killpg(process.pid, 9)
+
+
+def test_a_server(offline: Finished, folder: Path, server: str, send: Send, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    code, said = send(folder, folder.parent)
+    assert code == 0, said
+    client = MlflowClient(tracking_uri=server)
+    (run,) = logged(client)
+    check(client, run, offline.summary)
+
+
+def test_a_server_that_is_away(
+    folder: Path, send: Send, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://someone:hush@127.0.0.1:9")
+    begin = time.monotonic()
+    mlflow.after(folder, False, folder.parent, print)
+    assert time.monotonic() - begin < 60
+    said = capsys.readouterr().out
+    assert "not sent" in said
+    assert f"python -m harness mlflow {folder}" in said
+    assert "hush" not in said
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert send(folder, folder.parent)[0] == 0  # and later, to a store that is there
+
+
+def test_without_mlflow_it_says_how_to_get_it(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mlflow.py").write_text("raise ImportError\n")
+    command = [sys.executable, "-m", "harness", *words(folder, folder.parent)]
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env, timeout=120)
+    assert done.returncode == 2
+    assert "requirements-mlflow.txt" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_another_folder_is_refused(tmp_path: Path, send: Send) -> None:
+    code, said = send(tmp_path, tmp_path)
+    assert code == 2
+    assert "only complete runs" in said

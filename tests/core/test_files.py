@@ -1,0 +1,73 @@
+"""Files are written whole or not at all."""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from harness.core import files
+from harness.core.files import write_json, write_text
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OSError):
+        write_text(tmp_path / "taken", "text")
+    (tmp_path / "old").write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(tmp_path / "old", "new \ud800")
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "old", {"key": object()})
+    assert names(tmp_path) == {"taken", "old"}
+    assert (tmp_path / "old").read_text() == "old"
+
+
+def test_a_reader_never_meets_half_a_file(tmp_path: Path):
+    path = tmp_path / "data.json"
+    write_json(path, [0] * 10_000)
+    stop = threading.Event()
+    lengths = set()
+
+    def look() -> None:
+        while not stop.is_set():
+            lengths.add(len(json.loads(path.read_text())))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for _ in range(50):
+        write_json(path, [1] * 10_000)
+    stop.set()
+    reader.join()
+    assert lengths == {10_000}
+
+
+def test_written_files_may_be_read_by_others(tmp_path: Path):
+    write_text(tmp_path / "report.md", "text")
+    assert (tmp_path / "report.md").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # waits for nobody, should it be replaced
+    write_text(pipe, "a,b\n")
+    assert os.read(reader, 100) == b"a,b\n"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_results_appear_whole_or_not_at_all(tmp_path: Path) -> None:
+    with files.whole_or_nothing(tmp_path) as place:
+        (place / "plots").mkdir()
+        (place / "plots" / "a.png").write_text("a")
+        assert not (tmp_path / "plots").exists()
+    assert (tmp_path / "plots" / "a.png").exists()
+    with pytest.raises(OSError), files.whole_or_nothing(tmp_path) as place:
+        (place / "overall.json").write_text("{")
+        raise OSError("disk full")
+    assert [path.name for path in tmp_path.iterdir()] == ["plots"]

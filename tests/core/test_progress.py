@@ -1,0 +1,148 @@
+"""What a person sees, and what happens where nobody can see it any more."""
+
+import io
+import math
+import os
+import pty
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from harness.core import files, processes
+from harness.core.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError
+from harness.core.files import read_json
+from harness.core.screen import Display, bar, describe, lasting_console
+from harness.loadgen.sut import Counters
+from harness.runs import ending
+from harness.runs.folder import RunFolder, open_run
+
+
+@pytest.fixture(autouse=True)
+def heeding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What gives up ignores signals from then on; these tests, and the processes of those after them, do not."""
+    monkeypatch.setattr(processes, "ignore_signals", lambda: None)
+
+
+def full() -> tuple[int, int]:
+    return os.open(os.devnull, os.O_RDONLY), os.open("/dev/full", os.O_WRONLY)
+
+
+@pytest.mark.parametrize("kind", [os.pipe, pty.openpty, full])
+def test_a_reader_that_goes_away_ends_nothing(kind: Callable[[], tuple[int, int]]) -> None:
+    reader, writer = kind()
+    with Display(lasting_console(writer)) as display:
+        os.close(writer)
+        display.stage("accuracy test")
+        while kind is not full and b"accuracy test" not in os.read(reader, 1000):
+            pass
+        os.close(reader)
+        display._shown = -math.inf
+        display.tick(Counters(issued=4, completed=2, tokens=100), 4)
+        display.done("PASS")
+        display.stage("performance test")
+        table = Table("one")
+        for _ in range(1000):  # more than any buffer holds
+            table.add_row("a number")
+        display.console.print(table)
+        display.say("the end")
+    assert [name for name, *_ in display.stages] == ["accuracy test", "performance test"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status"),
+    [(KeyboardInterrupt(), INTERRUPTED, "interrupted"), (OSError(28, "No space left"), ENGINE_FAILED, "failed")],
+)
+def test_a_run_that_is_complete_stays_so(tmp_path: Path, error: BaseException, code: int, status: str) -> None:
+    def ended(run: RunFolder) -> str:
+        assert ending.fail(error, run, Console(quiet=True)) == code
+        return str(read_json(run.path / "status.json")["status"])
+
+    run = open_run(tmp_path, "one")
+    assert ended(run) == status
+    run.set_status("complete")
+    assert ended(run) == "complete"
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    run, screen = open_run(tmp_path, "one"), Console(record=True, width=200)
+    shutil.rmtree(run.path)
+    with pytest.raises(BenchmarkError, match="folder was deleted"):
+        files.check_space(run.path)
+    assert ending.fail(OSError(2, "No such file or directory"), run, screen) == ENGINE_FAILED
+    assert "folder was deleted" in screen.export_text()
+    assert not run.path.exists()
+
+
+def test_time_left_is_no_less_than_a_rate_needs() -> None:
+    counters = Counters(issued=2, completed=2, tokens=100)
+    assert "0:30 left" in describe(counters, 8, 10.0)
+    assert "1:10 left" in describe(counters, 8, 10.0, least_s=80.0)
+
+
+def test_time_left_of_a_schedule_goes_by_it_from_the_first_answers_on() -> None:
+    """50 a second are issued; those that run have hardly begun to be answered."""
+    assert "10:32 left" in describe(Counters(issued=200, completed=20), 30_000, 4.0)
+
+
+def test_time_left_goes_by_the_recent_rate() -> None:
+    display = Display(Console(quiet=True))
+    display.stage("performance test")
+    assert display.recent(30.0, 0) is None  # a first half minute without an answer
+    rate = display.recent(60.0, 1800)
+    assert rate == 60.0
+    counters = Counters(issued=40_104, completed=1800, tokens=1800)
+    assert "10:38 left" in describe(counters, None, 60.0, rate=rate)
+    assert display.recent(120.0, 1800 + 30 * 60) == 30.0
+    assert display.recent(180.0, 3600 + 20 * 60) == 20.0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_lead_nowhere(closed: str) -> None:
+    code = "from harness.core.command import open_streams; open_streams()"
+    code += "; import sys; print(1, flush=True); sys.stdin.read()"
+    shell = f"{shlex.quote(sys.executable)} -c {shlex.quote(f'{code}; print(2, file=sys.stderr)')} {closed}"
+    done = subprocess.run(shell, shell=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "" if " >&-" in f" {closed}" else "1\n",
+        "" if "2>&-" in closed else "2\n",
+    )
+
+
+def test_a_full_disk_is_named_whatever_it_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SPARE_BYTES", 2**62)
+    run = open_run(tmp_path, "one")
+    assert ending.fail(EngineError("vLLM did not start"), run, Console(quiet=True)) == ENGINE_FAILED
+    assert "is full" in read_json(run.path / "status.json")["reason"]
+
+
+def test_what_matters_fits_eighty_columns() -> None:
+    counters = Counters(issued=40_104, started=6_546, completed=5_734, tokens=733_952, first_token_s=1374.0)
+    line = "performance test  10:12" + describe(counters, 40_104, 612.0, 600.0, 9.4)
+    assert "TTFT 210 ms" in line[:80] and "left" in line[:80]
+    assert re.search(r" (\d+) % ", line)[1] == "14"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("share", "full"), [(0.0, 0), (0.5, 5), (1.0, 10)])
+def test_the_bar(share: float, full: int) -> None:
+    assert bar(share, 10).count("━") == full and len(bar(share, 10)) == 11
+    assert bar(share, 0) == ""
+
+
+def test_on_a_terminal_a_line_of_each_stage_stays() -> None:
+    text = io.StringIO()
+    with Display(Console(file=text, force_terminal=True, width=120)) as display:
+        display.stage("calibrating")
+        display.stage("accuracy test")
+        display.done("accuracy: PASS")
+        display.stage("performance test")
+    said = text.getvalue()
+    assert "calibrating, 0:00" in said and "accuracy test, 0:00" not in said

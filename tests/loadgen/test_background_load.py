@@ -1,0 +1,130 @@
+"""Load by other programs: noticed, said, and no verdict of a sweep."""
+
+import os
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from collections.abc import Callable
+
+import pytest
+
+from harness.loadgen import recorder
+from harness.loadgen.recorder import BackgroundLoad
+from tests.conftest import tells
+
+Times = namedtuple("Times", "user idle")
+BURN = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+WATCH = """
+import time
+from harness.loadgen import recorder as others
+with others.watch_others() as found:
+    time.sleep(2)
+print(found.cpu_cores, *found.warnings, sep="\\n")
+"""
+
+
+def own_s() -> float:
+    return sum(recorder.by_process().values())
+
+
+def spin(seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    end = clock() + seconds
+    while clock() < end:
+        pass
+
+
+def test_what_this_process_and_its_children_use_is_its_own() -> None:
+    before = own_s()
+    with subprocess.Popen([sys.executable, "-c", BURN]) as child:
+        spin(1.0, time.process_time)  # seconds of the processor, on however busy a machine
+        both = own_s() - before
+        child.kill()
+    assert both > 1.1
+    assert own_s() - before > both - 0.05  # of a child that has ended, too
+
+
+def test_what_another_program_uses_is_noticed() -> None:
+    # its own process looks: to this one, which may adopt orphans by now, the burner is a child.
+    with subprocess.Popen([sys.executable, "-c", BURN]) as burner:
+        found = subprocess.run([sys.executable, "-c", WATCH], capture_output=True, text=True, check=True)
+        burner.kill()
+    cores, said = found.stdout.splitlines()
+    assert float(cores) > 0.5
+    assert "CPU cores during the test" in said
+
+
+def test_a_client_that_is_at_its_limit_says_so() -> None:
+    with recorder.watch_others(endpoints=["http://192.0.2.1/v1"]) as busy:
+        spin(2)
+    with recorder.watch_others(endpoints=["http://192.0.2.1/v1"]) as idle:
+        time.sleep(1.1)
+    assert busy.client_share is not None and busy.client_share > 0  # of a core that others may use as well
+    assert idle.client_share is not None and idle.client_share < busy.client_share
+    assert tells(BackgroundLoad(client_share=0.99).warnings[0], "client", "99 % of a core")
+    assert BackgroundLoad(client_share=0.5).warnings == []
+
+
+def test_what_another_program_uses_of_other_cores_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [Times(user, 100.0) for user in (10.0, 500.0, 3.0)]
+    monkeypatch.setattr(recorder.psutil, "cpu_times", lambda percpu: times)
+    monkeypatch.setattr(recorder, "cores", lambda: {0, 2})
+    assert recorder.busy_s() == 13.0
+
+
+def test_a_gpu_that_others_hold_is_named() -> None:
+    (said,) = BackgroundLoad(cpu_cores=1.0, cores=64, gpus=[1], share=0.5).warnings
+    assert tells(said, "other programs", "GPU 1")
+    assert BackgroundLoad(cpu_cores=1.0, cores=64, share=0.5).warnings == []
+    assert BackgroundLoad(cpu_cores=0.1, cores=2).warnings == []
+    (said,) = BackgroundLoad(cpu_cores=1.5, cores=2).warnings
+    assert tells(said, "other programs", "1.5 of 2 CPU cores")
+
+
+SERVER = """
+import http.server, sys, threading
+server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print(server.server_port, flush=True)
+import time
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end: pass
+time.sleep(60)
+"""
+BEHIND = """
+import os, sys, time
+from harness.loadgen import recorder as others
+address, *machine = sys.argv[1:]
+others.busy_s = lambda: sum(others.by_process(*map(int, machine), os.getpid()).values())  # of these processes alone
+with others.watch_others(endpoints=[address]) as found:
+    time.sleep(3)
+print(found.cpu_cores, *found.warnings, sep="\\n")
+"""
+
+
+def behind(address: str, *machine: int) -> str:
+    """The cores that others take, as its own process sees it behind an endpoint."""
+    words = [sys.executable, "-c", BEHIND, address, *map(str, machine)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def test_a_server_on_the_same_cores_is_no_other_program() -> None:
+    server = subprocess.Popen([sys.executable, "-c", SERVER, "60"], stdout=subprocess.PIPE, text=True)
+    burner = subprocess.Popen([sys.executable, "-c", BURN])
+    try:
+        assert server.stdout
+        address = f"http://localhost:{int(server.stdout.readline())}/v1"
+        assert float(behind(address, server.pid)) < 0.02
+        assert float(behind(address, server.pid, burner.pid)) > 0.05
+        assert (
+            float(behind("http://192.0.2.1:8000/v1", server.pid)) > 0.05
+        )  # a server elsewhere: this one is no part of it
+    finally:
+        server.kill()
+        burner.kill()
+
+
+def test_what_cannot_be_told_from_a_server_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert behind("http://127.0.0.1:9/v1") == "None"  # nobody listens there that this process can see
+    monkeypatch.setattr(recorder, "RELAYS", ("",))
+    assert recorder.top_of(os.getpid()) is None

@@ -1,0 +1,144 @@
+"""GPUs behind an endpoint, by the page of a DCGM exporter."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from harness.config.run import RunConfig
+from harness.core.errors import UsageError
+from harness.loadgen import recorder
+from harness.loadgen.recorder import Recording
+from tests.conftest import ended
+from tests.servers import Fake, serving
+
+# As dcgm-exporter 3.3 writes it with its default counters, of two GPUs; cut to what is read, and a metric that is not.
+LABELS = (
+    'gpu="{gpu}",UUID="GPU-{gpu}",pci_bus_id="0000:0{gpu}",device="nvidia{gpu}",modelName="NVIDIA H100 80GB HBM3",'
+    'Hostname="node7",DCGM_FI_DRIVER_VERSION="550.54.15"'
+)
+VALUES = {
+    "DCGM_FI_DEV_SM_CLOCK": (1980, 1410),
+    "DCGM_FI_DEV_MEM_CLOCK": (2619, 2619),
+    "DCGM_FI_DEV_MEMORY_TEMP": (61, 59),
+    "DCGM_FI_DEV_GPU_TEMP": (55, 41),
+    "DCGM_FI_DEV_POWER_USAGE": (689.43, 71.2),
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": (0, 0),
+    "DCGM_FI_DEV_GPU_UTIL": (99, 0),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": (54, 0),
+    "DCGM_FI_DEV_FB_USED": (74752, 4),
+}
+PAGE = "".join(
+    f"# HELP {name} of a GPU.\n# TYPE {name} gauge\n"
+    + "".join(f"{name}{{{LABELS.format(gpu=gpu)}}} {value}\n" for gpu, value in enumerate(values))
+    for name, values in VALUES.items()
+)
+
+
+@contextmanager
+def page(text: str) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/metrics"
+        server.shutdown()
+
+
+def test_the_servers_gpus_alone_are_read() -> None:
+    with page(PAGE) as url:
+        (columns,), models = (
+            list(found) for found in (recorder.read([f"{url}?gpu=0"])[0].values(), recorder.read([f"{url}?gpu=0"])[1])
+        )
+        assert len(recorder.read([f"{url}?host=node7"])[0]) == len(recorder.read([f"{url}?gpu=0,1"])[0]) == 2
+    assert models == ["NVIDIA H100 80GB HBM3"]
+    assert columns == {
+        "clock_mhz": 1980.0,
+        "memory_clock_mhz": 2619.0,
+        "memory_temperature_c": 61.0,
+        "temperature_c": 55.0,
+        "power_w": 689.43,
+        "load_percent": 99.0,
+        "memory_load_percent": 54.0,
+        "memory_gib": 73.0,
+    }
+
+
+def test_a_gpu_without_a_model_is_unknown() -> None:
+    with page(re.sub(r'modelName="[^"]*",', "", PAGE)) as url:
+        assert recorder.read([f"{url}?gpu=0"])[1] == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "said"),
+    [
+        ("", PAGE, "name the server's GPUs"),
+        ("?uuid=7", PAGE, "name the server's GPUs"),
+        ("?gpu=0,7", PAGE, "no GPU 7"),
+        ("?host=node8", PAGE, "no GPU of host node8"),
+        ("?gpu=0", "<html><body>503</body></html>", "is it a DCGM exporter's page"),
+        ("?gpu=0", "vllm:num_requests_running 1\n", "is it a DCGM exporter's page"),
+        ("?gpu=0", 'DCGM_FI_DEV_GPU_UTIL{gpu="0"', "not an exporter's page"),
+    ],
+)
+def test_any_other_page_is_refused_before_a_run(query: str, text: str, said: str, tmp_path: Path) -> None:
+    with page(text) as url, serving(Fake()) as fake:
+        words = ["--endpoint", fake.address, "--telemetry-url", f"{url}{query}", "--results-dir", str(tmp_path)]
+        done = ended("run.py", *words)
+        asked = len(fake.asked)
+    assert done.returncode == 2 and said in done.stderr + done.stdout, done.stderr
+    assert asked == 0
+
+
+def test_it_needs_an_endpoint() -> None:
+    with pytest.raises(UsageError, match="--telemetry-url: only with --endpoint"):
+        RunConfig(telemetry_url=("http://h:9400/metrics?gpu=0",))
+    assert RunConfig(endpoint=("http://h/v1",), telemetry_url=("http://h:9400/metrics?gpu=0",)).extra_metrics
+
+
+def test_an_exporter_that_goes_away_leaves_a_gap() -> None:
+    assert recorder.readings(["http://127.0.0.1:9/metrics?gpu=0"]) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("powers", "expected"),
+    [
+        ([100.0] * 10, 1000.0),
+        ([100.0, 100.0, None, None, None, 100.0, 100.0, 100.0, 100.0, 100.0], 1000.0),
+        ([100.0, 200.0, 100.0, 200.0, 100.0, 200.0, 100.0, 200.0, 100.0, 200.0], 100.0 + 9 * 150.0),
+        ([100.0, None, None, None, None, None, None, 100.0, 100.0, 100.0], None),
+        ([100.0, 100.0, 100.0, None, None, None, None, None, None, None], None),
+        ([None] * 10, None),
+    ],
+)
+def test_energy_is_not_summed_over_a_long_gap(powers: list[float | None], expected: float | None) -> None:
+    recording = Recording([float(n) for n in range(1, 11)], {"gpu0_power_w": powers})
+    assert recorder.joules_by_power(recording) == (None if expected is None else pytest.approx(expected))
+    assert recorder.joules_by_power(Recording([], {})) is None
+
+
+@pytest.mark.slow
+def test_a_run_has_the_columns_and_the_energy(tmp_path: Path) -> None:
+    flags = ["--concurrency", "4", "--min-duration", "4", "--mode", "performance", "--results-dir", str(tmp_path)]
+    with page(PAGE) as url, serving(Fake(delay_s=0.05)) as fake:
+        done = ended("run.py", "--endpoint", fake.address, "--telemetry-url", f"{url}?gpu=0", *flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((tmp_path / "latest" / "summary.json").read_text())
+    test = summary["run"]["performance"]
+    assert test["server_gpus"] == ["NVIDIA H100 80GB HBM3"] and test["usage"]["gpu_power_w"]["mean"] == pytest.approx(
+        689.43
+    )
+    assert test["gpu_joules"] == pytest.approx(689.43 * test["duration_s"], rel=0.4)
+    assert test["joules_per_output_token"] > 0 and test["peak_memory_gib"] == 73.0

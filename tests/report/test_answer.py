@@ -1,0 +1,388 @@
+"""The first screen of a report, its HTML page, and what its pictures say."""
+
+import json
+import re
+import shlex
+import xml.etree.ElementTree as ElementTree
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from docs import pictures
+from harness.core import files
+from harness.core import screen as last_screen
+from harness.loadgen.recorder import Recording
+from harness.report import answer, compare, compare_page, timelines
+from harness.report import report as rendering
+from harness.report.page import drawing, to_html, without_places
+from harness.results import performance
+from harness.results.advice import findings
+from harness.results.summary import Summary
+from harness.runs import folder as results
+from harness.runs.folder import RunFolder
+from harness.runs.records import Probe
+from tests import made
+from tests.conftest import called, tells
+
+HOPPER = made.SYSTEM | {"gpus": ["NVIDIA H200"]}
+
+
+def short(qps: float, **changed: Any) -> Probe:
+    """A test of too few queries for LoadGen."""
+    return replace(Probe(qps, False, 20.0, 2.0, more=300, why="300 more queries needed"), **changed)
+
+
+def first_screen(folder: Path) -> str:
+    return (folder / "report.md").read_text().partition("## ")[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "title", "of"),
+    [
+        ({}, "1,024 output tokens/s (8 samples/s)", "Offline, demo model, 2 CPU cores, vLLM 0.32.0"),
+        (
+            {"model": "llama3.1-8b-instruct"},
+            "1,024 output tokens/s (8 samples/s)",
+            "Offline, Llama-3.1-8B, 1 x NVIDIA H200, vLLM 0.32.0",
+        ),
+        (
+            {"category": "edge", "scenario": "singlestream"},
+            "20 ms for an answer (p90: 9 of 10 are as fast), one request at a time",
+            "SingleStream, demo model, 2 CPU cores, vLLM 0.32.0",
+        ),
+        (
+            {"scenario": "server", "server_target_qps": 8.5},
+            "7.875 samples/s within both limits (1,024 output tokens/s)",
+            "Server, demo model, 2 CPU cores, vLLM 0.32.0",
+        ),
+        (
+            {"scenario": "interactive", "server_target_qps": 8.5},
+            "7.875 samples/s within both limits (1,024 output tokens/s)",
+            "Interactive, demo model, 2 CPU cores, vLLM 0.32.0",
+        ),
+    ],
+)
+def test_the_answer_and_its_subject_come_first(tmp_path: Path, asked: dict[str, Any], title: str, of: str) -> None:
+    system = HOPPER if "model" in asked else made.SYSTEM
+    screen = answer.last_screen(made.rendered(tmp_path / "run", system=system, **asked))
+    assert (screen.title, screen.subject, screen.tone) == (title, of, "good")
+    assert (tmp_path / "run" / "report.md").read_text().startswith(f"# {title}\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "parts", "missing"),
+    [
+        ({"category": "edge", "scenario": "multistream"}, ("1,024 output", "8 samples", "20 ms", "p90"), "requests/s"),
+        ({"arrivals": "poisson"}, ("8 requests/s", "within", "1,024 output"), "TTFT"),
+        ({"arrivals": "gamma:2", "ttft_limit": 15}, ("8 requests/s", "over", "TTFT", "1,024 output"), "TPOT"),
+        ({"arrivals": "gamma:2", "tpot_limit": 15}, ("8 requests/s", "over", "TPOT", "1,024 output"), "TTFT"),
+    ],
+    ids=str,
+)
+def test_the_title_of_batches_and_of_arrivals(
+    tmp_path: Path, asked: dict[str, Any], parts: tuple[str, ...], missing: str
+) -> None:
+    load = {"server_target_qps": 8.0} if "arrivals" in asked else {"samples_per_query": 8}
+    title = answer.title(made.rendered(tmp_path / "run", **load, **asked))
+    assert tells(title, *parts) and missing not in title and "VALID" not in title
+
+
+def shown(summary: Summary) -> list[str]:
+    """The last screen of a run as it is printed on 80 columns."""
+    console = Console(record=True, width=80)
+    last_screen.show(console, answer.last_screen(summary), "results/latest/report.html")
+    return console.export_text().splitlines()
+
+
+def test_a_test_that_is_invalid_has_its_reason_as_title_and_a_next_step(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.5, ttft_limit=15)
+    log = folder / "Performance" / "mlperf_log_detail.txt"
+    log.write_text(log.read_text().replace('"VALID"', '"INVALID"'))
+    page = shown(rendering.build(folder))
+    assert page[1] == "INVALID: slowest TTFT 20 of 15 ms at 8.5 queries/s"
+    assert "INVALID        64 queries in 8 s" in page
+    (command,) = [line.split(maxsplit=1)[1] for line in page if line.startswith("next ")]
+    assert command == "python run.py --server-target-qps max"
+    assert page[-1] == "report: results/latest/report.html"
+
+
+def test_a_curve_is_answered_by_its_best_level_within_the_limits(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", concurrency="1,4,16")
+    over = "TTFT p99 3,000 of 2,000 ms"
+    probes = [
+        Probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=1),
+        Probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=4),
+        Probe(None, True, 3000.0, 7.0, tokens_per_sec=900.0, concurrency=16, why=over),
+    ]
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    page = shown(rendering.build(folder))
+    assert page[1] == "300 output tokens/s within the limits, with 4 requests in flight"
+    assert tells(page[3], "in flight", "tokens/s", "TTFT p99")
+    assert [line.split()[:2] for line in page[4:7]] == [["1", "100"], ["4", "300"], ["16", "900"]]
+    assert page[6].endswith("over: TTFT") and page[5].endswith("within")
+    assert not any("VALID" in line for line in page)
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(replace(probe, why=over)) for probe in probes])
+    page = shown(rendering.build(folder))
+    assert page[1] == "no level is within the limits: the lowest, 1 request in flight, is over"
+
+
+def test_the_last_test_of_a_level_is_its_verdict(tmp_path: Path) -> None:
+    """The search's third test decides between two, and the run's own is the longest: no maximum over repeats."""
+    folder = made.run(tmp_path / "run", concurrency="4,8,16")
+    over, level = "TTFT p99 3,000 of 2,000 ms", Probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=16)
+    probes = [
+        Probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=4),
+        replace(level, tokens_per_sec=950.0),
+        replace(level, why=over),
+        replace(level, concurrency=8, why=over),
+        replace(level, concurrency=8, tokens_per_sec=200.0),
+        replace(level, why=over, folder="Performance"),
+    ]
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    page, html = shown(rendering.build(folder)), (folder / "report.html").read_text()
+    assert page[1] == "200 output tokens/s within the limits, with 8 requests in flight"
+    assert [line.split()[0] for line in page[4:7]] == ["4", "8", "16"] and page[6].endswith("over: TTFT")
+    assert "within the limits, overruled by a later test" in html and "with 16 requests in flight" in html
+    assert "with 16 requests in flight, 16" not in html and "over the limits, overruled by a later test" in html
+
+
+@pytest.mark.parametrize(
+    ("command", "probes", "wanted"),
+    [
+        ("--server-target-qps 20,80", [short(20), short(80)], "--server-target-qps 80"),
+        ("--server-target-qps 20,80", [short(20, more=None, valid=True), short(80)], "--server-target-qps 20"),
+        ("--server-target-qps 20,80", [short(20, why="TPOT p99 9 of 5 ms")], "--server-target-qps 10"),
+    ],
+)
+def test_what_an_interrupted_run_goes_on_with(tmp_path: Path, command: str, probes: list[Probe], wanted: str) -> None:
+    summary = made.rendered(tmp_path / "run")
+    meta = summary.meta.model_copy(update={"command": f"python run.py {command}", "ended": "interrupted"})
+    run = summary.run.model_copy(update={"performance": None, "search": probes})
+    said = answer.next_command(summary.model_copy(update={"meta": meta, "run": run}))
+    assert said == f"python run.py {wanted}"
+    assert called("run", *shlex.split(said)[1:], "--model", "demo", "--scenario", "server", "--dry-run").returncode == 0
+
+
+def test_what_a_rate_over_its_limits_goes_on_with(tmp_path: Path) -> None:
+    summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
+    test, flags = summary.run.performance, "--server-target-qps 5,8.5"
+    assert test is not None and test.limits_ms is not None
+    over = test.model_copy(update={"valid": False, "limits_ms": replace(test.limits_ms, ttft=1)})
+    meta = summary.meta.model_copy(update={"command": f"python run.py {flags}"})
+    for probes, rate in (([short(5, valid=True)], "5.00"), ([], "max")):
+        run = summary.run.model_copy(update={"performance": over, "search": probes})
+        said = answer.next_command(summary.model_copy(update={"meta": meta, "run": run}))
+        assert said == f"python run.py --server-target-qps {rate}"
+
+
+def test_nothing_lower_than_one_request_in_flight_is_advised(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", concurrency="1,4")
+    probes = [Probe(None, True, 9.0, 9.0, tokens_per_sec=9.0, concurrency=level, why="TTFT") for level in (1, 4)]
+    for tested, said in ((probes, False), (probes[1:], True)):
+        made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in tested])
+        assert bool(answer.next_command(rendering.build(folder))) is said
+
+
+def test_no_line_is_wider_than_a_terminal_but_a_command(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", label="x" * 200, scenario="server", server_target_qps=8.5, min_duration=1.0)
+    page = shown(rendering.build(folder))
+    assert all(len(line) <= 80 for line in page if not line.startswith("next "))
+    assert any(line.startswith("not comparable with MLPerf: ") for line in page)
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        ("python run.py --scenario server", "python run.py --scenario server --concurrency 4"),
+        ("python run.py --concurrency 16,64 --label a", "python run.py --concurrency 4 --label a"),
+        ("python run.py --concurrency=16", "python run.py --concurrency=4"),
+        ("python run.py --label 'a b'", "python run.py --label 'a b' --concurrency 4"),
+    ],
+)
+def test_a_command_with_another_value(command: str, wanted: str) -> None:
+    assert answer.with_flag(command, "--concurrency", "4") == wanted
+
+
+def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", system=HOPPER, model="other", price_per_hour=3.6, label="before | after")
+    files.write_json(folder / "Performance" / "machine.json", {"others": ["other programs used 1 of 2 CPU cores"]})
+    rendering.build(folder)
+    page = first_screen(folder)
+    for line in (
+        "| VALID | 64 samples in 8 s |",
+        "| accuracy | not checked |",
+        "| not comparable with MLPerf | ",
+        "| careful | other programs used 1 of 2 CPU cores: no gate judges this run |",
+        "| cost, energy | 0.9766 per million output tokens at 3.6 an hour |",
+        "| label | before \\| after |",
+        "| precision | bf16, quantization none |",
+        "| KV cache | auto |",
+        "| engine | vLLM 0.32.0 |",
+        "| GPU | 1 x NVIDIA H200 |",
+        "| date | 2026-01-31 |",
+    ):
+        assert line in page
+
+
+def test_offline_has_no_latency_table(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "offline")
+    made.rendered(tmp_path / "server", scenario="server", server_target_qps=8.5)
+    tables = ["| latency | 20 |" in (tmp_path / name / "report.md").read_text() for name in ("offline", "server")]
+    assert tables == [False, True]
+
+
+def summary(folder: Path, csv: str = "", **asked: Any) -> Summary:
+    made.run(folder, **asked)
+    if csv:
+        (folder / "Performance" / "machine.csv").write_text(csv)
+    return rendering.build(folder)
+
+
+def behind_an_endpoint(found: Summary) -> Summary:
+    return found.model_copy(update={"meta": found.meta.model_copy(update={"endpoints": ["http://h/v1"]})})
+
+
+def test_a_valid_run_says_what_bounds_it(tmp_path: Path) -> None:
+    assert "--extra-metrics records" in findings(summary(tmp_path / "unknown"))[0]
+    capped = "seconds,gpu0_load_percent,gpu0_clock_mhz,gpu0_power_capped_percent\n1,99,1980,100\n2,99,990,100\n"
+    first, busy, bits = findings(summary(tmp_path / "capped", capped, system=HOPPER, model="other"))
+    assert tells(first, "**What limits the speed**: ", "power", "24.8 %", ": ")
+    assert tells(busy, "GPU ", " 99 % of the time.")
+    assert bits.startswith("--quantization fp8 halves the weights")
+    idle = "seconds,cpu_percent\n1,5\n2,5\n"
+    assert tells(findings(summary(tmp_path / "idle", idle))[0], "the CPU", "Not known: the KV cache, request slots")
+    whole = "seconds,cpu_percent,kv_cache_percent,requests_waiting\n1,5,9,0\n2,5,9,0\n"
+    assert findings(summary(tmp_path / "whole", whole))[0].startswith("No resource was saturated")
+    remote = findings(behind_an_endpoint(summary(tmp_path / "remote", whole)))[0]
+    assert tells(remote, "the client's CPU", "Not known: the GPU") and "No resource was" not in remote
+    assert "What limits the speed" in (tmp_path / "capped" / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({}, ("Slowest TPOT", "20 % of it: ", "higher rate")),
+        ({"tpot_limit": 21}, ("Slowest TPOT", "95.2 % of it: ", "highest rate", "; a lower --max-num-b")),
+        ({"ttft_limit": 21, "tpot_limit": 90}, ("Slowest TTFT", "95.2 % of it: ", "highest rate")),
+    ],
+)
+def test_how_near_a_rate_came_to_its_limits(tmp_path: Path, limits: dict[str, int], said: tuple[str, ...]) -> None:
+    found = findings(summary(tmp_path / "run", scenario="server", server_target_qps=8.5, **limits))
+    assert tells(found[-1], *said)
+
+
+def figures_under_p99(page: str) -> list[str]:
+    """The cells of a page's tables that a head, or the first cell of their line, calls a p99; limits are none."""
+    found: list[str] = []
+    for block in re.findall(r"(?:^\|.*\n)+", page, re.M):
+        head, _, *lines = ([cell.strip() for cell in line.strip("| \n").split(" | ")] for line in block.splitlines())
+        for line in lines:
+            named = zip(head, line, strict=False)
+            found += [cell for name, cell in named if re.search(r"p99(?!.9)", f"{name} {line[0]}") and cell != line[0]]
+    return [cell for cell in found if cell[:1].isdigit()]
+
+
+@pytest.mark.parametrize("load", [{"server_target_qps": 8.5}, {"scenario": "singlestream"}, {"concurrency": "1,4"}])
+def test_no_table_has_a_p99_of_few_requests(
+    tmp_path: Path, load: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [made.run(tmp_path / name, **load) for name in "ab"]
+    probes = [Probe(None, True, 9, 9, 5, 5, 90, 9, concurrency=n, queries=64) for n in (1, 4)]
+    for folder in folders:
+        made.note(RunFolder(tmp_path, folder.name), probes=[asdict(probe) for probe in probes])
+        rendering.build(folder)
+    runs = [compare.read(folder) for folder in folders]
+    pages = [(folders[0] / "report.md").read_text(), compare_page.page(runs)]
+    assert [figures_under_p99(re.sub("limit at p99", "limit", page)) for page in pages] == [[], []]
+    monkeypatch.setattr(performance, "FEWEST_P99", 32)
+    rendering.build(folders[0])
+    assert figures_under_p99((folders[0] / "report.md").read_text())
+
+
+def test_a_drawing_takes_the_page_s_colours_and_keeps_no_style(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
+    probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    rendering.build(folder)
+    text = drawing(folder / "plots" / "search.svg", "a <picture>")
+    root = ElementTree.fromstring(text)
+    assert root.get("aria-label") == "a <picture>" and "var(--blue)" in text
+    assert "style" not in text and "#000000" not in text and "#ffffff" not in text
+    ids = [each.get("id") for each in root.iter() if each.get("id")]
+    assert ids and len(ids) == len(set(ids)) and all(str(name).startswith("search-") for name in ids)
+    assert min(float((each.get("font-size") or "9px")[:-2]) for each in root.iter("text")) >= 9
+
+
+def test_a_picture_outside_the_folder_is_not_taken_in(tmp_path: Path) -> None:
+    (tmp_path / "secret.svg").write_text("<svg/>")
+    (tmp_path / "run" / "plots").mkdir(parents=True)
+    page = to_html("![a plot](../secret.png) ![gone](plots/none.png)", tmp_path / "run")
+    assert "<svg" not in page and "<em>a plot</em> <em>gone</em>" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("--model /home/me/models/llama --mode both", "--model llama --mode both"),
+        ("--dataset-path ~/data/cnn.json '../x/y z'", "--dataset-path cnn.json 'y z'"),
+        ("http://me:word@host:8000/v1?key=1#a and more", "http://host:8000/v1 and more"),
+        (
+            "1,024 tokens/s, TTFT/TPOT, 24/7, meta-llama/Llama-3.1-8B",
+            "1,024 tokens/s, TTFT/TPOT, 24/7, meta-llama/Llama-3.1-8B",
+        ),
+        ("[logs](Performance/requests.csv) in `Probes/`", "[logs](Performance/requests.csv) in `Probes/`"),
+    ],
+)
+def test_a_page_says_neither_where_nor_who(text: str, sent: str) -> None:
+    assert without_places(text) == (sent or text)
+
+
+def test_a_running_mean_takes_what_is_there() -> None:
+    nan = float("nan")
+    assert timelines.running([1.0, 3.0, 5.0], 3) == [2.0, 3.0, 4.0]
+    assert timelines.running([1.0, nan, 5.0], 3) == [1.0, 3.0, 5.0]
+
+
+def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "machine.csv"
+    path.write_text("seconds,gpu0_load_percent,generation_tokens_per_sec,prompt_tokens_per_sec\n1,100,0,9\n2,100,5,9\n")
+    figure = timelines.machine(Recording.read(path), ["the GPU was busy 100 % of the time: nothing"])
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert all(low < value < high for line in axes.lines for value in line.get_ydata())
+    assert [len(axes.lines) for axes in figure.axes] == [1, 1, 1]
+    assert tells(figure.axes[0].get_title(), "Bound by: ", "GPU", "100 % of the time")
+
+
+def test_every_picture_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("harness.report.style.footer", lambda figure, words: said.append(words))
+    folder = made.run(tmp_path / "run", system=HOPPER, model="other", label="night")
+    (folder / "Performance" / "machine.csv").write_text("seconds,cpu_percent\n1,5\n2,6\n")
+    rendering.build(folder)
+    middle = " \N{MIDDLE DOT} "
+    assert said == [
+        middle.join(
+            ("night", "Offline, other, 1 x NVIDIA H200, vLLM 0.32.0", "2026-01-31", "not comparable with MLPerf")
+        )
+    ]
+
+
+def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
+    found = made.rendered(tmp_path / "20260131-a", label="night")
+    results.finish(RunFolder(tmp_path, "20260131-a"), rendering.history_line(found))
+    rendering.write_index(tmp_path)
+    assert found.meta.label == json.loads((tmp_path / "history.jsonl").read_text())["label"] == "night"
+    assert "report.html) night |" in (tmp_path / "index.md").read_text()
+    assert answer.last_screen(found).subject.startswith("night: Offline, demo model")
+
+
+def test_the_pictures_of_the_docs_are_drawn_from_kept_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "IMAGES", tmp_path)
+    pictures.main()
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {f"{name}.png" for name in pictures.PICTURES} | {"h200-settings.png"}
+    assert drawn <= {path.name for path in (pictures.HERE / "img").iterdir()}

@@ -1,0 +1,262 @@
+"""`report.py --check`: whatever was changed in a run's folder by hand is found; what was not is consistent."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from harness.commands import report
+from harness.report import check as checking
+from harness.runs.folder import RunFolder, facts_of
+from harness.runs.records import Probe
+from tests.conftest import run
+
+pytestmark = pytest.mark.slow
+ECHO = ("--backend", "echo", "--engine-arg", "first_token_s=0.002", "--engine-arg", "token_s=0.0001")
+FLAGS = (*ECHO, "--mode", "performance", "--scenario", "server", "--min-duration", "2", "--total-sample-count", "32")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of one setting by real LoadGen, the first with probes."""
+    place = tmp_path_factory.mktemp("results")
+    run(place, *FLAGS, "--server-target-qps", "400,600")
+    run(place, *FLAGS, "--server-target-qps", "600")
+    return place
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with levels of concurrency and scores."""
+    place = tmp_path_factory.mktemp("scored")
+    flags = (*ECHO, "--mode", "both", "--no-exit-on-accuracy-fail", "--min-duration", "1", "--total-sample-count", "32")
+    run(place, *flags, "--concurrency", "1,4")
+    return min(place.glob("2*"))
+
+
+@pytest.fixture
+def levels(scored: Path, tmp_path: Path) -> Path:
+    """A copy of that run."""
+    shutil.copytree(scored, tmp_path / scored.name)
+    shutil.copy(scored.parent / "history.jsonl", tmp_path)
+    return tmp_path / scored.name
+
+
+@pytest.fixture
+def folder(results: Path, tmp_path: Path) -> Path:
+    """A copy of the first run, with the history."""
+    first = min(results.glob("2*"))
+    shutil.copytree(first, tmp_path / first.name)
+    shutil.copy(results / "history.jsonl", tmp_path)
+    return tmp_path / first.name
+
+
+def change(path: Path, pattern: str, new: str | Callable[[re.Match[str]], str]) -> None:
+    text = path.read_text()
+    changed, count = re.subn(pattern, new, text, count=1, flags=re.M)
+    assert count == 1 and changed != text
+    path.write_text(changed)
+
+
+def next_digit(found: re.Match[str]) -> str:
+    """The match with its last digit made the next one."""
+    return found[0][:-1] + str((int(found[0][-1]) + 1) % 10)
+
+
+def found(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert report.check_run(folder) == 1
+    said = capsys.readouterr().out
+    assert "consistent" not in said
+    return said
+
+
+def test_a_run_as_it_ended_is_consistent(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert report.check_run(folder) == 0
+    assert capsys.readouterr().out == "consistent\n"
+    assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_a_digit_of_summary_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(folder / "summary.json", r'"tokens_per_sec": [\d.]*\d(?=[,\n])', next_digit)
+    assert "summary.json: run.performance.tokens_per_sec is" in found(folder, capsys)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        r"^Completed samples per second +: [\d]+",
+        r"^99.00 percentile first token latency \(ns\) +: \d+",
+        r"^Mean latency \(ns\) +: \d+",
+        r"^schedule_rng_seed : \d+",
+    ],
+)
+def test_a_digit_of_loadgen_s_summary(folder: Path, capsys: pytest.CaptureFixture[str], line: str) -> None:
+    change(folder / "Performance" / "mlperf_log_summary.txt", line, next_digit)
+    assert "mlperf_log_summary.txt of Performance says" in found(folder, capsys)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "result_first_token_99.00_percentile_latency_ns",
+        "result_mean_latency_ns",
+        "result_completed_tokens_per_second",
+        "result_time_per_output_token_50.00_percentile_ns",
+        "effective_schedule_rng_seed",
+    ],
+)
+def test_a_digit_of_its_detail_log(folder: Path, capsys: pytest.CaptureFixture[str], key: str) -> None:
+    change(folder / "Performance" / "mlperf_log_detail.txt", rf'"key": "{key}", "value": \d+', next_digit)
+    found(folder, capsys)
+
+
+@pytest.mark.parametrize("column", range(8))
+@pytest.mark.parametrize("row", [1, 50, -1])
+def test_a_digit_of_a_row_of_the_requests(
+    folder: Path, capsys: pytest.CaptureFixture[str], column: int, row: int
+) -> None:
+    path = folder / "Performance" / "requests.csv"
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    cell = rows[row][column]
+    rows[row][column] = cell[:-1] + str((int(cell[-1]) + 1) % 10)
+    path.write_text("\n".join(map(",".join, rows)) + "\n")
+    found(folder, capsys)
+
+
+@pytest.mark.parametrize("name", ["summary.json", "report.md", "report.html", "Performance/mlperf_log_summary.txt"])
+def test_a_changed_verdict(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    path, text = folder / name, (folder / name).read_text()
+    if name == "summary.json":
+        data = json.loads(text)
+        data["run"]["performance"]["valid"] ^= True
+        path.write_text(json.dumps(data, indent=2) + "\n")
+    else:
+        change(path, r"\b(IN)?VALID\b", lambda word: "VALID" if word[1] else "INVALID")
+    assert name.split("/")[-1] in found(folder, capsys)
+
+
+def test_a_verdict_of_both_of_loadgen_s_logs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the report was made again from them: LoadGen's checks and the limits say otherwise."""
+    for name in ("mlperf_log_detail.txt", "mlperf_log_summary.txt"):
+        path = folder / "Performance" / name
+        verdict = re.search(r"(IN)?VALID", path.read_text())
+        assert verdict
+        path.write_text(re.sub(r"(IN)?VALID", "VALID" if verdict[1] else "INVALID", path.read_text()))
+    found(folder, capsys)
+
+
+def test_a_line_of_the_history(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(folder.parent / "history.jsonl", r'"tokens_per_sec": [\d.]*\d(?=[,}])', next_digit)
+    assert "history.jsonl: tokens_per_sec" in found(folder, capsys)
+
+
+def test_the_logs_of_another_run(folder: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the same setting, and with the report made again from them."""
+    shutil.rmtree(folder / "Performance")
+    shutil.copytree(max(results.glob("2*")) / "Performance", folder / "Performance")
+    assert "summary.json: run.performance" in found(folder, capsys)
+    report.render_folder(folder)
+    assert "Performance: a test of" in found(folder, capsys)
+
+
+def test_the_probes_of_another_load(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other, *_ = sorted((folder / "Probes").iterdir())
+    one.rename(folder / "kept")
+    other.rename(one)
+    (folder / "kept").rename(other)
+    assert f"config.json of Probes/{one.name}: ttft_p99 is" in found(folder, capsys)
+
+
+def forge(folder: Path, name: str, value: object, number: int = 0) -> None:
+    """Changes a figure of a test in config.json, and makes the report of it."""
+    kept = json.loads((folder / "config.json").read_text())
+    assert kept["probes"][number][name] != value
+    kept["probes"][number][name] = value
+    (folder / "config.json").write_text(json.dumps(kept))
+    report.render_folder(folder)
+
+
+def test_levels_and_scores_as_they_ended_are_consistent(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.check_run(levels) == 0
+    assert capsys.readouterr() == ("consistent\n", "")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    "field", [field.name for field in fields(Probe) if field.name not in ("folder", "concurrency")]
+)
+def test_every_field_of_a_level(levels: Path, field: str, number: int) -> None:
+    facts = facts_of(levels)
+    assert list(checking.of_tests(levels, facts, is_partial=False)) == []
+    kept = getattr(facts.probes[number], field)
+    changed = not kept if isinstance(kept, bool) else f"{kept}x" if isinstance(kept, str) else (kept or 0) + 1
+    facts.probes[number] = replace(facts.probes[number], **{field: changed})
+    assert any(f": {field} is {changed}" in said for said in checking.of_tests(levels, facts, is_partial=False))
+
+
+def test_levels_without_their_logs(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(levels / "Probes" / "1")
+    assert "a test at 1 request in flight, whose logs are not there" in found(levels, capsys)
+    shutil.copytree(levels / "Performance", levels / "Probes" / "1")
+    assert "config.json of Probes/1: " in found(levels, capsys)
+    shutil.copytree(levels / "Performance", levels / "Probes" / "2")
+    assert "Probes/2: a test that config.json does not have" in found(levels, capsys)
+
+
+def test_one_log_of_two_levels(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forge(levels, "folder", "Performance")
+    said = found(levels, capsys)
+    assert "two tests with the logs in Performance" in said and "Probes/1: a test that config.json does not" in said
+
+
+@pytest.mark.parametrize("name", ["rouge.json", "samples.csv", "worst.md", "mlperf_log_accuracy.json"])
+def test_a_digit_of_what_was_scored(levels: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    pattern = r'"data" : "\w*?\d' if name == "mlperf_log_accuracy.json" else r"\d\.\d+"
+    change(levels / "Accuracy" / name, pattern, next_digit)
+    report.render_folder(levels)
+    assert found(levels, capsys)
+
+
+@pytest.mark.parametrize("name", ["report.md", "Accuracy/samples.csv", "Accuracy/worst.md"])
+def test_a_file_that_is_gone(levels: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (levels / name).unlink()
+    assert found(levels, capsys) == f"{name} is not there\n"
+
+
+def test_a_verdict_of_the_gate(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scores = levels / "Accuracy" / "rouge.json"
+    scores.write_text(re.sub("FAIL|INCONCLUSIVE|NOT JUDGED", "PASS", scores.read_text()))
+    report.render_folder(levels)
+    assert "rouge.json: verdict is PASS" in found(levels, capsys)
+
+
+def test_scores_that_cannot_be_made_again_are_said(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, other = levels / "Accuracy" / "rouge.json", {"built-in": "nltk punkt_tab", "nltk punkt_tab": "built-in"}
+    change(path, r"(?<=splitter\": \")[^\"]+", lambda made: other[made[0]])
+    report.check_run(levels)
+    assert "not rendered again: the scores: made with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lines", [0, 2])
+def test_a_history_without_the_run_or_with_it_twice(
+    folder: Path, capsys: pytest.CaptureFixture[str], lines: int
+) -> None:
+    path = folder.parent / "history.jsonl"
+    kept = [line for line in path.read_text().splitlines(keepends=True) if folder.name not in line]
+    mine = [line for line in path.read_text().splitlines(keepends=True) if folder.name in line]
+    path.write_text("".join([*kept, *(lines * mine)]))
+    assert f"history.jsonl: {lines} lines of this run, not 1" in found(folder, capsys)
+
+
+def test_an_interrupted_run_is_judged_by_what_ended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    RunFolder(folder.parent, folder.name).set_status("interrupted")
+    log = folder / "Performance" / "mlperf_log_detail.txt"
+    log.write_text(log.read_text()[: len(log.read_text()) // 2])
+    (folder.parent / "history.jsonl").write_text("")
+    shutil.rmtree(folder / "Accuracy", ignore_errors=True)
+    assert report.check_run(folder) == 1 and "no test finished" not in capsys.readouterr().out

