@@ -12,7 +12,7 @@ from harness.config import endpoint, mlperf
 from harness.config.flags import Rules
 from harness.config.workload import OFFICIAL
 from harness.core.coerce import as_flag
-from harness.core.files import gpu_names
+from harness.core.schema import gpu_names
 from harness.core.system import System
 
 SAME_RATE = 0.01  # of a rate: latencies at other rates say nothing of each other

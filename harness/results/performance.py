@@ -11,8 +11,8 @@ from pydantic import Field, JsonValue, model_validator
 from harness.config import endpoint
 from harness.config.arrivals import variation
 from harness.config.mlperf import Limits, Tail
-from harness.core.files import Model
 from harness.core.markdown import number
+from harness.core.schema import Model
 from harness.core.statistics import FEWEST_P99, quantile_interval
 from harness.engines.protocol import ServerUse
 from harness.loadgen.log import Latency, LogError, TestResult
