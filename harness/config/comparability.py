@@ -98,6 +98,9 @@ OTHER_MODEL = "not Llama-3.1-8B"
 CACHE_UNSEEN = "the server's caching is unknown"
 
 DEVIATIONS: Rules = {
+    "the server serves {run.engine_state.other_model}, not {run.config.model}": lambda run: (
+        run.engine_state.other_model
+    ),
     "{run.config.model_spec.deviation}": lambda run: run.config.model_spec.deviation,
     OTHER_MODEL: lambda run: not run.reference_model and not run.config.model_spec.deviation,
     "dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit": lambda run: (
