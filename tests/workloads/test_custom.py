@@ -191,8 +191,6 @@ EMPTY = [("", "no request is in it"), ("\n \n", "no request"), ("[]", "no reques
 
 
 @pytest.mark.parametrize(("content", "said"), EMPTY)
-    ("content", "said"), [("", "no request is in it"), ("\n \n", "no request"), ("[]", "no request")]
-)
 def test_an_empty_file_is_named(tokenizer: Any, file: Any, content: str, said: str) -> None:
     assert said in refusal(config(file(content)), tokenizer)
 
