@@ -82,7 +82,7 @@ def test_each_node_serves_and_one_run_asks_all_of_them(job: dict[str, str]) -> N
 def test_servers_that_die_before_they_answer_end_the_job(job: dict[str, str], dies: str) -> None:
     code, shown = ended(job | {"STAND_IN_DIES": dies}, "2")
     assert code == 3, shown
-    assert "exit code 1" in shown and "llama31-serve-7-server-*.out" in shown
+    assert "error: a server ended" in shown and "llama31-serve-7-server-*.out" in shown
 
 
 @pytest.mark.slow
