@@ -18,7 +18,8 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from harness.core.files import ROOT, read
+from harness.core.files import read
+from harness.core.reading import ROOT
 from harness.engines.discovery import UNSTARTED_WEIGHT
 from harness.results.summary import Summary
 

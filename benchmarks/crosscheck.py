@@ -19,8 +19,8 @@ from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.command import make_command, start
 from harness.core.errors import DONE, EndpointError, UsageError, first_line
-from harness.core.files import ROOT
 from harness.core.markdown import number
+from harness.core.reading import ROOT
 from harness.engines import discovery
 from harness.results.summary import Summary
 from harness.workloads import cnn_dailymail

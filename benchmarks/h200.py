@@ -21,8 +21,8 @@ from typing import IO, Literal
 
 from harness.core import files, processes
 from harness.core.errors import BenchmarkError, ends_in_one_line
-from harness.core.files import ROOT
 from harness.core.processes import end_group
+from harness.core.reading import ROOT
 from harness.core.system import gpus
 from harness.sweep import report
 from harness.sweep.file import BASELINE, Experiment

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.config import mlperf
 from harness.core import files
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 from harness.report import style as figures
 from harness.results import published
 from harness.results.summary import Summary

@@ -44,11 +44,26 @@ OFFLINE = {  # by what the row is called; the settings stand in the runs' own fi
     "off-xqa-torch-vllm032": "0.32.0: the same, `attention_backend=FLASHINFER` (XQA)",
     "off-4000-vllm032": "0.32.0: the same, 2,048 sequences, steps of 32,768, graphs to 2,048",
 }
+PATCHED = {  # one card of one host, one after the other; its second card: the two runs of SINGLE, then Interactive
+    "off-3000-both-vllm032": "fast accumulation, activation by Inductor",
+    "off-3000-fast-vllm032": "fast accumulation",
+    "off-3000-both-again-vllm032": "both, again",
+    "off-3000-base-vllm032": "vLLM as it is installed (after Server's test at full length)",
+}
+SINGLE = {"single-both-vllm032": "both", "single-base-vllm032": "vLLM as it is installed"}
 FULL = {  # the run, what was asked, what else the host did
     "full-offline-vllm032": ("Offline", TWO),
+    "full-offline-fast-vllm032": ("Offline, fast accumulation", OTHER),
+    "full-server-65-both-vllm032": ("Server, 65 queries/s, both patches, graphs to 2,048", TWO),
+    "full-server-64-fast-vllm032": ("Server, 64 queries/s, fast accumulation, graphs to 2,048", OTHER),
     "full-server-61-vllm032": ("Server, 61 queries/s, graphs to 2,048", OTHER),
     "full-server-max-vllm032": ("Server, `max`, graphs to 1,024", OTHER),
     "full-server-62-vllm032": ("Server, 62 queries/s, steps of 4,096", TWO),
+    "full-interactive-55-both-cap208-vllm032": ("Interactive, 55 queries/s, both patches, at most 208 running", TWO),
+    "full-interactive-52-fast-cap208-vllm032": (
+        "Interactive, 52 queries/s, fast accumulation, at most 208 running",
+        OTHER,
+    ),
     "full-interactive-max-4096-graphs2048-vllm032": ("Interactive, `max` of an older search", OTHER),
     "full-interactive-53-4096-graphs2048-vllm032": ("Interactive, 53 queries/s", OTHER),
 }
@@ -82,7 +97,8 @@ class Kept:
         columns = recordings.get(name, {}).get("test", {})
         values = {key: column for key, column in columns.items() if key != "seconds"}
         times = shares_of({"test": Recording(columns["seconds"], values)}) if columns else iter(())
-        return cls(name, summary.run.performance, next(times, None))
+        recorded = summary.run.performance.gpu_time
+        return cls(name, summary.run.performance, recorded[-1] if recorded else next(times, None))
 
 
 def of(name: str) -> Column:
@@ -129,11 +145,20 @@ def page() -> str:
     return render(
         "performance.md.j2",
         alone=number(alone),
-        capacities=" and ".join(number(capacity(kept[name].test, alone), 3) for name in FULL if "interactive" in name),
+        capacities=" and ".join(number(capacity(kept[name].test, alone), 3) for name in FULL if "4096" in name),
         speed={name: number(each.test.tokens_per_sec) for name, each in kept.items()},
         full=at_full_length([kept[name] for name in FULL], "test", FULL),
         offline=Table.of(
             [kept[name] for name in OFFLINE], {"vLLM and setting": lambda each: OFFLINE[each.name], **SPEEDS}
+        ),
+        patched=Table.of([kept[name] for name in PATCHED], {"vLLM": lambda each: PATCHED[each.name], **SPEEDS}),
+        patched_single=Table.of(
+            [kept[name] for name in SINGLE],
+            {
+                "vLLM": lambda each: SINGLE[each.name],
+                "TPOT p50, ms": of("tpot_ms.p50"),
+                "J per token": of("joules_per_output_token"),
+            },
         ),
         published=", ".join(best),
         two=f"{number(two)} output tokens/s against {number(one)}",

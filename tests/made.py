@@ -8,7 +8,7 @@ from harness.config import mlperf
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core import files
-from harness.core.files import SCHEMA
+from harness.core.schema import SCHEMA
 from harness.loadgen.requests import Request, write_requests
 from harness.report import report as rendering
 from harness.results.summary import Summary

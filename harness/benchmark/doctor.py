@@ -23,9 +23,10 @@ from harness.config.plan import parallelism
 from harness.config.run import RunConfig
 from harness.core import secrets, system
 from harness.core.errors import BenchmarkError, UsageError, first_line
-from harness.core.files import INFERENCE, ROOT, gpu_names, in_submodule
+from harness.core.files import in_submodule
 from harness.core.markdown import number
-from harness.core.reading import MIB
+from harness.core.reading import INFERENCE, MIB, ROOT
+from harness.core.schema import gpu_names
 from harness.core.system import GIB
 from harness.engines import discovery, vllm_args
 from harness.engines.openai import GREETING, OpenAI

@@ -14,7 +14,8 @@ from typing import Annotated
 from harness.core import files
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
-from harness.core.files import ROOT, gpu_names
+from harness.core.reading import ROOT
+from harness.core.schema import gpu_names
 from harness.core.secrets import hide_text
 from harness.core.system import System
 from harness.mmlu.scores import MMLUFacts, Overall

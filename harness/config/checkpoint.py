@@ -11,7 +11,7 @@ from harness.config import models
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 from harness.core import files, secrets
 from harness.core.errors import UsageError
-from harness.core.files import File
+from harness.core.schema import File
 
 HUB_TIMEOUT_S = 5.0
 MOST_BYTES = 2**46  # of weights: 64 TiB

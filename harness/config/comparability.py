@@ -12,7 +12,7 @@ from harness.config import endpoint, mlperf
 from harness.config.flags import Rules
 from harness.config.workload import OFFICIAL
 from harness.core.coerce import as_flag
-from harness.core.files import gpu_names
+from harness.core.schema import gpu_names
 from harness.core.system import System
 
 SAME_RATE = 0.01  # of a rate: latencies at other rates say nothing of each other
@@ -98,6 +98,9 @@ OTHER_MODEL = "not Llama-3.1-8B"
 CACHE_UNSEEN = "the server's caching is unknown"
 
 DEVIATIONS: Rules = {
+    "the server serves {run.engine_state.other_model}, not {run.config.model}": lambda run: (
+        run.engine_state.other_model
+    ),
     "{run.config.model_spec.deviation}": lambda run: run.config.model_spec.deviation,
     OTHER_MODEL: lambda run: not run.reference_model and not run.config.model_spec.deviation,
     "dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit": lambda run: (

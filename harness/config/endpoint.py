@@ -20,7 +20,7 @@ IN_PROCESS = (
 )
 ENDPOINT_ONLY = (
     *("endpoint_api", "request_timeout", "wait_ready", "max_in_flight", "max_failed"),
-    *("metrics_url", "telemetry_url"),
+    *("metrics_url", "telemetry_url", "served_model_name", "new_connections"),
 )
 
 
@@ -37,6 +37,11 @@ class ServerFlags(EngineConfig):
     """Seconds to wait for a server that is still loading. Unset: none."""
     max_in_flight: int = flag(1024, SERVER, "speed", takes="at once")
     """Maximum concurrent requests per endpoint; others wait in the client."""
+
+    served_model_name: str = flag("", SERVER, "answers", metavar="NAME")
+    """Name by which the server knows its model, where it is another than --model, whose tokenizer is used."""
+    new_connections: bool = flag(False, SERVER, "speed")
+    """Open a connection for each request: a balancer of connections keeps all requests of one with one replica."""
 
     RULES: ClassVar[Rules] = {
         "--backend openai needs the address of a server: --endpoint http://host:8000/v1.": lambda run: (

@@ -28,6 +28,7 @@ class EngineState:
     effective_max_num_batched_tokens: int | None = None
     block_size: int | None = None
     kv_connector: str | None = None  # what else may hold attention caches, or make them up
+    other_model: str = ""  # that a server serves, where that is surely not the one that was named
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.config import mlperf
 from harness.core import reading
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 
 DEMO = ROOT / "demo"
 

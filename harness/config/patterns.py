@@ -107,8 +107,8 @@ class LoadPattern:
         return False
 
     def longest_s(self, duration_s: float | None) -> float | None:
-        """How long a query of a test of this length can have taken; None where the test does not end with the last
-        one."""
+        """How long a query of a test of this length can have taken; None where LoadGen's duration ends before the last
+        query does."""
         return duration_s
 
     def target_qps(self, planned: float | None, logged: float | None) -> float | None:
@@ -192,6 +192,9 @@ class Poisson(LoadPattern):
         wanted = max(self.min_queries(load), load.min_duration_s * load.rate)
         return math.ceil(wanted) if load.own_requests else math.ceil(wanted / load.samples) * load.samples
 
+    def longest_s(self, duration_s: float | None) -> float | None:
+        return None
+
     def is_too_short(self, load: Load) -> bool:
         return 0 < (self.queries(load) or 0) < SURE_QUERIES
 
@@ -243,7 +246,6 @@ class Sequential(LoadPattern):
         return queries, queries / load.samples_per_query * load.expected_latency_ms / 1000
 
     def longest_s(self, duration_s: float | None) -> float | None:
-        """SingleStream ends when the last query begins."""
         return None
 
     def target_qps(self, planned: float | None, logged: float | None) -> float | None:

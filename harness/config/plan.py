@@ -15,8 +15,8 @@ from harness.config.patterns import SURE_QUERIES, Load
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, RequestSet
 from harness.core.errors import UsageError
-from harness.core.files import stored_as
 from harness.core.markdown import number
+from harness.core.schema import stored_as
 from harness.core.secrets import hide_word
 from harness.core.system import GPU
 

@@ -14,7 +14,7 @@ from harness.config.arrivals import ArrivalFlags, Replay
 from harness.config.flags import BENCHMARK, Rules, flag
 from harness.core.coerce import as_flag, require
 from harness.core.errors import UsageError
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 
 FOLDER = ROOT / "workloads"
 OFFICIAL = "summarization"

@@ -19,10 +19,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from harness.core.coerce import RENAMED, as_flag, check_printable, read_given
 from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line
-from harness.core.files import CHECKOUT
 from harness.core.interrupts import interruptible
 from harness.core.moved import MOVED
-from harness.core.reading import MIB
+from harness.core.reading import CHECKOUT, MIB
 from harness.core.system import module, program
 
 # The help of a command: a line or two a flag, topic by topic, what is needed first, first; examples and exit codes.

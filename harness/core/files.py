@@ -10,13 +10,10 @@ import os
 import re
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from harness.core import reading
 from harness.core.coerce import read_given
@@ -142,6 +139,8 @@ def read(path: Path, kind: type[Kind]) -> Kind:
 
 def parse_as(path: Path, data: Any, kind: type[Kind]) -> Kind:
     """Data of a file as what it should hold. Raises UsageError, naming the file and the first fault."""
+    from pydantic import TypeAdapter, ValidationError
+
     try:
         return TypeAdapter(kind).validate_python(data)
     except ValidationError as error:
@@ -183,56 +182,9 @@ def finite(text: str) -> float | None:
     return value
 
 
-# Where what comes with the code is: templates, the demo, workloads, sweeps, run.py.
-PACKAGE = Path(__file__).resolve().parents[1]
-CHECKOUT = PACKAGE.parent
-# An installed package holds them as data; `pip install` puts them there.
-ROOT = CHECKOUT if (CHECKOUT / "templates").is_dir() else PACKAGE / "data"
-INFERENCE = ROOT / "third_party" / "inference"  # MLPerf's own repository, the submodule
-
-
 def in_submodule(path: Path) -> Path:
     """A path in it. Raises UsageError where the submodule is empty."""
     if not path.exists():
-        shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        shown = path.relative_to(reading.ROOT) if path.is_relative_to(reading.ROOT) else path
         raise UsageError(f"{shown} is missing: `git submodule update --init third_party/inference`.")
     return path
-
-
-# What all files of this program have in common: a format number, frozen models, GPUs as people name them.
-SCHEMA = 5  # the format of all these files; 1 had no number
-
-
-def is_absent(value: object) -> bool:
-    """For fields that a file leaves out where they are null."""
-    return value is None
-
-
-def stored_as(key: str, name: str) -> Any:
-    """For a field `name` that files keep under another key."""
-    return Field(validation_alias=AliasChoices(key, name), serialization_alias=key)
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True, serialize_by_alias=True)
-
-
-class File(Model):
-    """A file of this program. A newer format is refused; what an older one lacks has a default, or is refused."""
-
-    schema_version: int = 1
-
-    @field_validator("schema_version")
-    @classmethod
-    def not_newer(cls, version: int) -> int:
-        if version > SCHEMA:
-            raise ValueError(f"format {version} was written by a newer version; this one reads up to {SCHEMA}")
-        return version
-
-
-def gpu_names(gpus: Sequence[str] | None) -> str:
-    """GPUs as people name them: 8x NVIDIA H200; none; unknown for None."""
-    if gpus is None:
-        return "unknown"
-    counted = Counter(gpus)
-    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in counted.items()) or "none"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from harness.core.errors import plain
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 from harness.core.statistics import tail_name
 
 
@@ -15,7 +15,7 @@ def render(template: str, **values: Any) -> str:
     """The template filled in; a name it asks for and does not get is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from harness.core.files import gpu_names
+    from harness.core.schema import gpu_names
 
     environment = Environment(
         loader=FileSystemLoader([ROOT / "templates", ROOT / "docs"]),

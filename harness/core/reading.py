@@ -19,6 +19,12 @@ MOST_NODES = 100_000  # values in a YAML file, each alias counted as what it sta
 
 
 MIB = 2**20
+# Where what comes with the code is: templates, the demo, workloads, sweeps, run.py.
+PACKAGE = Path(__file__).resolve().parents[1]
+CHECKOUT = PACKAGE.parent
+# An installed package holds them as data; `pip install` puts them there.
+ROOT = CHECKOUT if (CHECKOUT / "templates").is_dir() else PACKAGE / "data"
+INFERENCE = ROOT / "third_party" / "inference"  # MLPerf's own repository, the submodule
 
 
 class NotRegularError(OSError):

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 from harness.core.secrets import hide
 
 NAME, VERSION = "llama31-mlperf", "0.2.0"  # of this program, as in pyproject.toml

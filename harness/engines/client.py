@@ -27,6 +27,8 @@ from harness.core.errors import BenchmarkError, EndpointError, EngineError, Usag
 from harness.core.secrets import HEADERS
 from harness.engines.completions import (
     BYTES_PER_TOKEN,
+    ENDS,
+    LENGTH,
     MOST_BYTES,
     MOST_REFUSAL,
     CompletionChunk,
@@ -39,7 +41,7 @@ from harness.engines.completions import (
     limit_bytes,
     piece,
 )
-from harness.engines.protocol import ChoiceLogprobs, Delivery, Exchange, Sampling, Usage
+from harness.engines.protocol import RUSH_S, ChoiceLogprobs, Delivery, Exchange, Sampling, Usage
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
@@ -48,6 +50,8 @@ REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", 
 IDLE_S = 2.0
 SPARE_MESSAGES = 1000  # of an answer: a server may send some without a token
 ALIVE_S = 1.0  # an answer that goes on says so this often
+TEXT_SHARE = 0.9  # of an engine's tokens that its text, encoded here, has at least
+ENCODED = re.compile(r"content-encoding: (.*?)\.(?: |$)")  # in aiohttp's words for an answer that it cannot read
 
 
 def extra_headers() -> dict[str, str]:
@@ -68,8 +72,9 @@ def extra_headers() -> dict[str, str]:
     return found
 
 
-def connect(timeout_s: float) -> aiohttp.ClientSession:
-    """A session with key, headers and proxy of the environment; to be called on a loop.
+def connect(timeout_s: float, new_connections: bool = False) -> aiohttp.ClientSession:
+    """A session with key, headers and proxy of the environment, which keeps connections for further requests unless
+    each is to have a new one; to be called on a loop.
 
     Raises UsageError for a key, a header or a proxy that cannot be used.
     """
@@ -80,8 +85,9 @@ def connect(timeout_s: float) -> aiohttp.ClientSession:
     proxy = os.environ.get(PROXY) or None
     if proxy and not is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
+    kept: dict[str, Any] = {"force_close": True} if new_connections else {"keepalive_timeout": IDLE_S}
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
+        connector=aiohttp.TCPConnector(limit=0, **kept),
         headers={"Accept-Encoding": "identity"} | own | extra_headers(),
         timeout=aiohttp.ClientTimeout(total=timeout_s),
         proxy=proxy,
@@ -110,13 +116,14 @@ class Client:
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self.model = config.model_path
+        self.served: object = None  # the model that the server named beside its first answer
         self.form: RequestFormat = forms(config.endpoint_api)[0]
         self.in_flight = 0
         self.failure: str | None = None  # a server that is gone shows in its requests
 
     def open(self) -> None:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
-        self.session = connect(self.config.request_timeout)
+        self.session = connect(self.config.request_timeout, self.config.new_connections)
 
     async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> AsyncIterator[Sequence[int]]:
         """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
@@ -137,17 +144,17 @@ class Client:
                 whole = piece(b"".join([chunk async for chunk in chunks]), address)
                 tokens = self._tokens([whole], address, sampling.max_new_tokens)
                 self._check(len(tokens), sampling, address)
-                exchange.delivery = self._delivery(whole.usage, len(tokens))
+                exchange.delivery = self._delivery(whole, whole.usage, len(tokens), sampling)
                 yield tokens
                 return
             reader = EventReader(address)
             pieces: list[CompletionChunk] = []
             first: Sequence[int] = ()
             usage: Usage | None = None
-            count = messages = opening = 0
-            heard = time.monotonic()
+            count = messages = rushed = opening = 0
+            before = heard = time.monotonic()
             async for chunk in chunks:
-                held = 0
+                held, now = 0, time.monotonic()
                 for data in reader.feed(chunk):
                     pieces.append(event := piece(data, address))
                     held += bool(event.text or event.ids)
@@ -158,17 +165,21 @@ class Client:
                         pieces = [CompletionChunk(end=event.end)]
                     if count > 2 * sampling.max_new_tokens + SPARE_MESSAGES:
                         raise EndpointError(f"{address} ignores max_tokens: still sending after {count:,} messages")
-                messages += held > 0
+                if held:
+                    rushed += held - 1 + (messages > 0 and now - before < RUSH_S)
+                    messages, before = messages + held, now
                 if first and not opening:
                     opening = len(first) + len(self._encode(pieces, address))
-                elif time.monotonic() - heard > ALIVE_S:
-                    heard = time.monotonic()
+                elif now - heard > ALIVE_S:
+                    heard = now
                     yield ()
-        if not any(found.end for found in pieces):
+        if not (end := next((found for found in pieces if found.end), None)):
             raise reader.without_end()
         rest = self._tokens(pieces, address, sampling.max_new_tokens - len(first))
         self._check(len(first) + len(rest), sampling, address)
-        exchange.delivery = self._delivery(usage, len(first) + len(rest), opening, messages)
+        count = len(first) + len(rest)
+        way = {"first_tokens": opening, "messages": messages, "rushed": rushed}
+        exchange.delivery = self._delivery(end, usage, count, sampling, **way)
         if rest:
             yield rest
 
@@ -185,10 +196,22 @@ class Client:
         said = f" ({response.status}: {error_message(page)})" if response.status != 200 else ""
         raise UsageError(f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{said}.")
 
-    def _delivery(self, usage: Usage | None, here: int, opening: int = 0, messages: int = 0) -> Delivery:
-        """How an answer of `here` tokens by this client's count came; where text came, `usage` counts instead."""
+    def _delivery(
+        self, end: CompletionChunk, usage: Usage | None, here: int, sampling: Sampling, **way: int
+    ) -> Delivery:
+        """How an answer of `here` tokens by this client's count came; where text came, `usage` counts instead, and
+        without it the text may have somewhat fewer tokens than the engine made."""
         counted = usage.output_tokens if usage and not self.form.ids_out else None
-        return Delivery(counted or here, here, opening, messages, usage)
+        least = sampling.max_new_tokens * (1.0 if counted or self.form.ids_out else TEXT_SHARE)
+        return Delivery(
+            counted or here,
+            here,
+            usage=usage,
+            is_capped=end.end == "length" and (counted or here) < least,
+            end="" if end.word.lower() in (*ENDS, *LENGTH) else end.word,
+            model="" if end.model in (None, self.served) else error_message(end.model),
+            **way,
+        )
 
     def text(self, prompt: list[int]) -> str:
         """A prompt as text, a chat's special tokens included; the one that begins it the server adds itself."""
@@ -246,6 +269,13 @@ class Client:
             limit = f"{self.config.request_timeout:g} s (--request-timeout)"
             load = f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
             raise EndpointError(f"{address} did not finish an answer within {limit}, {load}") from None
+        except aiohttp.ClientResponseError as error:
+            if found := ENCODED.search(error.message):
+                raise UsageError(
+                    f"--endpoint {address} compresses its answers ({found[1]}) although they were asked for as they "
+                    "are: turn compression off at the server, or at the proxy before it."
+                ) from None
+            raise EndpointError(f"{address} broke the connection off: {error_message(error.message)}") from None
         except aiohttp.ClientPayloadError:
             raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
         except (aiohttp.ClientError, ConnectionError) as error:
@@ -279,6 +309,20 @@ async def refusal(response: aiohttp.ClientResponse) -> str:
 async def whole(response: aiohttp.ClientResponse, address: str) -> bytes:
     """All that a small page holds. Raises EndpointError for one that goes on beyond MOST_BYTES."""
     return b"".join([chunk async for chunk in limit_bytes(response.content.iter_any(), address)])
+
+
+async def read_page(address: str, limit_s: float) -> str:
+    """The text of a page, whatever is behind the address. Raises EndpointError where it does not come in time."""
+    try:
+        limit = aiohttp.ClientTimeout(total=limit_s)
+        async with aiohttp.ClientSession(timeout=limit) as session, session.get(address) as response:
+            if response.status != 200:
+                raise EndpointError(f"status {response.status}")
+            return (await whole(response, address)).decode(errors="replace")
+    except TimeoutError:
+        raise EndpointError(f"no answer within {limit_s:g} s") from None
+    except (aiohttp.ClientError, ConnectionError) as error:
+        raise EndpointError(error_message(error) or type(error).__name__) from None
 
 
 def key_hint(challenge: str) -> str:
@@ -316,6 +360,7 @@ class Setup:
     config: RunConfig
     sampling: Sampling
     model: str
+    served: object
     form: RequestFormat
     vocabulary: int
 
@@ -426,7 +471,7 @@ def serve(setup: Setup, theirs: socket.socket) -> None:
     client = Client(
         setup.config, setup.sampling, model.load_tokenizer(setup.config) if text else None, setup.vocabulary
     )
-    client.model, client.form = setup.model, setup.form
+    client.model, client.served, client.form = setup.model, setup.served, setup.form
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(answer_all(client, theirs))
 

@@ -24,7 +24,19 @@ MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
 NO_END = (None, "", "null")  # what servers send as finish_reason while an answer goes on
 REASONS = ("error", "detail", "message")  # what servers call why they failed, the outermost first
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-FINISH_REASONS = ("stop", "length", "eos", "eos_token")  # reasons to end an answer that is all there
+ENDS = ("stop", "eos", "eos_token")  # what servers call the end of an answer that is all there
+LENGTH = ("length", "max_tokens", "model_length", "max_length")  # of one that has all tokens it may have
+# What says that an answer is not all there; any other word is taken as `stop`, and noted.
+BROKEN = (
+    "abort",
+    "aborted",
+    "cancel",
+    "cancelled",
+    "content_filter",
+    "error",
+    "failed",
+    "insufficient_system_resource",
+)
 
 
 @dataclass(frozen=True)
@@ -90,12 +102,15 @@ NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
 
 @dataclass(frozen=True, slots=True)
 class CompletionChunk:
-    """What one message holds of an answer; `end` is the reason where it is the last."""
+    """What one message holds of an answer; `end` is `stop` or `length` where it is the last, `word` the server's own
+    for it, and `model` the one that it names."""
 
     text: str = ""
     ids: Sequence[int] | None = None
     end: str | None = None
     usage: Usage | None = None
+    word: str = ""
+    model: object = None
 
 
 def piece(data: Any, address: str) -> CompletionChunk:
@@ -109,14 +124,17 @@ def piece(data: Any, address: str) -> CompletionChunk:
         if not choices:  # a message about usage
             return CompletionChunk(usage=usage)
         first = choices[0]
-        end = first.get("finish_reason")
-        found = CompletionChunk(text_of(first), first.get("token_ids"), None if end in NO_END else end, usage)
+        word = first.get("finish_reason")
+        said = "" if word in NO_END else error_message(word)
+        end = None if not said else "length" if said.lower() in LENGTH else "stop"
+        model = message.get("model") if end else None
+        found = CompletionChunk(text_of(first), first.get("token_ids"), end, usage, said, model)
         if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         raise EndpointError(f"{address} sent an invalid completion: {error_message(data)!r}") from None
-    if found.end is not None and found.end not in FINISH_REASONS:
-        raise EndpointError(f"{address} broke an answer off: finish_reason {error_message(found.end)!r}")
+    if found.word.lower() in BROKEN:
+        raise EndpointError(f"{address} broke an answer off: finish_reason {found.word!r}")
     return found
 
 
@@ -157,12 +175,18 @@ def read_usage(said: Any) -> Usage | None:
     if not isinstance(said, dict):
         return None
     details = said.get("prompt_tokens_details")
-    counts = (
-        said.get("prompt_tokens"),
-        said.get("completion_tokens"),
-        details.get("cached_tokens") if isinstance(details, dict) else None,
-    )
-    return Usage(*(count if type(count) is int and 0 <= count < MOST_ID else None for count in counts))
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    counts = (said.get("prompt_tokens"), said.get("completion_tokens"), cached, said.get("total_tokens"))
+    prompt, output, cached, total = (whole_number(count) for count in counts)
+    if output is not None and prompt is not None and total is not None:  # with tokens of reasoning counted apart
+        output = max(output, total - prompt)
+    return Usage(prompt, output, cached)
+
+
+def whole_number(count: Any) -> int | None:
+    """A count as servers write it, also as 16.0; None for anything else."""
+    is_whole = type(count) is int or (type(count) is float and count.is_integer())
+    return int(count) if is_whole and 0 <= count < MOST_ID else None
 
 
 async def limit_bytes(chunks: AsyncIterator[bytes], address: str, most: int = MOST_BYTES) -> AsyncIterator[bytes]:
@@ -247,7 +271,8 @@ class EventReader:
         said = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
         if b'"choices"' in said:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")
-        return EndpointError(f"{self.address} closed an answer before its end{said and f': {error_message(said)}'}")
+        words = f": {error_message(said)}" if said else ""
+        return EndpointError(f"{self.address} closed an answer before its end{words}")
 
 
 def error_message(said: Any, most: int = 200) -> str:

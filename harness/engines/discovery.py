@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 import aiohttp
 
@@ -13,7 +14,6 @@ from harness.config import checkpoint
 from harness.config.endpoint import below
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
-from harness.core.coerce import did_you_mean
 from harness.core.errors import EndpointError, UsageError
 from harness.engines.client import connect, key_hint, refusal, whole, why_unreached
 from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
@@ -34,6 +34,7 @@ class Server:
     model: str
     name: str
     version: str
+    other_model: str = ""  # that it serves, where that is surely not the one that was named
     form: RequestFormat | None = None
     in_flight: int = 0
     unstarted: int = 0  # of them, those without a first token
@@ -79,9 +80,10 @@ class Discovery:
     async def discover(self, address: str, max_model_len: int) -> Server:
         """What a server tells of itself. Raises UsageError where there is none, or it serves too short a context."""
         found, header = await self.models(address)
-        wanted = (self.config.model, self.config.model_path)
+        named = self.config.served_model_name
+        wanted = (named,) if named else (self.config.model, self.config.model_path)
         chosen: Mapping[str, object] = next((item for item in found if item["id"] in wanted), {})
-        if not chosen and len(found) == 1:
+        if not chosen and not named and is_one({str(item["id"]): item.get("root") for item in found}):
             chosen = found[0]
         most = chosen.get("max_model_len")
         if isinstance(most, int) and most < max_model_len:
@@ -90,7 +92,8 @@ class Discovery:
                 "start the server with a longer one, or give --max-model-len."
             )
         name = NAMES.get(str(chosen.get("owned_by")), f"unknown engine (Server: {header})" if header else "unknown")
-        return Server(address, str(chosen.get("id", self.config.model_path)), name, await self.version(address))
+        model = str(chosen.get("id", named or self.config.model_path))
+        return Server(address, model, name, await self.version(address), other_model(self.config, chosen))
 
     async def models(self, address: str) -> tuple[list[Mapping[str, object]], str]:
         """The models that a server lists, and its Server header. Raises UsageError where it wants a key."""
@@ -137,22 +140,36 @@ class Discovery:
             raise UsageError(f"--endpoint {address}: {why_unreached(error, address)}.") from None
 
 
-def list_models(config: RunConfig, say: Say = print) -> list[str]:
-    """The models that all servers of a run serve, asked before anything is loaded. Raises UsageError.
+def is_one(models: Mapping[str, object]) -> bool:
+    """Whether the models of a list, with their roots, are one: also under several names, which share its root."""
+    return len(models) == 1 or (len(set(models.values())) == 1 and None not in models.values())
+
+
+def other_model(config: RunConfig, listed: Mapping[str, object]) -> str:
+    """The repository of the hub that a server lists as its model, where it is not the model that was named; what a
+    server calls by another name of its own may be that model."""
+    names = [name for name in (listed.get("root"), listed.get("id")) if isinstance(name, str)]
+    named = {PurePath(name).name.lower() for name in (config.model, config.model_path)}
+    if config.served_model_name or any(PurePath(name).name.lower() in named for name in names):
+        return ""
+    return next((error_message(name) for name in names if "/" in name.strip("/.") and name[0] not in "/."), "")
+
+
+def list_models(config: RunConfig, say: Say = print) -> dict[str, object]:
+    """The models that all servers of a run serve, with their roots, asked before anything is loaded. Raises UsageError.
 
     A server that loads is waited for, as --wait-ready says; one that is not there ends the run here.
     """
 
-    async def ask() -> list[str]:
+    async def ask() -> dict[str, object]:
         async with connect(config.request_timeout) as session:
             discovery = Discovery(config, session, say)
             until = time.monotonic() + (config.wait_ready or 0.0)
-            found: list[str] = []
-            for number, address in enumerate(config.endpoint):
+            lists: list[dict[str, object]] = []
+            for address in config.endpoint:
                 await discovery.ready(address, until)
-                listed = [str(item["id"]) for item in (await discovery.models(address))[0]]
-                found = listed if number == 0 else [name for name in found if name in listed]
-            return found
+                lists.append({str(item["id"]): item.get("root") for item in (await discovery.models(address))[0]})
+            return {name: root for name, root in lists[0].items() if all(name in listed for listed in lists)}
 
     return asyncio.run(ask())
 
@@ -164,12 +181,16 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
     """
     if not config.endpoint:
         return config
-    names = list_models(config, say)
-    if {config.model, config.model_path} & set(names):
+    models = list_models(config, say)
+    names, named = [*models], config.served_model_name
+    if named and names and named not in names:
+        raise UsageError(f"--served-model-name {named}: the server serves {', '.join(names)}.")
+    if named or {config.model, config.model_path} & set(names):
         return config
-    if len(names) > 1:
-        suggestion = did_you_mean(config.model, names)
-        raise UsageError(f"the server serves {', '.join(names)}, not --model {config.model}{suggestion}.")
+    if names and not is_one(models):
+        raise UsageError(
+            f"the server serves {', '.join(names)}, not --model {config.model}: name one with --served-model-name."
+        )
     if config.model != DEFAULT_MODEL or not names:
         return config
     is_name = "/" in names[0] or names[0] in MODELS

@@ -84,7 +84,8 @@ class OpenAI(Engine):
         tells = all(server.tells_cache for server in self.servers)
         self._counted = tells or prometheus.cached_percent(now, now) is not None
         if self.processes > 1:
-            setup = Setup(self.config, self.sampling, self._client.model, self._client.form, len(self.tokenizer))
+            client = self._client
+            setup = Setup(self.config, self.sampling, client.model, client.served, client.form, len(self.tokenizer))
             self._clients = self._remote = [RemoteClient(setup) for _ in range(self.processes)]
             self.wait(self.spawn(self._open()), watch)
         self.start_s = time.monotonic() - begin
@@ -168,6 +169,7 @@ class OpenAI(Engine):
                 raise reader.without_end()
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
+        self._client.served = next(found.model for found in pieces if found.end)
         server.tells_cache &= any(found.usage and found.usage.cached_tokens is not None for found in pieces)
         if sum(len(found.ids or ()) for found in pieces) > PROBE_TOKENS:
             raise UsageError(f"--endpoint {server.address} ignores max_tokens: its answers are longer.")
@@ -235,7 +237,9 @@ class OpenAI(Engine):
     @property
     def engine_state(self) -> EngineState:
         unknown = "unknown"
-        return EngineState(unknown, unknown, kv_cache_dtype=unknown, prefix_caching=None, cache_counted=self._counted)
+        other = next((server.other_model for server in self.servers if server.other_model), "")
+        known = {"kv_cache_dtype": unknown, "prefix_caching": None, "cache_counted": self._counted}
+        return EngineState(unknown, unknown, other_model=other, **known)  # type: ignore[arg-type]
 
     @property
     def concurrency(self) -> int:

@@ -7,7 +7,7 @@ production metrics), llama.cpp's server and TensorRT-LLM's.
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,7 +37,8 @@ INTER_TOKEN = (
 )
 CACHE = Column(
     *("prefix_hit_percent", "ratio"),
-    "vllm:prefix_cache_hits_total vllm:gpu_prefix_cache_hits_total sglang:cached_tokens_total",
+    "vllm:prefix_cache_hits_total vllm:gpu_prefix_cache_hits_total vllm:external_prefix_cache_hits_total "
+    "sglang:cached_tokens_total",
     of_all="vllm:prefix_cache_queries_total vllm:gpu_prefix_cache_queries_total sglang:prompt_tokens_total",
     scale=100,
 )
@@ -67,6 +68,7 @@ WAITS = tuple(
     Column(name, "ratio", f"vllm:request_{name}_time_seconds_sum", 1000, f"vllm:request_{name}_time_seconds_count")
     for name in ("queue", "prefill")
 )
+RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")  # each tells of its whole engine (SGLang)
 SOURCES = frozenset(source for column in (*COLUMNS, *WAITS) for source in f"{column.metrics} {column.of_all}".split())
 
 
@@ -131,9 +133,19 @@ def samples(expositions: Iterable[str]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = defaultdict(list)
     for text in expositions:
         with contextlib.suppress(ValueError):
-            for sample in parse(text.replace("ray_vllm_", "vllm:"), SOURCES):
-                found[sample.name].append(sample.value)
+            for name, _, values in fold(parse(text.replace("ray_vllm_", "vllm:"), SOURCES), RANKS):
+                found[name].append(max(values))
     return found
+
+
+def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[float]]]:
+    """Name, labels and values of rows that differ in nothing but the labels `parts`, which split one thing into
+    several rows."""
+    found: dict[tuple[str, frozenset[tuple[str, str]]], list[float]] = defaultdict(list)
+    for row in rows:
+        labels = frozenset((key, value) for key, value in row.labels.items() if key not in parts)
+        found[row.name, labels].append(row.value)
+    yield from ((name, dict(labels), values) for (name, labels), values in found.items())
 
 
 def parse(text: str, names: Container[str]) -> Iterator[Sample]:

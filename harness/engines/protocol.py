@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
@@ -10,13 +11,16 @@ from typing import Any, Self, TypeVar
 from harness.config import mlperf
 from harness.config.engine import EngineState
 from harness.core.errors import EngineError, UsageError
-from harness.core.files import Model
 from harness.core.markdown import number
+from harness.core.schema import Model
 
 # How answers came from servers, and what that says of our own figures: tokens, the server's cache, times.
-SUMS = ("client_tokens", "tokens", "messages", "first_tokens")
+SUMS = ("client_tokens", "tokens", "messages", "first_tokens", "rushed", "is_whole", "is_capped", "is_bundled")
+RUSH_S = 1e-4  # between two messages of one answer: those closer together left a buffer, not an engine's steps
 SAME_COUNT = 0.02  # by which a server's count of tokens and ours may differ
 CACHED_PERCENT = 1.0  # of the prompt tokens that may come from a server's cache without a word
+WHOLE_SHARE = 0.1  # of the answers that may come in one message without a word
+TEMPLATE_TOKENS = 64  # that a chat template may add to a prompt without a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +34,29 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How an answer came over the wire: its output tokens, by whose count is the result (docs/reference/metrics.md),
-    and by this
-    client's; those of the first message, and the messages that held any, as they were read from the connection, where
-    was streamed; the server's own counts, None where it gave none."""
+    """How an answer came over the wire."""
 
-    tokens: int
-    client_tokens: int = 0
-    first_tokens: int = 0
-    messages: int = 0
-    usage: Usage | None = None
+    tokens: int  # by whose count is the result (docs/reference/metrics.md)
+    client_tokens: int = 0  # by this client's count
+    first_tokens: int = 0  # that came at once with the first
+    messages: int = 0  # that held tokens, where it was streamed
+    usage: Usage | None = None  # the server's own counts
+    rushed: int = 0  # messages that came less than RUSH_S after the one before
+    is_capped: bool = False  # it ended by length with fewer tokens than were asked for
+    end: str = ""  # the server's word for its end where it is none of the usual ones
+    model: str = ""  # that the server names beside it, where that is not the one that it named at first
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it came in one message, so that it has no time per output token."""
+        return self.messages == 1 and self.tokens > 1
 
     @property
     def is_bundled(self) -> bool:
-        """Whether it came in fewer than half as many messages as tokens, or half of it at once."""
-        together = self.first_tokens > 1 and 2 * self.first_tokens >= self.tokens
-        return self.messages > 0 and (2 * self.messages < self.tokens or together)
+        """Whether a buffer held it: whole, more than two messages' tokens at first, or half of the messages rushed.
+        Messages of several tokens at even distances are an engine's steps."""
+        late = self.first_tokens > 1 and self.first_tokens * self.messages > 2 * self.tokens
+        return self.is_whole or late or (self.messages > 1 and 2 * self.rushed >= self.messages - 1)
 
 
 @dataclass(slots=True)
@@ -61,8 +72,7 @@ class ServerUse(Model):
     """server.json: a test's answers by their servers' own counts, null where an answer came without, and by ours. Sums.
 
     `sent_tokens` are those of the prompts, `client_tokens` those of the answers as this client counts them, `tokens`
-    those of the result; `messages` those that held tokens, and `first_tokens` what the first ones held; `bundled` the
-    answers that came in bursts.
+    those of the result; the others are the fields of `Delivery`; `bundled`, `whole` and `capped` count answers.
     """
 
     prompt_tokens: int | None = None
@@ -79,10 +89,19 @@ class ServerUse(Model):
     tokens: int = 0
     messages: int = 0
     first_tokens: int = 0
+    rushed: int = 0
     bundled: int = 0
+    whole: int = 0
+    capped: int = 0
+    ends: dict[str, int] = {}
+    """Answers by the server's word for their end, where it is none of the usual ones."""
+    models: list[str] = []
+    """That answered beside the one that the server named at first."""
+    has_template: bool = False
+    """Whether the server puts each prompt into a chat template."""
 
     @classmethod
-    def of(cls, found: Collection[Delivery], sent_tokens: int = 0, cache_hit_percent: float | None = None) -> Self:
+    def of(cls, found: Collection[Delivery], sent_tokens: int = 0, **known: Any) -> Self:
         counted = [each.usage for each in found if each.usage]
         usages = counted if counted and len(counted) == len(found) else [Usage()]
         return cls(
@@ -92,9 +111,10 @@ class ServerUse(Model):
             uncounted=len(found) - len(counted) if counted else 0,
             answers=len(found),
             sent_tokens=sent_tokens,
-            cache_hit_percent=cache_hit_percent,
-            bundled=sum(each.is_bundled for each in found),
-            **{name: sum(getattr(each, name) for each in found) for name in SUMS},
+            ends=Counter(each.end for each in found if each.end),
+            models=sorted({each.model for each in found if each.model}),
+            **{name.removeprefix("is_"): sum(getattr(each, name) for each in found) for name in SUMS},
+            **known,
         )
 
     @property
@@ -123,18 +143,37 @@ class ServerUse(Model):
             found.append(
                 f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
             )
-        if self.prompt_tokens is not None and self.prompt_tokens < (1 - SAME_COUNT) * self.sent_tokens:
-            read = f"{number(100 * self.prompt_tokens / self.sent_tokens, 3)} % of the prompt tokens that were sent"
-            found.append(f"by `usage` the server read {read}: does it cut prompts?")
+        read, sent, spare = self.prompt_tokens, self.sent_tokens, TEMPLATE_TOKENS * self.answers * self.has_template
+        if read is not None and sent and not (1 - SAME_COUNT) * sent <= read <= (1 + SAME_COUNT) * sent + spare:
+            cause = "it may truncate prompts" if read < sent else "it may add to them"
+            share = f"{number(100 * read / sent, 3)} % of the prompt tokens that were sent"
+            found.append(f"by `usage` the server read {share}: {cause}")
+        if self.capped:
+            found.append(
+                f"{self.capped:,} of {self.answers:,} answers ended by length with fewer tokens than were asked for: "
+                "the server has a cap of its own"
+            )
+        if self.models:
+            found.append(f"answers came from {', '.join(self.models)}: the server changed its model during the test")
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
             found.append(f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache")
+        if self.whole >= max(1, WHOLE_SHARE * self.answers):
+            found.append(f"{self.whole:,} of {self.answers:,} answers came in one message and have no TPOT")
         if self.is_buffered:
-            counts = (self.tokens, self.messages, self.first_tokens)
-            tokens, messages, first = (number(count / each, 3) for count in counts)
-            means = f"mean: {tokens} tokens in {messages} messages, {first} in the first message"
+            counts = (self.tokens, self.messages, self.first_tokens, self.rushed)
+            tokens, messages, first, rushed = (number(count / each, 3) for count in counts)
+            means = f"mean: {tokens} tokens in {messages} messages, {first} at first, {rushed} messages at once"
             share = f"{number(100 * self.bundled / each, 3)} % of the answers came in bursts"
             found.append(f"TTFT and TPOT are those of the buffering: {share} ({means})")
         return found
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth a line and doubts no number."""
+        return [
+            f"{count:,} answers ended with finish_reason {word!r}, which is taken as `stop`"
+            for word, count in self.ends.items()
+        ]
 
 
 def whole_sum(counts: Iterable[int | None]) -> int | None:

@@ -1,12 +1,12 @@
 """The machine and the engine while a test runs: one line a second in a CSV file."""
 
+import asyncio
 import contextlib
 import csv
 import os
 import socket
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,7 @@ import psutil
 
 from harness.config.endpoint import exporter
 from harness.core import files
-from harness.core.errors import UsageError
+from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.system import container_s, core_count, cores, nvml_gpus, query_or_none
 from harness.engines import prometheus
 
@@ -162,7 +162,8 @@ def record_telemetry(
 
 
 # GPUs behind an endpoint, as an NVIDIA DCGM exporter tells of them (its etc/default-counters.csv has the names).
-PAGE_S, MOST_BYTES = 1.0, 2**24
+PAGE_S = 1.0
+MOST_VALUE = 1e6  # of any of its quantities
 LONGEST_GAP_S = 5.0  # between two readings, over which no energy is summed
 COLUMNS = {  # of machine.csv, and what of its unit a unit of the exporter's is
     "DCGM_FI_DEV_GPU_UTIL": ("load_percent", 1.0),
@@ -174,6 +175,7 @@ COLUMNS = {  # of machine.csv, and what of its unit a unit of the exporter's is
     "DCGM_FI_DEV_MEM_CLOCK": ("memory_clock_mhz", 1.0),
     "DCGM_FI_DEV_MEMORY_TEMP": ("memory_temperature_c", 1.0),
 }
+INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")  # parts of one GPU (MIG), whose memory is theirs alone
 GPUs = dict[str, dict[str, float]]  # by page and GPU: its values, by column
 
 
@@ -207,15 +209,25 @@ def readings(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
 
 
 def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
-    """Labels, column and value of each sample. Raises UsageError where there is no such page."""
+    """Labels, column and value of each GPU's quantities, those that none can have left out. Raises UsageError where
+    there is no such page within PAGE_S."""
+    from harness.engines.client import read_page
+
     try:
-        with urllib.request.urlopen(address, timeout=PAGE_S) as page:
-            text = page.read(MOST_BYTES).decode()
-        for sample in prometheus.parse(text, COLUMNS):
-            column, scale = COLUMNS[sample.name]
-            yield sample.labels, column, scale * sample.value
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--telemetry-url {address}: not an exporter's page: {error}.") from None
+        text = asyncio.run(read_page(address, PAGE_S))
+        for name, labels, values in prometheus.fold(prometheus.parse(text, COLUMNS), INSTANCES):
+            column, scale = COLUMNS[name]
+            value = scale * (sum(values) if column == "memory_gib" else max(values))
+            if 0 <= value < MOST_VALUE:
+                yield labels, column, value
+    except (BenchmarkError, OSError, ValueError) as error:
+        raise UsageError(f"--telemetry-url {address}: not an exporter's page: {first_line(error)}.") from None
+
+
+def missing_readings(recording: Recording) -> int:
+    """In how many readings a GPU reported no power, or none was reported at all."""
+    powers = [recording.column(f"{gpu}_power_w") for gpu in recording.gpus]
+    return sum(not powers or None in reading for reading in zip(recording.seconds, *powers, strict=True))
 
 
 def joules_by_power(recording: Recording) -> float | None:

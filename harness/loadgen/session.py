@@ -104,7 +104,11 @@ class LoadGenSession:
         after = recorder.joules(gpus)
         used = None if before is None or after is None else after - before
         if urls:
-            used = recorder.joules_by_power(recorder.Recording.read(path))
+            exported = recorder.Recording.read(path)
+            used = recorder.joules_by_power(exported)
+            if missing := recorder.missing_readings(exported):
+                of_all = f"{missing:,} of {len(exported.seconds):,} readings"
+                self.display.say(f"--telemetry-url: no values in {of_all}", style="yellow")
         told = engine.prometheus_metrics()
         use = MachineUse(
             others_cpu_cores=load.cpu_cores,
@@ -115,10 +119,11 @@ class LoadGenSession:
         )
         files.write_json(folder / MACHINE, use.model_dump())
         if config.endpoint:
-            server = tested.server_use(prometheus.cached_percent(exposed, told))
+            hits, chat = prometheus.cached_percent(exposed, told), config.endpoint_api == "chat"
+            server = tested.server_use(cache_hit_percent=hits, has_template=chat)
             files.write_json(folder / SERVER, server.model_dump())
-            for disagreement in server.disagreements:
-                self.display.say(disagreement, style="yellow")
+            for line in (*server.disagreements, *server.notes):
+                self.display.say(line, style="yellow")
 
     def samples(self, plan: Plan) -> Library:
         """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be

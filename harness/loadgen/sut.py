@@ -182,11 +182,11 @@ class SUT:
         address, length = data.buffer_info()
         report([lg.QuerySampleResponse(id, address, length * data.itemsize, length if count is None else count)])
 
-    def server_use(self, cache_hit_percent: float | None) -> ServerUse:
+    def server_use(self, **known: Any) -> ServerUse:
         """What the servers say of the answers that came, and what this program counted of them."""
         sent = sum(request.prompt_tokens for request in self.requests if request.order in self.exchanges)
         deliveries = [exchange.delivery for exchange in self.exchanges.values() if exchange.delivery]
-        return ServerUse.of(deliveries, sent, cache_hit_percent)
+        return ServerUse.of(deliveries, sent, **known)
 
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:

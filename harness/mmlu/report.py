@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from harness.core import files
-from harness.core.files import gpu_names
 from harness.core.markdown import number, percent, render
+from harness.core.schema import gpu_names
 from harness.core.screen import LastScreen, Line
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig
 from harness.mmlu.scores import Answer, MMLUFacts, Overall, Score, group_scores, overall, write_csv

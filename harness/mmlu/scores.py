@@ -8,7 +8,8 @@ from typing import Literal, Self
 
 from pydantic import JsonValue
 
-from harness.core.files import SCHEMA, File, write_table
+from harness.core.files import write_table
+from harness.core.schema import SCHEMA, File
 from harness.core.statistics import wilson
 from harness.engines.protocol import ChoiceLogprobs
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Prompt

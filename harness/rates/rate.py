@@ -13,7 +13,7 @@ from harness.config.patterns import Need
 from harness.config.plan import Plan, minutes
 from harness.core import system
 from harness.core.errors import NotAcceptedError
-from harness.core.files import gpu_names
+from harness.core.schema import gpu_names
 from harness.core.system import GPU, core_count
 from harness.loadgen.patterns import WAYS
 from harness.loadgen.session import LoadGenSession

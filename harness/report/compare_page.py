@@ -12,8 +12,9 @@ from typing import Any
 
 from harness.config import mlperf
 from harness.config.comparability import differences, reason
-from harness.core.files import gpu_names, naming, write_table, write_text
+from harness.core.files import naming, write_table, write_text
 from harness.core.markdown import Column, Table, number, render, value_of
+from harness.core.schema import gpu_names
 from harness.core.screen import LastScreen, Line, Tone
 from harness.report import answer, compare, plots, style
 from harness.report.answer import at

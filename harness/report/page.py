@@ -19,8 +19,8 @@ from xml.etree.ElementTree import Element
 
 from harness.core import reading
 from harness.core.errors import plain
-from harness.core.files import ROOT
 from harness.core.markdown import number, sentence
+from harness.core.reading import ROOT
 from harness.core.screen import LastScreen
 from harness.loadgen.requests import Request
 from harness.report.loads import ROOM, steps

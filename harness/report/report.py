@@ -13,8 +13,9 @@ from harness.config.comparability import CACHE_UNSEEN
 from harness.config.patterns import ClosedLoop
 from harness.core import files
 from harness.core.errors import UsageError
-from harness.core.files import SCHEMA, write_json, write_text
+from harness.core.files import write_json, write_text
 from harness.core.markdown import Column, Finished, Table, code, literal, number, render
+from harness.core.schema import SCHEMA
 from harness.core.screen import Line
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.test_run import TestRun

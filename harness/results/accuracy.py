@@ -21,9 +21,10 @@ from harness.config.engine import EngineConfig
 from harness.config.plan import Plan
 from harness.core import reading
 from harness.core.errors import LoadGenError, why
-from harness.core.files import SCHEMA, write_json, write_table, write_text
+from harness.core.files import write_json, write_table, write_text
 from harness.core.markdown import render
 from harness.core.reading import read_text
+from harness.core.schema import SCHEMA
 from harness.core.statistics import intervals
 from harness.core.system import core_count
 from harness.results.verdicts import Accuracy, Check, ScoresFile, Verdict

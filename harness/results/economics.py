@@ -9,7 +9,7 @@ from pydantic import AliasChoices, Field
 from harness.config import mlperf, models
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
-from harness.core.files import Model
+from harness.core.schema import Model
 from harness.loadgen.test_run import TestRun
 from harness.runs.records import Capacity, Cost, RunFacts
 

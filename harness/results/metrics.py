@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 
 from harness.config import mlperf
 from harness.core.errors import UsageError
-from harness.core.files import gpu_names
 from harness.core.markdown import Table, number
+from harness.core.schema import gpu_names
 from harness.results.performance import Steady
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES

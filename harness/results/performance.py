@@ -11,7 +11,8 @@ from pydantic import Field, JsonValue, model_validator
 from harness.config import endpoint
 from harness.config.arrivals import variation
 from harness.config.mlperf import Limits, Tail
-from harness.core.files import Model
+from harness.core.markdown import number
+from harness.core.schema import Model
 from harness.core.statistics import FEWEST_P99, quantile_interval
 from harness.engines.protocol import ServerUse
 from harness.loadgen.log import Latency, LogError, TestResult
@@ -307,7 +308,7 @@ class Performance(Economics, Machine, Latencies, Throughput, Outcome):
 
 
 def performance(test: TestRun, facts: RunFacts) -> Performance:
-    """The performance part of the summary. Raises LogError for the log of another run, or with impossible numbers."""
+    """The performance part of the summary. Raises LogError for the log of another run."""
     plan, log = facts.plan, test.result
     for name, found, planned in (
         ("seeds", log.seeds, asdict(plan.seeds)),
@@ -318,17 +319,18 @@ def performance(test: TestRun, facts: RunFacts) -> Performance:
     parts = (Outcome.of, Throughput.of, Latencies.of, Machine.of, Economics.of)
     fields = {name: value for part in parts for name, value in part(test, facts)}
     made = Performance(**fields, steady=Steady.of(test, facts))
-    if wrong := next(impossible(made, plan.config.scenario_rules.pattern.longest_s(made.duration_s)), None):
-        raise LogError(f"{test.folder}: {wrong}: no test can measure that: do not trust its logs.")
-    return made
+    ends_s = plan.config.scenario_rules.pattern.longest_s(made.duration_s)
+    times = [1000 * ends_s] if ends_s else [each.latency_ms for each in test.requests if each.latency_ms is not None]
+    disputed = [f"{each}: LoadGen's log contradicts itself" for each in impossible(made, max(times, default=None))]
+    return made.model_copy(update={"disagreements": [*made.disagreements, *disputed]})
 
 
-def impossible(test: Performance, longest_s: float | None) -> Iterator[str]:
-    """Numbers that no test can have: negative ones, and latencies beyond `longest_s`, None where any can be."""
+def impossible(test: Performance, longest_ms: float | None) -> Iterator[str]:
+    """Numbers that no test can have: negative ones, and latencies beyond `longest_ms`, None where any can be."""
     for name, value in leaves(test.model_dump()):
         if isinstance(value, int | float) and value < 0:
             yield f"{name} is {value:g}"
-    whole = 1001 * longest_s if longest_s else None  # ms, and what clocks differ by
+    whole = longest_ms * 1.001 if longest_ms else None  # by what clocks differ
     longest = test.latency_ms.max if test.latency_ms else None
     for name, found, most in (
         ("the longest latency", longest, whole),
@@ -336,7 +338,7 @@ def impossible(test: Performance, longest_s: float | None) -> Iterator[str]:
         ("the longest TPOT", test.tpot_ms.max if test.tpot_ms else None, longest),
     ):
         if found is not None and most is not None and found > most * (1 + 1e-9):
-            yield f"{name} is {found:g} ms, beyond {most:g}"
+            yield f"{name} is {number(found)} ms, beyond {number(most)} ms"
 
 
 def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:

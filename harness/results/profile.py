@@ -21,7 +21,7 @@ from pydantic import Field
 from harness.config.plan import Plan
 from harness.core import files, reading
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
-from harness.core.files import SCHEMA, File, Model
+from harness.core.schema import SCHEMA, File, Model
 from harness.engines.protocol import Engine
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult

@@ -14,8 +14,9 @@ from pydantic import AliasChoices, ConfigDict, Field, JsonValue
 from harness.config import mlperf
 from harness.config import workload as workloads
 from harness.config.comparability import Comparable, differences
-from harness.core.files import ROOT, SCHEMA, File, Model, is_absent, stored_as
 from harness.core.markdown import number
+from harness.core.reading import ROOT
+from harness.core.schema import SCHEMA, File, Model, is_absent, stored_as
 from harness.core.screen import Stage
 from harness.core.system import System
 from harness.loadgen.log import DETAIL

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from harness.core.files import Model
 from harness.core.markdown import number
+from harness.core.schema import Model
 from harness.engines import prometheus
 from harness.loadgen.recorder import FILE, Recording
 from harness.loadgen.test_run import TestRun

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, computed_field
 
 from harness.config import mlperf
-from harness.core.files import File, Model
+from harness.core.schema import File, Model
 
 SCORES_FILE = "rouge.json"
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]

@@ -19,8 +19,9 @@ from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import processes, reading, system
 from harness.core.errors import BenchmarkError, UsageError, why
-from harness.core.files import SCHEMA, File, append_line, check_space, parse_as, read, read_json, write_json, write_text
+from harness.core.files import append_line, check_space, parse_as, read, read_json, write_json, write_text
 from harness.core.markdown import render
+from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
 from harness.core.secrets import hide, hide_word
 from harness.runs.records import RunFacts, RunStatus

@@ -11,8 +11,8 @@ from harness.config.comparability import Comparable
 from harness.config.flags import setting
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
-from harness.core.files import File, Model, stored_as
 from harness.core.markdown import number
+from harness.core.schema import File, Model, stored_as
 from harness.core.screen import Stage
 from harness.core.statistics import FEWEST_P99, percentile
 from harness.core.system import System

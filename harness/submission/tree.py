@@ -20,8 +20,9 @@ from harness.config.run import RunConfig
 from harness.core import reading
 from harness.core.coerce import read_given
 from harness.core.errors import UsageError, why
-from harness.core.files import INFERENCE, ROOT, check_folder_name, in_submodule, parse_as, read, write_json, write_text
+from harness.core.files import check_folder_name, in_submodule, parse_as, read, write_json, write_text
 from harness.core.markdown import render
+from harness.core.reading import INFERENCE, ROOT
 from harness.loadgen import log as loadgen_log
 from harness.results import compliance
 from harness.results.accuracy import accuracy_txt, digest

@@ -15,7 +15,8 @@ from typing import IO, Annotated, Literal
 
 from harness.core import files, processes, system
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
-from harness.core.files import ROOT, stored_as
+from harness.core.reading import ROOT
+from harness.core.schema import stored_as
 from harness.results import metrics
 from harness.results.summary import Summary
 from harness.runs import folder as results

@@ -13,8 +13,8 @@ from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import files, processes
 from harness.core.errors import BAD_INPUT, DONE, UsageError
-from harness.core.files import SCHEMA, File, Model
 from harness.core.markdown import Table, number, render
+from harness.core.schema import SCHEMA, File, Model
 from harness.core.screen import Display, LastScreen, Line, Tone
 from harness.core.statistics import ratio_interval
 from harness.engines.discovery import with_served_model

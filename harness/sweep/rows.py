@@ -13,8 +13,8 @@ from harness.config.engine import affecting
 from harness.config.models import DEFAULT_MODEL
 from harness.config.run import RunConfig
 from harness.core.coerce import as_flag
-from harness.core.files import SCHEMA, gpu_names
 from harness.core.markdown import number
+from harness.core.schema import SCHEMA, gpu_names
 from harness.core.screen import LastScreen, Line, Tone, clock
 from harness.core.statistics import PairedChange, ratio_interval
 from harness.core.system import System

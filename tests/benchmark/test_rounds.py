@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.rounds import simulate
 from harness.commands import compare
-from harness.core.files import SCHEMA
+from harness.core.schema import SCHEMA
 from harness.report import regression
 from harness.report import report as rendering
 from harness.report.regression import AnswerChange

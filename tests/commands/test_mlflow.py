@@ -17,7 +17,8 @@ from mlflow import MlflowClient
 
 from harness.__main__ import main
 from harness.commands import mlflow
-from harness.core.files import ROOT, write_json
+from harness.core.files import write_json
+from harness.core.reading import ROOT
 from harness.sweep.experiment import ExperimentRecord, outcome
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.report import State

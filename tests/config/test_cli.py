@@ -26,7 +26,7 @@ from harness.config.workload import WORKLOADS
 from harness.core.coerce import as_flag
 from harness.core.command import start, take_token
 from harness.core.errors import BAD_INPUT, UsageError
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 from tests.conftest import ASCII, tells
 
 HEAVY = {"vllm", "torch", "transformers", "datasets", "matplotlib", "numpy", "mlperf_loadgen"}

@@ -17,7 +17,7 @@ from harness.config.models import DEMO
 from harness.config.plan import parallelism, resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 from harness.core.system import GPU
 from tests.conftest import tells
 

@@ -17,7 +17,8 @@ from harness.config.engine import EngineConfig
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.core.files import ROOT, SCHEMA
+from harness.core.reading import ROOT
+from harness.core.schema import SCHEMA
 from harness.report import report as rendering
 from tests import made
 from tests.conftest import tells

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.files import ROOT
 from harness.core.markdown import Finished, Table, number, percent
+from harness.core.reading import ROOT
 
 TEMPLATES = sorted((ROOT / "templates").rglob("*.j2"))
 LONGEST = 300  # characters

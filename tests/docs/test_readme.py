@@ -10,7 +10,7 @@ from docs import flags
 from harness.config import mlperf
 from harness.config.run import RunConfig
 from harness.core.coerce import as_flag
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 
 ENGLISH = (ROOT / "README.md").read_text()
 TOP = ("README.md", "README.ko.md", "CONTRIBUTING.md", "CHANGELOG.md")

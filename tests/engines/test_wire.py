@@ -17,7 +17,7 @@ from harness.config.checkpoint import load_tokenizer
 from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
 from harness.engines import discovery, openai, prometheus
-from harness.engines.completions import NEUTRAL, EventReader, error_message, piece
+from harness.engines.completions import BROKEN, NEUTRAL, EventReader, error_message, piece, read_usage
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Delivery, ServerUse, Usage
 from harness.report import answer as answers
@@ -151,8 +151,14 @@ def test_a_heartbeat_in_the_middle_ends_nothing() -> None:
     [
         (Delivery(16, 16, 1, 16), False),
         (Delivery(16, 16, 1, 8), False),
-        (Delivery(16, 16, 2, 7), True),
+        (Delivery(16, 16, 1, 3), False),  # the first alone, then steps of eight
+        (Delivery(16, 16, 4, 4), False),  # steps of four
+        (Delivery(16, 16, 2, 7), False),
+        (Delivery(16, 16, 3, 14), True),  # three steps at once
         (Delivery(16, 16, 8, 9), True),  # half of it with the first
+        (Delivery(16, 16, 16, 1), True),  # whole
+        (Delivery(16, 16, 1, 16, rushed=8), True),  # eight, each at once with the one before
+        (Delivery(16, 16, 1, 16, rushed=7), False),
         (Delivery(2, 2, 1, 2), False),
         (Delivery(1, 1, 1, 1), False),
         (Delivery(16, 16), False),  # not streamed
@@ -174,11 +180,70 @@ def test_when_an_answer_comes_in_bursts(found: Delivery, bundled: bool) -> None:
         ([Delivery(9, 9, usage=Usage(prompt_tokens=99, cached_tokens=90))], ("90.9 %", "cache")),
         ([Delivery(9, 9, usage=Usage(prompt_tokens=900, cached_tokens=8))], ()),
         ([Delivery(9, 7, usage=Usage(output_tokens=9)), Delivery(9, 9)], ("1 of 2", "no `usage`")),
+        ([Delivery(9, 9, usage=Usage(prompt_tokens=200, output_tokens=9))], ("200 %", "prompt tokens")),
+        ([Delivery(8, 8, is_capped=True), *[Delivery(9, 9)] * 3], ("1 of 4", "cap of its own")),
+        ([Delivery(9, 9, model="other"), Delivery(9, 9)], ("other", "changed its model")),
+        ([Delivery(8, 8, 8, 1), *[Delivery(9, 9, 1, 9)] * 9], ("1 of 10", "one message", "no TPOT")),
+        ([Delivery(8, 8, 8, 1), *[Delivery(9, 9, 1, 9)] * 10], ()),
     ],
 )
 def test_what_disagrees_is_said(found: list[Delivery], said: tuple[str, ...]) -> None:
-    lines = ServerUse.of(found, sent_tokens=100 * len(found) if "50 %" in said else 0).disagreements
+    lines = ServerUse.of(found, sent_tokens=100 * len(found) if "prompt tokens" in said else 0).disagreements
     assert len(lines) == bool(said) and (not said or tells(lines[0], *said))
+
+
+def test_a_chat_template_may_add_to_a_prompt() -> None:
+    found = [Delivery(9, 9, usage=Usage(prompt_tokens=150, output_tokens=9))]
+    assert ServerUse.of(found, 100, has_template=True).disagreements == []
+    assert len(ServerUse.of(found, 80, has_template=True).disagreements) == 1
+
+
+def test_an_unknown_word_for_the_end_is_noted_and_doubts_nothing() -> None:
+    found = ServerUse.of([Delivery(9, 9, end="end_turn"), Delivery(9, 9, end="end_turn"), Delivery(9, 9)])
+    assert found.disagreements == []
+    assert tells(found.notes[0], "2 answers", "'end_turn'", "`stop`")
+
+
+@pytest.mark.parametrize(
+    ("usage", "counts"),
+    [
+        ({"prompt_tokens": 10, "completion_tokens": 8, "total_tokens": 26}, (10, 16)),  # reasoning apart
+        ({"prompt_tokens": 10, "completion_tokens": 16, "total_tokens": 26}, (10, 16)),
+        ({"prompt_tokens": 10.0, "completion_tokens": 16.0}, (10, 16)),
+        ({"prompt_tokens": 10.5, "completion_tokens": "16"}, (None, None)),
+    ],
+)
+def test_counts_of_a_server(usage: dict[str, Any], counts: tuple[int | None, int | None]) -> None:
+    found = read_usage(usage)
+    assert found and (found.prompt_tokens, found.output_tokens) == counts
+
+
+@pytest.mark.parametrize(
+    ("word", "end"),
+    [("stop", "stop"), ("STOP", "stop"), ("end_turn", "stop"), ("max_tokens", "length"), ("model_length", "length")],
+)
+def test_words_for_the_end_of_a_whole_answer(word: str, end: str) -> None:
+    assert piece({"choices": [{"text": "a", "finish_reason": word}]}, "http://h/v1").end == end
+
+
+@pytest.mark.parametrize("word", BROKEN)
+def test_words_for_an_answer_that_is_not_all_there(word: str) -> None:
+    with pytest.raises(EndpointError, match=f"finish_reason '{word}'"):
+        piece({"choices": [{"text": "a", "finish_reason": word}]}, "http://h/v1")
+
+
+def test_rows_of_one_engine_are_one() -> None:
+    page = "".join(f'sglang:num_running_reqs{{tp_rank="{rank}",dp_rank="{n}"}} 6\n' for rank in "01" for n in "01")
+    assert prometheus.samples([page]) == {"sglang:num_running_reqs": [6, 6]}
+
+
+def test_a_cache_that_is_counted_apart_is_one() -> None:
+    def exposed(prompt: int, local: int, external: int) -> str:
+        counts = {"prefix_cache_queries": prompt, "prefix_cache_hits": local, "external_prefix_cache_hits": external}
+        return "".join(f'vllm:{name}_total{{engine="0"}} {count}\n' for name, count in counts.items())
+
+    assert prometheus.cached_percent([exposed(0, 0, 0)], [exposed(100, 0, 90)]) == pytest.approx(90)
+    assert prometheus.cached_percent([exposed(0, 0, 0)], [exposed(100, 5, 50)]) == pytest.approx(55)
 
 
 CACHES = {  # hits, then queries
@@ -232,7 +297,7 @@ def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path, mo
     monkeypatch.setattr(performance, "FEWEST_P99", 64)
     summary, page = rendered(tmp_path / "a", **BUFFERED)
     (line,) = summary.run.performance.disagreements
-    assert tells(line, "TTFT and TPOT", "buffering", "100 %", "16 tokens in 1 messages", "16 in the first message")
+    assert tells(line, "TTFT and TPOT", "buffering", "100 %", "16 tokens in 1 messages", "16 at first")
     assert line in summary.meta.deviations and not summary.meta.comparable
     rows = [row for row in page.split("## ")[0].splitlines() if row.startswith("| ")]
     assert page.startswith("# DISPUTED: ") and line in next(row for row in rows if row != "| | |")

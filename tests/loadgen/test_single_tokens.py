@@ -11,8 +11,9 @@ import pytest
 from harness.config.mlperf import Limits
 from harness.core.files import read_json
 from harness.core.statistics import least_queries
-from harness.loadgen.log import LogError, read
+from harness.loadgen.log import read
 from harness.loadgen.test_run import mend
+from harness.report import report as rendering
 from harness.results import performance
 from harness.results.performance import Performance
 from harness.results.summary import Summary
@@ -122,9 +123,9 @@ def test_the_time_per_token_is_taken_from_the_other_answers(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"tpot_ms": {"max": 30.0}}, ("longest TPOT ", " 30 ms", "beyond 20")),
-        ({"ttft_ms": {"max": 30.0}}, ("longest TTFT ", " 30 ms", "beyond 20")),
-        ({"latency_ms": {"max": 1e10}}, ("longest latency ", " 1e+10 ms", "beyond 8008")),
+        ({"tpot_ms": {"max": 30.0}}, ("longest TPOT ", " 30 ms", "beyond 20 ms")),
+        ({"ttft_ms": {"max": 30.0}}, ("longest TTFT ", " 30 ms", "beyond 20 ms")),
+        ({"latency_ms": {"max": 1e10}}, ("longest latency ", " 10,000,000,000 ms", "beyond 8,008 ms")),
         ({"requests_in_flight": -1.0}, ("requests_in_flight is -1",)),
         ({"usage": {"cpu_percent": {"mean": -2.0, "max": 1.0}}}, ("usage.cpu_percent.mean is -2",)),
     ],
@@ -134,18 +135,33 @@ def test_numbers_that_no_test_can_have(change: dict[str, Any], words: tuple[str,
     data = summary.run.performance.model_dump() if summary.run.performance else {}
     for key, value in change.items():
         data[key] = data[key] | value if isinstance(value, dict) else value
-    assert tells(next(performance.impossible(Performance.model_validate(data), longest_s=8.0)), *words)
+    assert tells(next(performance.impossible(Performance.model_validate(data), longest_ms=8000.0)), *words)
 
 
-def test_a_log_with_impossible_numbers_is_refused(tmp_path: Path) -> None:
+def with_longest(tmp_path: Path, logged_ms: float, found_ms: float) -> Summary:
+    """A Server test of some 8 s by LoadGen's duration, its longest latency by LoadGen and by its requests."""
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.0)
     log = folder / "Performance" / "mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"result_max_latency_ns", "value": 20000000.0', '"x", "value": 0'))
-    log.write_text(log.read_text() + ':::MLLOG {"key": "result_max_latency_ns", "value": 1e18, "metadata": {}}\n')
-    with pytest.raises(LogError, match="no test can measure that"):
-        from harness.report import report as rendering
+    line = json.dumps({"key": "result_max_latency_ns", "value": 1e6 * logged_ms, "metadata": {}})
+    log.write_text(f"{log.read_text()}:::MLLOG {line}\n")
+    times = [found_ms, *[20.0] * 63]
+    made.requests(folder / "Performance", *(made.timed(n, 10, t, output_tokens=128) for n, t in enumerate(times)))
+    return rendering.build(folder)
 
-        rendering.build(folder)
+
+def test_a_log_with_impossible_numbers_is_disputed(tmp_path: Path) -> None:
+    """It marks the result, and loses no run: the report is made all the same."""
+    summary = with_longest(tmp_path, 1e12, 20)
+    (disputed,) = summary.run.performance.disagreements if summary.run.performance else []
+    assert tells(disputed, "longest latency", "beyond 20", "contradicts itself")
+    assert "DISPUTED" in (tmp_path / "run" / "report.md").read_text().splitlines()[0]
+
+
+def test_a_request_of_a_server_may_outlast_loadgens_duration(tmp_path: Path) -> None:
+    """Which ends with the last query that was issued."""
+    test = with_longest(tmp_path, 20_000, 20_000).run.performance
+    assert test and test.disagreements == [] and test.latency_ms and test.latency_ms.max == 20_000
 
 
 def test_the_queries_that_early_stopping_asks_for() -> None:

@@ -10,7 +10,7 @@ import pytest
 from harness.config import models
 from harness.config.run import RunConfig
 from harness.core.coerce import as_flag
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 from harness.report import report as rendering
 from harness.results import economics
 from harness.results.advice import advice

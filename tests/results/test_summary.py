@@ -13,7 +13,7 @@ from harness.commands import mlflow
 from harness.config import mlperf
 from harness.core import files
 from harness.core.errors import UsageError
-from harness.core.files import SCHEMA, gpu_names
+from harness.core.schema import SCHEMA, gpu_names
 from harness.loadgen.requests import COLUMNS
 from harness.report import compare, compare_page
 from harness.report import report as rendering

@@ -798,7 +798,7 @@ def test_a_damaged_test06_is_refused_with_the_file_and_the_fault(
 
 
 def test_a_bug_of_ours_is_not_called_a_damaged_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(command_line.checker, "version_of", Mock(side_effect=KeyError("a bug")))
+    monkeypatch.setattr(command_line.tree, "version_of", Mock(side_effect=KeyError("a bug")))
     monkeypatch.setattr(sys, "argv", ["submission", "check", str(tmp_path)])
     with pytest.raises(KeyError, match="a bug"):
         __main__.main("submission")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.core import secrets
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 from harness.engines import vllm_args
 from harness.sweep import file
 from tests.conftest import tells

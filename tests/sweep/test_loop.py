@@ -17,7 +17,7 @@ from rich.console import Console
 
 from harness.core import files, processes, system
 from harness.core.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 from harness.core.screen import Display
 from harness.sweep import experiment, loop
 from harness.sweep import file as sweep_file

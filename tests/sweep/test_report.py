@@ -80,7 +80,7 @@ def test_speeds_known_from_elsewhere_are_told(tmp_path: Path) -> None:
     runs = ran(BASELINE, 100), ran("fast", 150), ran("brief", 400, duration_s=4.9), busy(ran("busy", 200))
     given = state(*runs, ran("wrong", 500, verdict="FAIL"))
     given = replace(given, sweep=replace(given.sweep, references=known))
-    words = [line.text for line in references(Report(given, tuple(plots.rows(given))))]
+    words = [line.text for line in references(Report(given, tuple(plots.experiment_rows(given))))]
     for line, end in zip(words, ("1.250 times theirs", "0.500 times limit"), strict=True):
         assert tells(line, "fast (150 output tokens/s)", end)
 
@@ -98,24 +98,24 @@ def test_a_group_is_a_column_where_the_file_names_one(tmp_path: Path) -> None:
     )
     assert [item.group for item in loaded.experiments] == ["", "memory", ""]
     given = replace(state(ran(BASELINE, 100), ran("a", 120), ran("b", 90)), sweep=loaded)
-    table = str(plots.table(plots.rows(given), {}))
+    table = str(plots.table(plots.experiment_rows(given), {}))
     assert table.startswith("| experiment | group |") and "| a | memory |" in table and "| b | – |" in table
     plain = state(ran(BASELINE, 100), ran("a", 120))
-    assert "group" not in str(plots.table(plots.rows(plain), {})).splitlines()[0]
+    assert "group" not in str(plots.table(plots.experiment_rows(plain), {})).splitlines()[0]
 
 
 def test_a_busy_machine_gives_no_verdict() -> None:
     hurt = state(ran(BASELINE, 100), busy(ran("a", 50)), ran("b", 50))
-    assert {row.name: row.effect for row in plots.rows(hurt)} == {
+    assert {row.name: row.effect for row in plots.experiment_rows(hurt)} == {
         BASELINE: "unknown",
         "a": "busy machine",
         "b": "hurt",
     }
-    words = "\n".join(screen_lines(Report(hurt, tuple(plots.rows(hurt)))))
+    words = "\n".join(screen_lines(Report(hurt, tuple(plots.experiment_rows(hurt)))))
     assert tells(words, "careful: a -50.0 %: other programs ")
     start = state(busy(ran(BASELINE, 100)), ran("b", 50))
-    assert [row.effect for row in plots.rows(start)] == ["unknown", "busy machine"]
-    assert screen_lines(Report(start, tuple(plots.rows(start))))[0] == (
+    assert [row.effect for row in plots.experiment_rows(start)] == ["unknown", "busy machine"]
+    assert screen_lines(Report(start, tuple(plots.experiment_rows(start))))[0] == (
         "the speeds cannot be compared: other programs used the machine"
     )
 
@@ -123,7 +123,7 @@ def test_a_busy_machine_gives_no_verdict() -> None:
 def test_rounds_are_held_against_their_own_baseline() -> None:
     first = ran(BASELINE, 100), ran("a", 120), ran("b", 90)
     second = ran(BASELINE, 50, 1), ran("a", 55, 1), ran("b", 60, 1)
-    rows = {row.name: row for row in plots.rows(state(*first, *second))}
+    rows = {row.name: row for row in plots.experiment_rows(state(*first, *second))}
     ratio = rows["a"].ratio
     assert ratio is not None
     assert (ratio.low, ratio.mean, ratio.high) == pytest.approx((1.1, 1.15, 1.2))
@@ -134,7 +134,7 @@ def test_rounds_are_held_against_their_own_baseline() -> None:
 
 def test_the_worst_round_decides_on_accuracy() -> None:
     given = state(ran(BASELINE, 100), ran("a", 120), ran(BASELINE, 100, 1), ran("a", 120, 1, verdict="INCONCLUSIVE"))
-    rows = {row.name: row for row in plots.rows(given)}
+    rows = {row.name: row for row in plots.experiment_rows(given)}
     assert rows[BASELINE].accuracy == "SAFE"
     assert rows["a"].accuracy == "INCONCLUSIVE"
 
@@ -142,7 +142,7 @@ def test_the_worst_round_decides_on_accuracy() -> None:
 @pytest.mark.parametrize("flaw", [{"valid": False}, {"verdict": "FAIL"}])
 def test_nothing_is_held_against_a_baseline_that_does_not_count(flaw: dict[str, object]) -> None:
     given = state(ran(BASELINE, 100, **flaw), ran("a", 120))
-    report = Report(given, tuple(plots.rows(given)))
+    report = Report(given, tuple(plots.experiment_rows(given)))
     assert all(row.ratio is None for row in report.rows)
     assert "no speedup can be given" in "\n".join(screen_lines(report))
 
@@ -151,7 +151,7 @@ def test_nothing_is_held_against_a_baseline_that_does_not_count(flaw: dict[str, 
 def test_noise_is_no_finding(seconds: float, effect: str) -> None:
     first = ran(BASELINE, 100), ran("a", 104, duration_s=seconds)
     second = ran(BASELINE, 100, 1), ran("a", 105, 1, duration_s=seconds)
-    rows = {row.name: row for row in plots.rows(state(*first, *second))}
+    rows = {row.name: row for row in plots.experiment_rows(state(*first, *second))}
     assert rows["a"].effect == effect
 
 
@@ -170,7 +170,7 @@ def test_answers_of_one_length_scatter_less(base: Any, answers: Any, speed: floa
         return replace(record, outcome=replace(record.outcome, answers=lengths))
 
     given = state(of(ran(BASELINE, 260.9, duration_s=30.9), base), of(ran("a", speed, duration_s=29.7), answers))
-    assert next(row.effect for row in plots.rows(given) if row.name == "a") == effect
+    assert next(row.effect for row in plots.experiment_rows(given) if row.name == "a") == effect
 
 
 def test_the_answers_of_a_run_are_known_where_all_have_one_length() -> None:
@@ -190,7 +190,7 @@ def test_at_a_fixed_rate_the_speed_is_no_finding() -> None:
         given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", speed, duration_s=600.0))
         items = tuple(replace(item, settings=settings) for item in given.sweep.experiments)
         given = replace(given, sweep=replace(given.sweep, experiments=items))
-        return screen_lines(Report(given, tuple(plots.rows(given))))[:2]
+        return screen_lines(Report(given, tuple(plots.experiment_rows(given))))[:2]
 
     (title,) = at(40, 103)
     assert tells(title, "the same rate", "TTFT and TPOT")
@@ -213,14 +213,16 @@ def test_speeds_at_other_work_are_not_compared(other: dict[str, object]) -> None
     given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", 200, duration_s=600.0))
     base, item = given.sweep.experiments
     given = replace(given, sweep=replace(given.sweep, experiments=(base, replace(item, settings=other))))
-    (row,) = (row for row in plots.rows(given) if row.name == "a")
+    (row,) = (row for row in plots.experiment_rows(given) if row.name == "a")
     assert (row.ratio, row.effect) == (None, "unknown")
-    lines = screen_lines(Report(given, tuple(plots.rows(given))))
+    lines = screen_lines(Report(given, tuple(plots.experiment_rows(given))))
     assert [line for line in lines if tells(line, "not compared: a: ", "(--")]
 
 
 def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
-    figure = plots.trade_off(plots.rows(state(ran("a", 100.0, rouge1=50.0), busy(ran("b", 90.0, rouge1=60.0)))))
+    figure = plots.trade_off(
+        plots.experiment_rows(state(ran("a", 100.0, rouge1=50.0), busy(ran("b", 90.0, rouge1=60.0))))
+    )
     (front,) = (line for line in figure.axes[0].lines if line.get_label() == "Pareto front")
     assert list(front.get_xdata()) == [100.0]
     assert "hollow: machine busy" in figure.axes[0].get_title()
@@ -229,7 +231,7 @@ def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
 def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
     none = {"valid": None, "tokens_per_sec": None}
     given = state(ran(BASELINE, 0, **none), ran("a", 0, **none), ran("b", 0, **none, verdict="FAIL", rouge1=30.0))
-    report = Report(given, tuple(plots.rows(given)))
+    report = Report(given, tuple(plots.experiment_rows(given)))
     assert screen_lines(report) == [
         "b lost accuracy",
         "safe: baseline, a",

@@ -15,7 +15,7 @@ from harness.config.checkpoint import load_tokenizer
 from harness.config.models import DEMO
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.core.files import ROOT
+from harness.core.reading import ROOT
 from harness.workloads import cnn_dailymail
 from harness.workloads.cnn_dailymail import Library, check_lengths, from_json, is_official, load
 from tests.conftest import tells

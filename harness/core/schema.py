@@ -1,0 +1,44 @@
+"""What all files of this program have in common: a format number, frozen models, GPUs as people name them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
+
+SCHEMA = 5  # the format of all these files; 1 had no number
+
+
+def is_absent(value: object) -> bool:
+    """For fields that a file leaves out where they are null."""
+    return value is None
+
+
+def stored_as(key: str, name: str) -> Any:
+    """For a field `name` that files keep under another key."""
+    return Field(validation_alias=AliasChoices(key, name), serialization_alias=key)
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True, serialize_by_alias=True)
+
+
+class File(Model):
+    """A file of this program. A newer format is refused; what an older one lacks has a default, or is refused."""
+
+    schema_version: int = 1
+
+    @field_validator("schema_version")
+    @classmethod
+    def not_newer(cls, version: int) -> int:
+        if version > SCHEMA:
+            raise ValueError(f"format {version} was written by a newer version; this one reads up to {SCHEMA}")
+        return version
+
+
+def gpu_names(gpus: Sequence[str] | None) -> str:
+    """GPUs as people name them: 8x NVIDIA H200; none; unknown for None."""
+    if gpus is None:
+        return "unknown"
+    counted = Counter(gpus)
+    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in counted.items()) or "none"
