@@ -141,3 +141,16 @@ def test_a_plain_job_is_one_run(job: dict[str, str]) -> None:
     words = ["bash", str(script), "--model", "demo", "--dry-run"]
     done = subprocess.run(words, cwd=job["LOG"], env=job, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0 and "demo" in done.stdout
+
+
+def test_an_array_is_refused_while_another_runs_in_its_folder(job: dict[str, str], tmp_path: Path) -> None:
+    """However many lines squeue has of it."""
+    squeue = tmp_path / "bin" / "squeue"
+    squeue.write_text("#!/bin/sh\nseq 100000\n")
+    squeue.chmod(0o755)
+    (tmp_path / "experiments.txt").write_text("quick\n")
+    (tmp_path / "array").write_text("6\n")
+    job |= {"FILE": "none.yaml", "RESULTS": str(tmp_path), "SLURMD_NODENAME": "n0", "SLURM_ARRAY_TASK_ID": "0"}
+    words = ["bash", str(ROOT / "deploy" / "slurm" / "sweep.sbatch")]
+    done = subprocess.run(words, cwd=tmp_path, env=job, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 2 and "array 6 still runs" in done.stderr
