@@ -88,6 +88,7 @@ for _ in $(seq 60); do
 done
 [ "$both" = 1 ] || stop "two tasks never ran at once"
 passed "two tasks at once: $(squeue -h -t running -j "$first" -o '%K on %N' | paste -sd ,)"
+for _ in $(seq 60); do [ -s "$RESULTS/array" ] && break; sleep 0.5; done # the tasks have written whose folder it is
 code=0
 SLURMD_NODENAME=n0 SLURM_JOB_ID=999 SLURM_ARRAY_TASK_ID=0 FILE=$SWEEP RESULTS=$RESULTS bash deploy/slurm/sweep.sbatch \
   2>"$DIR/log/second.txt" || code=$?
