@@ -45,6 +45,7 @@ class Fake:
     slow_pages: bool = False  # those that a server need not have
     certificate: ssl.SSLContext | None = None
     models: tuple[str, ...] = ("demo",)
+    root: str = ""  # of each
     max_model_len: int = 4096
     cached: int | None = None  # prompt tokens of each answer that its usage says came from a cache
     usage: bool = True  # whether it counts tokens, and takes the question
@@ -99,7 +100,7 @@ class Fake:
             self.busy_for -= 1
             return web.Response(status=self.busy_status)
         data = [{"id": name, "owned_by": self.owned_by, "max_model_len": self.max_model_len} for name in self.models]
-        return web.json_response({"data": data})
+        return web.json_response({"data": [item | {"root": self.root} for item in data] if self.root else data})
 
     async def version(self, request: web.Request) -> web.Response:
         await asyncio.sleep(3600 if self.slow_pages else 0)

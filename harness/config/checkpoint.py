@@ -4,7 +4,7 @@ import functools
 import os
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from harness.config import models
@@ -14,6 +14,9 @@ from harness.core.errors import UsageError
 from harness.core.schema import File
 
 HUB_TIMEOUT_S = 5.0
+QUANT_CONFIG = "hf_quant_config.json"
+POINTER = "is a Git LFS pointer, not the file: run `git lfs pull` in the folder"
+LARGEST_POINTER, LARGEST_CONFIG = 1024, 2**22  # bytes
 MOST_BYTES = 2**46  # of weights: 64 TiB
 MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
 
@@ -28,16 +31,22 @@ class Quantized(File):
 
 
 def weight_bytes(config: EngineConfig) -> int:
-    """About how much memory the model's weights take, from the shape its config gives (a Llama-like decoder).
+    """About how much memory the model's weights take: of quantized ones in a local folder what their files do, else by
+    the shape that the config gives (a Llama-like decoder).
 
-    Quantized weights take a byte where their config does not have the bits, embeddings what they took. Raises
-    UsageError when the model cannot be found.
+    Quantized weights take a byte where nothing says how many bits they have, embeddings what they took. Raises
+    UsageError when the model cannot be found, or its files are Git LFS pointers.
     """
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]
-    stored, group = stored_format(shape)
-    bits = stored.get("bits") or (group.get("weights") or {}).get("num_bits") or 8  # by its makers' names for them
-    inner = min(float(bits), 16.0) / 8 if stored or config.quantization != "none" else width
+    stored = stored_formats(config)
+    files_on_disk = weight_files(Path(config.model_path))
+    if pointer := next(filter(is_pointer, files_on_disk), None):
+        raise UsageError(f"--model {config.model}: {pointer.name} {POINTER}.")
+    if stored and files_on_disk:
+        return sum(path.stat().st_size for path in files_on_disk)
+    bits = max((each.bits or 8 for each in stored), default=8)
+    inner = min(bits, 16) / 8 if stored or config.quantization != "none" else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
         raise UsageError(f"--model {config.model}: config.json has {layers:,} layers: it may be damaged.")
@@ -63,23 +72,104 @@ def cache_bytes(config: EngineConfig, tokens: int) -> int:
 
 def format_of(config: EngineConfig) -> str:
     """The number format of the weights in words, as in bf16 and fp8 (static, compressed-tensors)."""
-    stored, group = stored_format(load_shape(config))
+    stored = stored_formats(config)
     if not stored:
         loading = "" if config.quantization == "none" else f"{config.quantization} (made on loading), "
         return f"{loading}{config.precision}"
-    method = str(stored.get("quant_method", "unknown method"))
-    inputs, weights = group.get("input_activations") or {}, group.get("weights") or {}
-    is_dynamic = inputs["dynamic"] if "dynamic" in inputs else stored.get("activation_scheme") != "static"
+    about = list(dict.fromkeys(filter(None, (*(each.activations for each in stored), stored[0].method))))
+    name = " and ".join(dict.fromkeys(each.name for each in stored))
+    return f"{name} ({', '.join(word for word in about if word != name)})".replace(" ()", "")
+
+
+class StoredFormat(NamedTuple):
+    """How a group of a checkpoint's layers is stored: the numbers' name, such as fp8 or nf4, their bits, 0 where nobody
+    says, what is done to activations, and the method's name."""
+
+    name: str
+    bits: float
+    activations: str
+    method: str
+
+
+WEIGHTS_ALONE = "weights alone"
+# By what stands in their makers' own words for a format: its name and bits.
+NUMBERS = {"nvfp4": ("fp4", 4), "fp4": ("fp4", 4), "mxfp4": ("fp4", 4), "int4": ("int4", 4), "w4a": ("int4", 4)}
+NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8": ("int8", 8)}
+
+
+def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
+    """How a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for."""
+    stored = stored_words(config)
+    method = str(stored.get("quant_method", "unknown method")) if stored else ""
+    if groups := stored.get("config_groups"):
+        found = [of_group(group, method) for group in groups.values()]
+    elif stored:
+        found = [of_method(stored, method)]
+    else:
+        found = []
+    return tuple(dict.fromkeys(found))
+
+
+def of_group(group: dict[str, Any], method: str) -> StoredFormat:
+    """compressed-tensors and ModelOpt."""
+    weights, inputs = group.get("weights") or {}, group.get("input_activations") or {}
+    bits = weights.get("num_bits") or 0
     kind = "fp" if weights.get("type", "float") == "float" else "int"
-    bits = f"{kind}{weights['num_bits']}" if "num_bits" in weights else method
-    scales = ["dynamic" if is_dynamic else "static"] if inputs or "activation_scheme" in stored else ["weights alone"]
-    return f"{bits} ({', '.join(scales + [method] * (method != bits))})"
+    scales = ("dynamic" if inputs.get("dynamic", True) else "static") if inputs else WEIGHTS_ALONE
+    return StoredFormat(f"{kind}{bits}" if bits else method, bits, scales, method)
 
 
-def stored_format(shape: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A checkpoint's quantization, and that of its first group of layers."""
-    stored: dict[str, Any] = getattr(shape, "quantization_config", None) or {}
-    return stored, next(iter((stored.get("config_groups") or {}).values()), {})
+def of_method(stored: dict[str, Any], method: str) -> StoredFormat:
+    """Those whose words are of one format: fp8 of transformers, FBGEMM, ModelOpt, Quark, torchao, bitsandbytes, AWQ,
+    GPTQ; any other is called by its name alone."""
+    bits = float(stored.get("bits") or stored.get("w_bit") or 0)
+    if method in ("awq", "gptq"):
+        return StoredFormat(method, bits, WEIGHTS_ALONE, method)
+    if method == "bitsandbytes":
+        four = stored.get("load_in_4bit")
+        name = str(stored.get("bnb_4bit_quant_type", "int4")) if four else "int8"
+        return StoredFormat(name, 4 if four else 8, WEIGHTS_ALONE, method)
+    shared = stored.get("global_quant_config") or {}  # Quark's
+    said = (stored.get("quant_algo"), shared.get("weight"), stored.get("quant_type"), method)
+    words = next(text for text in (str(each).lower() for each in said if each))
+    name, width = next((NUMBERS[key] for key in NUMBERS if key in words), (method, bits))
+    if inputs := shared.get("input_tensors"):
+        scales = "dynamic" if inputs.get("is_dynamic", True) else "static"
+    elif "activation_scheme" in stored:
+        scales = "static" if stored["activation_scheme"] == "static" else "dynamic"
+    elif method == "fbgemm_fp8" or "dynamicactivation" in words or "per_token" in words:
+        scales = "dynamic"
+    else:
+        scales = "static" if stored.get("quant_algo") else WEIGHTS_ALONE if "weightonly" in words else ""
+    return StoredFormat(name, width, scales, method)
+
+
+def stored_words(config: EngineConfig) -> dict[str, Any]:
+    """What a checkpoint says of its quantization where vLLM reads it: in config.json, or in hf_quant_config.json
+    (ModelOpt's older exports); empty of one that is not quantized."""
+    if found := getattr(load_shape(config), "quantization_config", None):
+        return dict(found)
+    from huggingface_hub import try_to_load_from_cache
+
+    path = Path(config.model_path) / QUANT_CONFIG
+    if not path.parent.is_dir():
+        cached = try_to_load_from_cache(config.model_path, QUANT_CONFIG)
+        path = Path(cached) if isinstance(cached, str) else path
+    if not path.is_file():
+        return {}
+    data = files.read_json(path)
+    words = data.get("quantization") if isinstance(data, dict) else None
+    return {"quant_method": "modelopt", **words} if isinstance(words, dict) and words.get("quant_algo") else {}
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of weights in a local folder: safetensors, else PyTorch's."""
+    return next((found for end in ("safetensors", "bin", "pt") if (found := [*folder.glob(f"*.{end}")])), [])
+
+
+def is_pointer(path: Path) -> bool:
+    """Whether a file is what Git LFS leaves where it did not run."""
+    return path.stat().st_size < LARGEST_POINTER and path.read_bytes().startswith(b"version https://git-lfs")
 
 
 def title(config: EngineConfig) -> str:
@@ -112,13 +202,18 @@ def load_shape(config: EngineConfig) -> Any:
     """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""
     from transformers import AutoConfig
 
-    place = source(config)
+    place, file = source(config), Path(config.model_path) / "config.json"
+    if file.is_file() and file.stat().st_size > LARGEST_CONFIG:
+        raise UsageError(f"--model {config.model}: config.json has {file.stat().st_size:,} bytes: it may be damaged.")
     try:
         shape = AutoConfig.from_pretrained(config.model_path, **place)
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
     if missing := [key for key in models.SHAPE if not hasattr(shape, key)]:
         raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
+    for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
+        if not (type(value := getattr(shape, key, 1)) is int and value > 0):
+            raise UsageError(f"--model {config.model}: config.json has {key} {value!r:.40}: it may be damaged.")
     return shape
 
 
@@ -166,10 +261,25 @@ def why_not_loaded(config: EngineConfig, error: Exception) -> str:
     """One line for a model that cannot be loaded: no such folder, no access, or no network."""
     text = str(error)
     if Path(config.model_path).is_dir():
-        return f"--model {config.model_path}: no usable tokenizer or config in it: {text.splitlines()[0][:200]}"
+        return f"--model {config.model_path}: {why_unusable(Path(config.model_path), text)}."
     if "gated" in text or "401" in text or "403" in text:
         return f"{config.model_path} is gated: accept its licence on huggingface.co, then set HF_TOKEN."
     return (
         f"cannot load {config.model_path}: no such local folder, and the Hugging Face hub did not give it"
         ": check the network, HF_TOKEN and the spelling of the name. --model demo needs neither network nor token."
     )
+
+
+def why_unusable(folder: Path, text: str) -> str:
+    """What keeps a folder from being a model, by what is in it, else in a library's words."""
+    if pointer := next((path for path in sorted(folder.iterdir()) if path.is_file() and is_pointer(path)), None):
+        return f"{pointer.name} {POINTER}"
+    if (folder / "adapter_config.json").exists():
+        return "a LoRA adapter, not a model: merge it into its base model, and name that folder"
+    if any(folder.glob("*.gguf")):
+        return "GGUF weights, which this program does not load: name a folder with config.json and safetensors"
+    if (folder / "snapshots").is_dir():
+        return "a cache folder of the hub: name the model, or the folder below snapshots/"
+    if not (folder / "config.json").exists():
+        return "no config.json in it"
+    return f"no usable tokenizer or config in it: {text.splitlines()[0][:200].rstrip(' .:')}"

@@ -90,7 +90,7 @@ class Load:
 
 def loads_of(probes: Sequence[Probe], test: Performance | None) -> list[Load]:
     """The tests in the order of their loads; last the run's own, where it is none of them."""
-    spent = {time.test: time for time in (test.gpu_time if test else [])}
+    spent = {time.folder or time.test: time for time in (test.gpu_time if test else [])}
     is_among = any(probe.folder == FOLDER["performance"] for probe in probes) or (test is not None and test.concurrency)
     is_own = test is not None and test.ttft_ms and not is_among and (probes or test.target_qps)
     own = full_test(test) if test and is_own else None
@@ -103,10 +103,10 @@ def loads_of(probes: Sequence[Probe], test: Performance | None) -> list[Load]:
         name, mark = f"the probe at {probe.text}", "held" if held else "grew" if probe.valid else "bad"
         is_level = probe.qps is None
         named = probe.text if is_level else name
-        found.append(Load(probe, named, mark, stands, is_level, spent.get(name[4:]), overruled))
+        found.append(Load(probe, named, mark, stands, is_level, spent.get(probe.folder), overruled))
     if own:
         stands, mark = own.valid and not own.buffered, "own" if own.valid else "bad"
-        found.append(Load(own, f"the full test at {own.text}", mark, stands, True, spent.get("performance test")))
+        found.append(Load(own, f"the full test at {own.text}", mark, stands, True, spent.get(FOLDER["performance"])))
     return found
 
 

@@ -27,6 +27,8 @@ class GpuTime(Model):
     (1 - clock / maximum) of each second."""
 
     test: str
+    folder: str = ""
+    """Of the test; empty in summaries of older versions."""
     idle: float
     """No kernel ran and no request waited; or no kernel ran, where the engine does not tell what waits."""
     idle_while_waiting: float | None
@@ -52,12 +54,12 @@ class GpuTime(Model):
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     """Of each probe, each attempt and, last, the performance test, as far as its GPUs reported their load and clock."""
     earlier = [("probe", probe) for probe in facts.probes] + [("attempt", probe) for probe in facts.attempts]
-    recordings = {
-        f"{kind} at {probe.text}": Recording.read(test.folder.parent / probe.folder / FILE)
-        for kind, probe in earlier
-        if probe.folder and probe.folder != test.folder.name
-    }
-    return list(shares_of(recordings | {"performance test": test.recording}))
+    names = {probe.folder: f"{kind} at {probe.text}" for kind, probe in earlier if probe.folder}
+    own = test.folder.name
+    recordings = {name: Recording.read(test.folder.parent / name / FILE) for name in names if name != own}
+    names[own] = "performance test"
+    times = shares_of(recordings | {own: test.recording})
+    return [time.model_copy(update={"test": names[time.folder]}) for time in times]
 
 
 def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
@@ -72,7 +74,7 @@ def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
             if "requests_waiting" not in recording.columns:
                 shares["idle_while_waiting"] = None
             clock = {"max_clock_mhz": allowed or recorded, "is_clock_of_nvml": bool(allowed)}
-            yield GpuTime.model_validate({"test": name, **shares, **clock})
+            yield GpuTime.model_validate({"test": name, "folder": name, **shares, **clock})
 
 
 def seconds_of(recording: Recording, clock: float) -> dict[str, float]:

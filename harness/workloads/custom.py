@@ -99,7 +99,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
         new.append(answer)
     if not prompts:
         raise UsageError(f"{found.path}: no conversation fits {whole:,} tokens.")
-    notes = []
+    notes = [found.left_out] if found.left_out else []
     if found.is_sharegpt:
         notes.append(
             f"ShareGPT: left out {found.passed_over:,} conversations without a question and its answer, and {unfit:,} "

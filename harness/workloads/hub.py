@@ -23,7 +23,7 @@ def read(config: RunConfig) -> StoredRequests:
         wanted = "" if column else "; --prompt-column names the one with the prompt"
         there = ", ".join(data.column_names)
         raise UsageError(f"--workload {config.workload}: no column {' or '.join(columns)}; it has {there}{wanted}.")
-    return requests_file.of_items(Path(config.workload), list(data), "row", column)
+    return requests_file.of_rows(Path(config.workload), list(data), "row", column)
 
 
 def load_rows(workload: str) -> Any:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,8 @@ LENGTH_KEYS = (
     *("output_tokens", "output_tokens_count", "output_len", "output_length"),
 )
 KINDS: tuple[Kind, ...] = get_args(Kind)
-CHATS = ("conversations", "messages")  # what a conversation of role and content is called
+CHATS = ("conversations", "conversation", "messages")  # what a conversation is called
+MOST_BAD = 0.1  # share of a file's rows that may be none: they are left out and counted
 ROLES = ("system", "user", "assistant")
 # In ShareGPT's `from`.
 ASKING_ROLES, ANSWERING_ROLES = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")
@@ -45,71 +46,93 @@ class StoredRequest:
 
 @dataclass(frozen=True)
 class StoredRequests:
-    """A file's requests; `unit` is what they are called in messages. `passed_over` of a ShareGPT file hold no
-    question with an answer."""
+    """A file's requests; `unit` is what its rows are called in messages. `passed_over` conversations hold no question
+    that could be asked; `left_out` says how many rows were none, and why the first."""
 
     path: Path
     requests: tuple[StoredRequest, ...]
     unit: str = "line"
     passed_over: int = 0
     turns: bool = False  # whether several requests may be of one conversation
+    is_sharegpt: bool = False  # whether each is the first question of a conversation, with the answer that it got
+    left_out: str = ""
 
     def where(self, request: StoredRequest) -> str:
         return f"{self.path}: {self.unit} {request.number}"
 
-    @property
-    def is_sharegpt(self) -> bool:
-        return self.unit == "conversation" and not self.turns
-
 
 def read(path: Path, column: str = "") -> StoredRequests:
-    """The requests of --workload's file; `column` is the key of a line's prompt, where it is not one of `KINDS`. Raises
-    UsageError in one line that names the file and the line."""
-    text = read_given("--workload", path, "text", str, most=MOST_BYTES)
-    if not text.lstrip().startswith("["):
-        lines = parse_lines(path, text)
-        found = StoredRequests(path, tuple(stored_request(item, n, f"{path}: line {n}", column) for n, item in lines))
-    elif (data := parse_text(text, str(path))) and (column or conversation(data[0]) is not None):
-        found = of_items(path, data, "record" if column else "conversation", column)
-    else:
-        found = sharegpt(path, data)
-    if not found.requests:
-        what = "conversation has a question with an answer" if found.is_sharegpt else "request is in it"
-        raise UsageError(f"{path}: no {what}.")
-    return found
+    """The requests of --workload's file, JSON lines or a JSON list of the same rows; `column` is the key of a row's
+    prompt, where it is not one of `KINDS`. Raises UsageError in one line that names the file and the row."""
+    text = read_given("--workload", path, "text", str, most=MOST_BYTES).removeprefix("\ufeff")  # as Windows writes it
+    if text.lstrip().startswith("["):
+        return of_rows(path, parse_text(text, str(path)), "record", column)
+    return of_rows(path, text.split("\n"), "line", column, parse_text)
 
 
-def of_items(path: Path, items: list[Any], unit: str, column: str) -> StoredRequests:
-    """Requests of objects that came parsed: one each, or one for each turn of a conversation."""
+def of_rows(
+    path: Path, rows: Sequence[Any], unit: str, column: str, parse: Callable[[Any, str], Any] = lambda row, _: row
+) -> StoredRequests:
+    """Requests of rows: one each, or one for each turn of a conversation. Rows that are none are left out and counted,
+    up to a share of MOST_BAD. Raises UsageError for the first of more, and where no request is in any."""
     found: list[StoredRequest] = []
-    turned = False
-    for number, item in enumerate(items, start=1):
+    faults: list[UsageError] = []
+    passed_over = pairs = talks = 0
+    for number, row in enumerate(rows, start=1):
+        if isinstance(row, str) and not row.strip():
+            continue
         where = f"{path}: {unit} {number}"
-        said = None if column else conversation(item)
-        if said is None:
-            if unit == "conversation":
-                raise UsageError(f"{where} has no list of role and content.")
-            found.append(stored_request(item, number, where, column))
-        else:
-            turned = True
-            found += chat_turns(said, number, where)
-    return StoredRequests(path, tuple(found), unit, turns=turned)
+        try:
+            item = parse(row, where)
+            dialog = None if column else conversation(item)
+            where = where if dialog is None else where.replace(": record ", ": conversation ")
+            if dialog is None:
+                made = [stored_request(item, number, where, column)]
+            elif any("role" in message for message in dialog):
+                made = [*chat_turns(dialog, number, where)]
+                talks += 1
+            else:
+                made = [StoredRequest(number, "prompt", asked, answer=answer) for asked, answer in turns(dialog)]
+                pairs += len(made)
+            found += made
+            passed_over += not made
+        except UsageError as error:
+            faults.append(error)
+    if len(faults) > MOST_BAD * len(rows):
+        raise faults[0]
+    if not found:
+        raise UsageError(
+            f"{path}: no {'conversation has a question with an answer' if passed_over else 'request is in it'}."
+        )
+    kind = "conversation" if unit == "record" and (talks or pairs) else unit
+    fault = str(faults[0]).removesuffix(".").removeprefix(f"{path}: ") if faults else ""
+    left_out = f"{len(faults):,} of {len(rows):,} {unit}s were left out, the first: {fault}" if faults else ""
+    return StoredRequests(path, tuple(found), kind, passed_over, bool(talks), pairs == len(found), left_out)
 
 
-def conversation(item: Any) -> list[Any] | None:
-    """The messages of an item that is a conversation of role and content, or holds one; else None."""
+def conversation(item: Any) -> list[dict[str, Any]] | None:
+    """The messages of a row that is a conversation, or holds one: of role and content, or ShareGPT's from and value.
+    None for any other row, also for `messages` that do not end with an answer: they are one request."""
     found = [item] if isinstance(item, list) else [item.get(name) for name in CHATS] if isinstance(item, dict) else []
     for said in found:
-        if isinstance(said, list) and said and all(isinstance(one, dict) and "role" in one for one in said):
-            return said
+        if isinstance(said, list) and all(isinstance(message, dict) for message in said):
+            roles = [message.get("role") for message in said]
+            is_request = (
+                said is not found[0] and said is found[-1] and ("user" not in roles or roles[-1] != "assistant")
+            )
+            return None if is_request else said
     return None
 
 
-def chat_turns(said: list[Any], number: int, where: str) -> Iterator[StoredRequest]:
-    """A request for each of the user's messages, with all before it; the answer that follows says how long it is."""
+def chat_turns(said: list[dict[str, Any]], number: int, where: str) -> Iterator[StoredRequest]:
+    """A request for each of the user's messages, with all before it; the answer that follows says how long it is. Those
+    after a message without text are left out. Raises UsageError for an unknown role."""
+    for message in said:
+        if message.get("role") not in ROLES:
+            raise UsageError(f"{where}: role {message.get('role')!r:.40}; known are {', '.join(ROLES)}.")
     for place, message in enumerate(said):
-        if message["role"] not in ROLES:
-            raise UsageError(f"{where}: role {message['role']!r:.40}; known are {', '.join(ROLES)}.")
+        if not is_usable(message.get("content")):
+            return
         if message["role"] == "user":
             after = said[place + 1] if place + 1 < len(said) else {}
             answer = after.get("content") if after.get("role") == "assistant" else None
@@ -130,13 +153,6 @@ def stored_request(item: Any, number: int, where: str, column: str = "") -> Stor
         raise UsageError(f"{where}: {'more than one' if kinds else 'none'} of {', '.join(KINDS)}; give exactly one.")
     kind = kinds[0]
     return StoredRequest(number, kind, READERS[kind](item[kind], where), longest(item, where))
-
-
-def parse_lines(path: Path, text: str) -> Iterator[tuple[int, Any]]:
-    """What each line holds as JSON, by its number; empty lines are passed over."""
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, parse_text(line, f"{path}: line {number}")
 
 
 def parse_text(text: str, where: str) -> Any:
@@ -191,16 +207,6 @@ READERS: dict[Kind, Callable[[Any, str], Any]] = {
     "messages": messages,
     "prompt_token_ids": token_ids,
 }
-
-
-def sharegpt(path: Path, data: list[Any]) -> StoredRequests:
-    """The first question with its answer of each conversation; those without are passed over."""
-    for number, item in enumerate(data, start=1):
-        if not (isinstance(item, dict) and isinstance(item.get("conversations"), list)):
-            raise UsageError(f"{path}: conversation {number} has no list of 'conversations', as ShareGPT's JSON has.")
-    pairs = [(number, pair) for number, item in enumerate(data, start=1) for pair in turns(item["conversations"])]
-    found = tuple(StoredRequest(number, "prompt", question, answer=answer) for number, (question, answer) in pairs)
-    return StoredRequests(path, found, "conversation", len(data) - len(found))
 
 
 def turns(conversation: list[Any]) -> Iterator[tuple[str, str]]:

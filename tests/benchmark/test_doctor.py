@@ -10,7 +10,7 @@ import pytest
 from harness.benchmark import doctor
 from harness.config import checkpoint
 from harness.config.run import RunConfig
-from harness.core import files, secrets, system
+from harness.core import reading, secrets, system
 from harness.core.errors import UsageError
 from tests.conftest import ROOT, ended
 from tests.servers import Fake, serving
@@ -101,7 +101,7 @@ def test_no_punkt_tab(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_empty_submodule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(files, "ROOT", tmp_path)
+    monkeypatch.setattr(reading, "ROOT", tmp_path)
     monkeypatch.setattr(doctor, "INFERENCE", tmp_path / "third_party" / "inference")
     with pytest.raises(UsageError, match="git submodule update --init third_party/inference"):
         doctor.submodule(DEMO)

@@ -1,4 +1,4 @@
-"""MLflow, the real one: a local SQLite store and a server on is_loopback_host; what was logged is read back."""
+"""MLflow, the real one: a local SQLite store and a server on the loopback; what was logged is read back."""
 
 import json
 import os

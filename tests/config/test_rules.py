@@ -106,6 +106,7 @@ UNLIKE: tuple[tuple[Plan, str], ...] = (
     (replace(PLAN, engine_state=EngineState(prefix_caching=True)), "prefix caching: "),
     (replace(PLAN, engine_state=EngineState(prefix_caching=None)), "the server's caching "),
     (replace(PLAN, engine_state=EngineState(kv_connector="Offloading")), "KV connector Offloading: "),
+    (replace(PLAN, engine_state=EngineState(other_model="Qwen/Qwen2.5-7B-Instruct")), "the server serves Qwen/"),
 )
 
 

@@ -1,7 +1,10 @@
 """GPUs behind an endpoint, by the page of a DCGM exporter."""
 
+import contextlib
 import json
 import re
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -74,6 +77,63 @@ def test_the_servers_gpus_alone_are_read() -> None:
         "memory_load_percent": 54.0,
         "memory_gib": 73.0,
     }
+
+
+def test_parts_of_a_gpu_are_one_gpu() -> None:
+    rows = "".join(
+        f'{name}{{gpu="0",Hostname="n",modelName="H100",GPU_I_PROFILE="3g.40gb",GPU_I_ID="{part}"}} {value}\n'
+        for name, values in {"DCGM_FI_DEV_FB_USED": (30000, 2000), "DCGM_FI_DEV_POWER_USAGE": (300, 300)}.items()
+        for part, value in enumerate(values)
+    )
+    with page(rows) as url:
+        (found,) = recorder.read([f"{url}?gpu=0"])[0].values()
+    assert found == {"memory_gib": 31.25, "power_w": 300}
+
+
+def test_values_that_no_gpu_has_are_left_out() -> None:
+    rows = "".join(
+        f'DCGM_FI_DEV_POWER_USAGE{{gpu="{n}",Hostname="n"}} {value}\n'
+        for n, value in enumerate(("-5", "1e30", "+Inf", "300"))
+    )
+    with page(rows) as url:
+        assert list(recorder.read([f"{url}?host=n"])[0].values()) == [{"power_w": 300}]
+
+
+SPEECHES = {
+    "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "broken off": b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nDCGM",
+    "no text": b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n\xff\xfe\x00\x01",
+    "drips": b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 1000,
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("kind", SPEECHES)
+def test_a_page_that_is_none_ends_in_a_line_with_the_flag_and_soon(kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def speak() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = listener.accept()
+                for byte in SPEECHES[kind] if kind == "drips" else [SPEECHES[kind]]:
+                    connection.sendall(bytes([byte]) if kind == "drips" else byte)
+                    time.sleep(0.2 if kind == "drips" else 0)
+                if kind != "nothing":
+                    connection.close()
+
+        Thread(target=speak, daemon=True).start()
+        begin = time.monotonic()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics?gpu=0"
+        with pytest.raises(UsageError, match="--telemetry-url"):
+            recorder.read([url])
+        assert recorder.readings([url]) == ({}, [])  # during a test: a gap
+        assert time.monotonic() - begin < 20 * recorder.PAGE_S
+
+
+def test_readings_without_values_are_counted() -> None:
+    gaps = Recording([1.0, 2.0, 3.0], {"gpu0_power_w": [300.0, None, 300.0], "cpu_percent": [1.0, 1.0, 1.0]})
+    assert recorder.missing_readings(gaps) == 1
+    assert recorder.missing_readings(Recording([1.0, 2.0], {"cpu_percent": [1.0, 1.0]})) == 2
 
 
 def test_a_gpu_without_a_model_is_unknown() -> None:

@@ -7,6 +7,7 @@ import threading
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 from harness.core.system import query_or_none
 from harness.engines import prometheus
 from harness.loadgen import recorder
+from harness.loadgen.recorder import Recording
 from harness.report import report as rendering
 from harness.report import timelines
 from harness.results import telemetry as usage
-from harness.results.telemetry import SHARES, GpuTime, shares_of
+from harness.results.telemetry import SHARES, GpuTime, gpu_times, shares_of
 from harness.runs.records import Usage
 from tests import made
 from tests.conftest import tells
@@ -255,3 +257,24 @@ def test_the_report_shows_it(tmp_path: Path) -> None:
     assert tells(page, "**What limits the speed**: ", "KV cache was full ", " 10 requests waited")
     assert "| GPU load, % | 94.8 | 95 |" in page
     assert (run / "plots" / "machine.png").exists()
+
+
+def test_two_probes_at_one_rate_have_each_their_own_time(tmp_path: Path) -> None:
+    def record(name: str, load: float) -> None:
+        (tmp_path / name).mkdir(parents=True)
+        rows = "".join(f"{second},{load},1000,0,0\n" for second in (1, 2))
+        head = "seconds,gpu0_load_percent,gpu0_clock_mhz,gpu0_too_hot_percent,gpu0_power_capped_percent\n"
+        (tmp_path / name / "machine.csv").write_text(head + rows)
+
+    for name, load in {"Probes/1": 30, "Probes/2": 90, "Performance": 50}.items():
+        record(name, load)
+    probes = [SimpleNamespace(folder=f"Probes/{n}", text="5 queries/s") for n in (1, 2)]
+    recording = Recording.read(tmp_path / "Performance" / "machine.csv")
+    test: Any = SimpleNamespace(folder=tmp_path / "Performance", recording=recording)
+    facts: Any = SimpleNamespace(probes=probes, attempts=[])
+    found = {time.folder: (time.test, round(time.busy)) for time in gpu_times(test, facts)}
+    assert found == {
+        "Probes/1": ("probe at 5 queries/s", 30),
+        "Probes/2": ("probe at 5 queries/s", 90),
+        "Performance": ("performance test", 50),
+    }

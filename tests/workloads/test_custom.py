@@ -187,7 +187,10 @@ def test_a_line_that_is_no_request_is_named(tokenizer: Any, file: Any, row: Any,
     assert len(line) < 300
 
 
-@pytest.mark.parametrize(("content", "said"), [("", "no request is in it"), ("\n \n", "no request"), ("[]", "no conv")])
+EMPTY = [("", "no request is in it"), ("\n \n", "no request"), ("[]", "no request")]
+
+
+@pytest.mark.parametrize(("content", "said"), EMPTY)
 def test_an_empty_file_is_named(tokenizer: Any, file: Any, content: str, said: str) -> None:
     assert said in refusal(config(file(content)), tokenizer)
 
@@ -275,7 +278,7 @@ def test_sharegpts_first_question_is_asked_with_its_answers_length(tokenizer: An
     assert "this data set has 2 samples" in refusal(config(path, total_sample_count=4), tokenizer)
     assert "every conversation of" in refusal(config(path, max_new_tokens=64), tokenizer)
     path.write_text(json.dumps([*talks, {"id": "y"}]))
-    assert "conversation 6 has no list" in refusal(config(path), tokenizer)
+    assert "record 6: none of prompt" in refusal(config(path), tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -476,3 +479,52 @@ def test_a_role_that_nobody_knows_is_named_wherever_it_stands(tmp_path: Path, to
     path = tmp_path / "talk.json"
     path.write_text(json.dumps([[{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]]))
     assert tells(refusal(config(path), tokenizer), "conversation 1: role 'tool'; known are system, user")
+
+
+ASKED, ANSWERED = {"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}
+ROWS: dict[str, tuple[dict[str, Any], list[str]]] = {  # a row, and the questions of its requests
+    "prompt": ({"prompt": "Why?"}, ["Why?"]),
+    "chat": ({"messages": [ASKED, ANSWERED, {"role": "user", "content": "And?"}]}, ["And?"]),
+    "fine-tuning": ({"messages": [ASKED, ANSWERED]}, ["Why?"]),
+    "WildChat": ({"conversation": [ASKED, ANSWERED, ASKED, ANSWERED], "turn": 2}, ["Why?", "Why?"]),
+    "ShareGPT": (
+        {"conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "Because."}]},
+        ["Why?"],
+    ),
+    "nothing to ask": ({"conversations": []}, []),
+    "an empty answer in between": (
+        {"conversation": [ASKED, {"role": "assistant", "content": ""}, ASKED, ANSWERED]},
+        ["Why?"],
+    ),
+}
+
+
+def questions(path: Path) -> list[str]:
+    prompts = [request.prompt for request in requests_file.read(path).requests]
+    return [prompt if isinstance(prompt, str) else prompt[-1]["content"] for prompt in prompts]
+
+
+@pytest.mark.parametrize("first", ROWS)
+@pytest.mark.parametrize("second", ROWS)
+def test_lines_and_a_list_of_the_same_rows_are_read_alike(first: str, second: str, tmp_path: Path) -> None:
+    rows = [ROWS[first][0], ROWS[second][0]]
+    (tmp_path / "a.jsonl").write_text("\ufeff" + "".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    if wanted := ROWS[first][1] + ROWS[second][1]:
+        assert questions(tmp_path / "a.jsonl") == questions(tmp_path / "a.json") == wanted
+    else:
+        for path in tmp_path.iterdir():
+            with pytest.raises(UsageError, match="no conversation has a question"):
+                requests_file.read(path)
+
+
+def test_rows_that_are_none_are_left_out_up_to_a_share(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [json.dumps({"prompt": "Why?"})] * 18
+    path.write_text("\n".join([*lines, '{"prompt": "Wh', '{"prompt": ""}']))
+    found = requests_file.read(path)
+    assert len(found.requests) == 18
+    assert tells(found.left_out, "2 of 20 lines", "line 19: not JSON")
+    path.write_text("\n".join([*lines, '{"prompt": "Wh', '{"prompt": ""}', "{}"]))
+    with pytest.raises(UsageError, match="line 19: not JSON"):
+        requests_file.read(path)
