@@ -10,7 +10,12 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends tini \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /app
-ENV PATH=/opt/venv/bin:$PATH HOME=/tmp USER=bench XDG_CACHE_HOME=/cache
+# Models, data sets, compiled graphs and kernels lie under /cache: one volume keeps all of them.
+ENV PATH=/opt/venv/bin:$PATH HOME=/tmp USER=bench \
+    XDG_CACHE_HOME=/cache FLASHINFER_WORKSPACE_BASE=/cache TRITON_CACHE_DIR=/cache/triton
+LABEL org.opencontainers.image.title="llama31-mlperf" \
+      org.opencontainers.image.description="Benchmarks Llama-3.1-8B with MLPerf's LoadGen" \
+      org.opencontainers.image.version="0.2.0"
 ENTRYPOINT ["tini", "--"]
 CMD ["python", "run.py", "--help"]
 
@@ -28,6 +33,7 @@ COPY . .
 # With a read-only root: results, /tmp and /cache are volumes.
 RUN chmod -R a+rX . && mkdir -m 1777 results /cache
 ARG REVISION=
+LABEL org.opencontainers.image.revision=${REVISION}
 ENV GIT_REVISION=${REVISION} PYTHONDONTWRITEBYTECODE=1 MPLCONFIGDIR=/tmp
 VOLUME /app/results
 USER 1000:1000
@@ -61,8 +67,10 @@ RUN python3 -m venv /opt/venv \
 COPY . .
 # Any user may run this image (docker run --user): what is written lies where everyone may write.
 RUN chmod -R a+rX . && mkdir -m 1777 results /cache
-ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
+# torch is built for CUDA 13, which needs a driver of the branch R580 or newer: an older one is refused at the start.
+ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility NVIDIA_REQUIRE_CUDA="cuda>=13.0"
 ARG REVISION=
+LABEL org.opencontainers.image.revision=${REVISION}
 ENV GIT_REVISION=${REVISION}
 VOLUME /app/results
 USER 1000:1000

@@ -54,8 +54,13 @@ data: environment         ## fetch CNN/DailyMail, the split that is measured
 	@echo "  bash <(curl -s https://raw.githubusercontent.com/mlcommons/r2-downloader/refs/heads/main/mlc-r2-downloader.sh)" \
 	  "-d data https://inference.mlcommons-storage.org/metadata/llama3-1-8b-cnn-eval.uri"
 
-test: $(VENV)/.ready-dev lint types  ## everything that must hold
+test: lint types test-no-engine test-engine  ## everything that must hold
+
+.PHONY: test-no-engine test-engine
+test-no-engine: $(VENV)/.ready-dev
 	$(PY) -m pytest -n 2 --dist worksteal -m "not engine"
+
+test-engine: $(VENV)/.ready-dev
 	$(PY) -m pytest -n 2 --dist loadscope -m engine
 
 test-fast: $(VENV)/.ready-dev lint types  ## the tests that start no engine and take no ten seconds

@@ -61,7 +61,7 @@ passed "the CPU image is built"
 config=$(with_buildah inspect --type image --format '{{.OCIv1.Config.User}} {{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.Cmd}}' "$IMAGE")
 [ "$config" = "1000:1000 [tini --] [python run.py --help]" ] || stop "not the user or the commands that were meant: $config"
 passed "$config"
-! with_buildah inspect --type image "$IMAGE" | grep -q HF_TOKEN || stop "the image names a token"
+[[ $(with_buildah inspect --type image "$IMAGE") != *HF_TOKEN* ]] || stop "the image names a token"
 
 container=$(with_buildah from --pull-never "$IMAGE")
 [[ $(in_image "$container" -- tini -- python run.py --help) == *--scenario* ]] || stop "run.py --help does not show the flags"
@@ -82,7 +82,66 @@ others=$(find "$place/results" ! -user "$NOBODY")
 [ -z "$others" ] || stop "these results do not belong to the caller: $others"
 passed "the demo, offline; its $(find "$place/results" -type f | wc -l) files belong to the caller"
 
-# The client: as a user that nobody knows, with a read-only root and no capabilities, as deploy/k8s/job.yaml runs it.
+grep -q 'popovertarget="t-' "$place/results/latest/report.html" || stop "the page explains no term"
+passed "its page explains $(grep -o 'popovertarget="t-' "$place/results/latest/report.html" | wc -l) terms"
+
+# What a Job of deploy/k8s says: its settings into a folder, without those named; its command, a word a line.
+read_job() {
+  mkdir -p "$place/$1"
+  in_image -v "$PWD/deploy/k8s:/k8s:ro" -v "$place/$1:/written" --user 0 "$container" -- python -c '
+import sys, yaml
+kinds = {each["kind"]: each for each in yaml.safe_load_all(open("/k8s/" + sys.argv[1] + ".yaml"))}
+settings = yaml.safe_load(kinds["ConfigMap"]["data"]["run.yaml"])
+for name in sys.argv[2:]:
+    del settings[name]
+yaml.safe_dump(settings, open("/written/run.yaml", "w"))
+print(*kinds["Job"]["spec"]["template"]["spec"]["containers"][0]["args"], sep="\n")
+' "$@"
+}
+
+# As a pod of the restricted profile: ROOT IMAGE USER CONFIG WORD... with a read-only root, no capabilities, and volumes
+# that are folders with the user's group.
+as_pod() {
+  local root=$1 image=$2 user=$3 config=$4 environment volumes
+  shift 4
+  volumes=$place/volumes-$(basename "$config")
+  mkdir -p "$volumes"/{tmp,cache,results} "$root/config"
+  chown ":$user" "$volumes"/*
+  chmod 2775 "$volumes"/*
+  mapfile -t environment < <(with_buildah inspect --type image --format '{{range .OCIv1.Config.Env}}{{println .}}{{end}}' "$image" | grep .)
+  # shellcheck disable=SC2016 # the inner shell's
+  unshare --mount bash -euc '
+    root=$1 volumes=$2 user=$3 config=$4
+    shift 4
+    mount --bind "$root" "$root"
+    mount -o remount,ro,bind "$root"
+    for volume in tmp cache results; do
+      target=$root/${volume/results/app/results}
+      mount --bind "$volumes/$volume" "$target"
+    done
+    mount --bind "$config" "$root/config"
+    mount -t proc proc "$root/proc"
+    mount --rbind /sys "$root/sys"
+    mount --rbind /dev "$root/dev"
+    mount -t tmpfs -o mode=1777,size=8g tmpfs "$root/dev/shm"
+    exec chroot "$root" setpriv --reuid "$user" --regid "$user" --clear-groups --bounding-set=-all --inh-caps=-all \
+      --no-new-privs env -i --chdir=/app "$@"
+  ' - "$root" "$volumes" "$user" "$config" "${environment[@]}" tini -s -- \
+    sh -c 'if touch /app/written 2>/dev/null; then echo "the root can be written to" >&2; exit 1; fi; exec "$@"' - "$@"
+  grep -q '"complete"' "$volumes/results/latest/status.json" || stop "the run of $(basename "$config") did not finish"
+}
+
+# shellcheck disable=SC2016 # a template's own names
+labels=$(with_buildah inspect --type image --format '{{range $name, $value := .OCIv1.Config.Labels}}{{$name}}={{$value}} {{end}}' "$IMAGE")
+[[ $labels == *"org.opencontainers.image.revision=$REVISION "* ]] || stop "the labels do not name the revision: $labels"
+passed "labels: $labels"
+
+mapfile -t words < <(read_job gpu)
+root=$(with_buildah mount "$container")
+as_pod "$root" "$IMAGE" 1000 "$place/gpu" "${words[@]}" --model demo --total-sample-count 64 --min-duration 5
+passed "the command of deploy/k8s/gpu.yaml, the demo in place of the model: ${words[*]}"
+
+# The client: as a user that nobody knows.
 # shellcheck disable=SC2086 # options are words
 with_buildah build --isolation chroot --no-cache --force-rm --target client --build-arg BASE="$BASE" ${BUILD_OPTIONS:-} \
   -t "$CLIENT" "$place/context"
@@ -90,13 +149,7 @@ with_buildah rm "$container" >/dev/null
 container=$(with_buildah from --pull-never "$CLIENT")
 root=$(with_buildah mount "$container")
 passed "the client image is built: $(du -sm "$root" | cut -f1) MB"
-unshare --mount bash -c "
-  mount --bind '$root' '$root' && mount -o remount,ro,bind '$root'
-  for volume in tmp cache app/results; do mount -t tmpfs -o mode=1777 tmpfs '$root'/\$volume; done
-  mount -t proc proc '$root/proc' && mount --rbind /dev '$root/dev'
-  chroot '$root' setpriv --reuid $NOBODY --regid $NOBODY --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \
-    env -i PATH=/opt/venv/bin:/usr/bin:/bin HOME=/tmp XDG_CACHE_HOME=/cache MPLCONFIGDIR=/tmp sh -c '
-      cd /app && ! touch /app/written 2>/dev/null \
-        && python run.py --model demo --backend echo --mode performance --min-duration 2 && grep -q complete results/latest/status.json'
-" || stop "the client does not run with a read-only root"
-passed "the client as user $NOBODY, with a read-only root and no capabilities"
+mapfile -t words < <(read_job client endpoint wait_ready server_target_qps)
+as_pod "$root" "$CLIENT" "$NOBODY" "$place/client" "${words[@]}" --model demo --backend echo --mode performance \
+  --server-target-qps 50 --min-duration 2
+passed "the command of deploy/k8s/client.yaml as user $NOBODY, with an engine that computes nothing in place of a server"

@@ -62,6 +62,7 @@ class Fake:
     scores: tuple[float, ...] = ()  # log-probabilities that it gives of the tokens it is asked for by id
     delay_s: float = 0.0
     pause_s: float = 0.0  # between the first message of a stream and the rest
+    port: int = 0
     address: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)  # of all completions
@@ -245,7 +246,7 @@ def serving(fake: Fake) -> Iterator[Fake]:
 
     async def begin() -> None:
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=fake.certificate)
+        site = web.TCPSite(runner, "127.0.0.1", fake.port, ssl_context=fake.certificate)
         await site.start()
         fake.address = f"http{'s' if fake.certificate else ''}://127.0.0.1:{runner.addresses[0][1]}/v1"
         up.set()
@@ -274,9 +275,7 @@ def serving(fake: Fake) -> Iterator[Fake]:
 @contextmanager
 def serving_vllm(*flags: str) -> Iterator[str]:
     """The address of vLLM's own server with the demo model, on the CPU, without a prefix cache."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(ROOT / "demo" / "model")]
     command += ["--served-model-name", "demo", "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "1024"]
     command += ["--enforce-eager", "--no-enable-prefix-caching", *flags]
@@ -288,6 +287,12 @@ def serving_vllm(*flags: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(30)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def answers(url: str) -> bool:

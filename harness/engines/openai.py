@@ -23,7 +23,7 @@ from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
-from harness.core.system import cores
+from harness.core.system import core_count
 from harness.engines import prometheus, sampling_of
 from harness.engines.client import IDLE_S, Client, RemoteClient, Setup, WireRequest, key_hint, refusal, whole
 from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
@@ -63,7 +63,7 @@ class OpenAI(Engine):
         self.loop = uvloop.new_event_loop()
         self.config = config
         self.max_model_len = max_model_len
-        self.processes = processes or max(1, min(MOST_CLIENTS, len(cores()) // 2))
+        self.processes = processes or max(1, min(MOST_CLIENTS, core_count() // 2))
         self.tokenizer = tokenizer
         self.name = f"the client of {', '.join(config.endpoint)}"
         self.starting = f"connecting to {', '.join(config.endpoint)}"

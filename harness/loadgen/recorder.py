@@ -20,7 +20,7 @@ import psutil
 from harness.config.endpoint import exporter
 from harness.core import files
 from harness.core.errors import BenchmarkError, UsageError, first_line
-from harness.core.system import cores, nvml_gpus, query_or_none
+from harness.core.system import container_s, core_count, cores, nvml_gpus, query_or_none
 from harness.engines import prometheus
 
 # The reasons for which a GPU's clock is held down, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
@@ -259,7 +259,7 @@ class BackgroundLoad:
     """What other programs used in a test: CPU cores on average, None beside a server on this machine; GPUs by index."""
 
     cpu_cores: float | None = None
-    cores: int = field(default_factory=lambda: len(cores()))
+    cores: int = field(default_factory=core_count)
     gpus: list[int] = field(default_factory=list)
     share: float = CPU_SHARE  # of the cores, from which it counts
     client_share: float | None = None  # of a core, of the busiest process that asks an endpoint
@@ -281,7 +281,10 @@ class BackgroundLoad:
 
 
 def busy_s() -> float:
-    """Seconds that the cores which this process may use have been busy, in all, since the machine started."""
+    """Seconds that the cores which this process may use have been busy, in all, since the machine started; those of its
+    container where a quota holds that to fewer: what others use of the machine takes nothing from a quota."""
+    if (used := container_s()) is not None:
+        return used
     return sum(busy(times) for core, times in enumerate(psutil.cpu_times(percpu=True)) if core in cores())
 
 

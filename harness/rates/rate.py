@@ -14,7 +14,7 @@ from harness.config.plan import Plan, minutes
 from harness.core import system
 from harness.core.errors import NotAcceptedError
 from harness.core.schema import gpu_names
-from harness.core.system import GPU, cores
+from harness.core.system import GPU, core_count
 from harness.loadgen.patterns import WAYS
 from harness.loadgen.session import LoadGenSession
 from harness.rates import probing, search, target_rate
@@ -178,7 +178,7 @@ def machine(plan: Plan, gpus: Sequence[GPU]) -> str:
     if plan.config.endpoint:
         return f"the servers behind {', '.join(plan.config.endpoint)}"
     if not gpus:
-        return f"no GPU, {len(cores())} CPU cores"
+        return f"no GPU, {core_count()} CPU cores"
     split = f"tensor parallel {plan.tensor_parallel_size}, data parallel {plan.data_parallel_size}"
     return f"{gpu_names([gpu.name for gpu in gpus])}; {split}"
 

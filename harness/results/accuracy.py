@@ -26,7 +26,7 @@ from harness.core.markdown import render
 from harness.core.reading import read_text
 from harness.core.schema import SCHEMA
 from harness.core.statistics import intervals
-from harness.core.system import cores
+from harness.core.system import core_count
 from harness.results.verdicts import Accuracy, Check, ScoresFile, Verdict
 from harness.workloads.cnn_dailymail import Library, from_json
 
@@ -130,7 +130,7 @@ def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
 def score(texts: Sequence[str], references: Sequence[str], workers: int | None = None) -> list[tuple[float, ...]]:
     """ROUGE and characters of every sample, shape [samples, 5], spread over the cores where it pays."""
     pairs = list(zip(texts, references, strict=True))
-    workers = min(workers or len(cores()), 1 + len(pairs) // 1000)
+    workers = min(workers or core_count(), 1 + len(pairs) // 1000)
     if workers == 1:
         return rouge(pairs)
     size = -(-len(pairs) // (4 * workers))

@@ -188,7 +188,7 @@ def test_clients_in_processes_take_text_and_share_the_load() -> None:
 def test_half_of_the_cores_are_clients_and_an_evaluation_has_one(
     here: int, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openai, "cores", lambda: range(here))
+    monkeypatch.setattr(openai, "core_count", lambda: here)
     plan = resolve(RunConfig(model="demo", endpoint=("http://h/v1",)), [], 0)
     for choosing, count in ((False, processes), (True, 1)):
         engine = openai.create(plan, Path(), choosing)
