@@ -5,6 +5,7 @@ COMMANDS = {  # the module of each, whose `command` it is, has its name
     "run": "Run the benchmark: accuracy, performance, report",
     "report": "Render a run again, compare runs, gate regressions",
     "compare": "Compare servers or finished runs",
+    "runs": "List runs, the best first, or delete some",
     "logs": "Print a LoadGen log as JSON",
     "sweep": "Run and compare a list of settings",
     "mmlu": "Evaluate MMLU",

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from harness.core.errors import UsageError, why
 from harness.core.moved import MOVED
 from harness.core.reading import read_text
-from harness.core.secrets import hide_word
+from harness.core.secrets import arguments, hide_word
 
 # Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
@@ -91,6 +91,8 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
 def unknown_setting(key: str, names: Sequence[str]) -> str:
     """What to say of a key of a file that is none of these settings."""
     flag = as_flag(key)
+    if (own := key.removeprefix("no_")) in arguments():
+        return f"unknown setting {key!r}: vLLM's own arguments are lines such as engine_arg: {own}=VALUE."
     return f"{key} {MOVED[flag]}." if flag in MOVED else f"unknown setting {key!r}{did_you_mean(key, names)}"
 
 

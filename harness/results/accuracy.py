@@ -32,6 +32,7 @@ from harness.workloads.cnn_dailymail import Library, from_json
 
 LARGEST_LOG = 2**32  # bytes of an accuracy log
 Splitter = Literal["nltk punkt_tab", "built-in"]
+CUT = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy_log leaves of a log
 
 
 def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
@@ -40,12 +41,15 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
     `width` is the size of a token id in bytes: 4 for int32, 8 for int64. Raises LoadGenError, naming the entry, on
     anything but one whole answer for each of `samples` samples.
     """
+    text = ""
     try:
-        entries = json.loads(read_text(path, LARGEST_LOG))
+        text = read_text(path, LARGEST_LOG)
+        entries = json.loads(text)
     except OSError as error:
         raise LoadGenError(f"{path}: {why(error)}.") from None
     except (ValueError, RecursionError) as error:
-        raise LoadGenError(f"{path}: not a whole JSON file ({error}); did the run end early?") from None
+        cause = "it was cut for a submission, so take the run's own" if CUT in text else "did the run end early?"
+        raise LoadGenError(f"{path}: not a whole JSON file ({error}); {cause}") from None
     if not isinstance(entries, list) or not entries:
         raise LoadGenError(f"{path} contains no answers.")
     answers: dict[int, list[int]] = {}

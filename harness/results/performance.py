@@ -258,11 +258,12 @@ class Machine(MachineUse):
         addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
         peak = used.get("gpu_memory_gib") if facts.plan.config.may_see_gpus else None
         times = gpu_times(test, facts)
+        others = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
         return cls(
             peak_memory_gib=peak.max if peak else None,
             usage=used,
             gpu_time=times,
-            ran_out=list(telemetry.ran_out(used, facts.concurrency, times, facts.engine_args, bool(addresses))),
+            ran_out=list(telemetry.ran_out(used, facts.concurrency, times, facts.engine_args, bool(addresses), others)),
             server=test.server,
             disagreements=test.server.disagreements if test.server else [],
             **test.machine.model_dump(),

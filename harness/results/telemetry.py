@@ -270,15 +270,17 @@ def ran_out(
     times: Sequence[GpuTime] = (),
     args: Mapping[str, object] = MappingProxyType({}),
     client: bool = False,
+    others: float = 0.0,
 ) -> Iterator[str]:
     """What set the speed, in words, then what was used up beside it; nothing where there was enough of all.
 
     More room would not make a GPU faster whose clock is held down, nor a GPU or CPU that is busy: then none is advised.
-    `times` end with the test's; `args` are the engine's; `client`: the CPU is that of a client of an endpoint.
+    `times` end with the test's; `args` are the engine's; `client`: the CPU is that of a client of an endpoint;
+    `others`: percent of it that other programs used, which is no bound of the engine's.
     """
     lost = losses(times[-1], args) if times else []
     cpu, hint = ("CPU of this machine, the client's,", "times may be the client's own") if client else ("CPU", "")
-    shares = ((mean(used, "gpu_load_percent"), "GPU", ""), (mean(used, "cpu_percent"), cpu, hint))
+    shares = ((mean(used, "gpu_load_percent"), "GPU", ""), (mean(used, "cpu_percent") - others, cpu, hint))
     busy = [
         Bound(f"the {name} was busy {number(share, 3)} % of the time", remedy)
         for share, name, remedy in shares

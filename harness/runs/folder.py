@@ -184,6 +184,31 @@ def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: 
             shutil.rmtree(folder)
 
 
+def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
+    """Deletes runs that are over, with their lines of the history; `latest` moves to the newest that is left, or goes.
+    Raises UsageError, before any is deleted, for a folder that is no such run of `results_dir`."""
+    for folder in folders:
+        if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or not is_over(folder):
+            raise UsageError(f"{folder}: not a run in {results_dir} that is over; nothing was deleted.")
+    names = [folder.resolve().name for folder in folders]
+    for name in names:
+        shutil.rmtree(results_dir / name)
+    kept = (json.dumps(line) + "\n" for line in history(results_dir) if line["run"] not in names)
+    write_text(results_dir / "history.jsonl", "".join(kept))
+    mend_latest(results_dir)
+    return names
+
+
+def mend_latest(results_dir: Path) -> None:
+    """Moves `latest`, where it leads nowhere, to the newest finished run, or removes it."""
+    link = results_dir / "latest"
+    if link.is_symlink() and not link.exists():
+        done = [path.parent for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
+        link.unlink()
+        if done:
+            point_latest(RunFolder(results_dir, max((path.name for path in done), key=start_of)))
+
+
 @contextmanager
 def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
     """Says what the operating system refuses, and goes on."""
@@ -271,6 +296,8 @@ def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
 def find_runs(word: str, results_dir: Path) -> list[Path]:
     """The folder at a path; or in `results_dir` the run with this id, or `latest`; or all finished runs with this
     label, oldest first, and without any those that ended early. Raises UsageError where there is none."""
+    with suppress(OSError):
+        mend_latest(results_dir)
     for path in (Path(word), results_dir / word):
         if path.exists():
             return [path]

@@ -25,7 +25,7 @@ from harness.core.markdown import render
 from harness.core.reading import INFERENCE, ROOT
 from harness.loadgen import log as loadgen_log
 from harness.results import compliance
-from harness.results.accuracy import accuracy_txt, digest
+from harness.results.accuracy import CUT, accuracy_txt, digest
 from harness.results.verdicts import SCORES_FILE, Compliance, ScoresFile
 from harness.runs.folder import FOLDER, Test, facts_of, status_of
 from harness.runs.records import RunFacts
@@ -217,7 +217,6 @@ IMPLEMENTATION = "vllm"
 LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")
 ACCURACY_LOG = "mlperf_log_accuracy.json"
 KEPT_CHARACTERS = 4096  # of the accuracy log, at each end
-GAP = "\n\n...\n\n"
 NOTES = Path("documentation") / "calibration.md"
 CODE = (
     *("*.py", "harness/**/*.py", "templates/**/*", "configs/*"),
@@ -295,7 +294,7 @@ def truncate(text: str) -> str:
     """Beginning and end of an accuracy log; its hash in accuracy.txt is that of the whole."""
     if len(text) < KEPT_CHARACTERS:
         return text
-    return text[:KEPT_CHARACTERS] + GAP + text[-KEPT_CHARACTERS:]
+    return text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
 
 
 def put_measurements(entry: Entry, path: Path) -> None:

@@ -57,11 +57,12 @@ class Recorded:
 @dataclass(frozen=True)
 class Trace:
     """A trace in the order of its times. Of the rows up to its last request, `unfit` are longer than the context, and
-    left out."""
+    `empty` have no length; both are left out."""
 
     path: Path
     requests: tuple[Recorded, ...]
     unfit: int
+    empty: int = 0
 
     @property
     def span_s(self) -> float:
@@ -75,10 +76,13 @@ def read(path: Path, most: int | None = None, context: int | None = None) -> Tra
         raise no_such_file(FLAG, str(path), list(SHAPES))
     text = read_given(FLAG, path, "text", str, most=MOST_BYTES).removeprefix("\ufeff")
     check_header(path, text.partition("\n")[0])
-    reader, kept, unfit = csv.reader(text.splitlines(), strict=True), list[Recorded](), 0
+    reader, kept, unfit, empty = csv.reader(text.splitlines(), strict=True), list[Recorded](), 0, 0
     try:
         names = next(reader)
         for cells in filter(None, reader):
+            if cells[1:3] == ["", ""]:  # a request that failed
+                empty += 1
+                continue
             found = recorded(f"{path}: line {reader.line_num}", reader.line_num, names, cells)
             if context and found.prompt_tokens + found.output_tokens > context:
                 unfit += 1
@@ -90,7 +94,7 @@ def read(path: Path, most: int | None = None, context: int | None = None) -> Tra
         raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
     if unfit and len(kept) < 2:
         raise UsageError(f"{path}: {len(kept)} of its {len(kept) + unfit:,} requests fit {context:,} tokens.")
-    trace = Trace(path, tuple(sorted(kept, key=lambda one: one.at_s)), unfit)
+    trace = Trace(path, tuple(sorted(kept, key=lambda one: one.at_s)), unfit, empty)
     if len(kept) < 2 or len(kept) > MOST_RATE * trace.span_s:
         most_rate = f"no more than {MOST_RATE:,} requests/s on average"
         raise UsageError(f"{path}: needs at least two requests at different times, and {most_rate}.")
@@ -125,7 +129,7 @@ def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recor
 
 
 def whole(name: str, text: str, least: int, most: int) -> int:
-    found = int(text) if re.fullmatch("[0-9]{1,7}", text) else -1
+    found = int(float(text)) if re.fullmatch(r"[0-9]{1,7}(\.0*)?", text) else -1  # 47.0, as pandas writes it
     require(least <= found <= most, name, f"a whole number from {least} to {most:,}", text)
     return found
 
@@ -267,6 +271,7 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     words, seed = words_of(tokenizer), config.seed or 0
     prompts = [prompt_of(one, words, seed) for one in requests]
     longest = max(requests, key=lambda one: one.prompt_tokens + one.output_tokens)
+    empty = f"left out {trace.empty:,} rows without lengths"
     unfit = f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer"
     request_set = RequestSet(
         name=config.workload_name,
@@ -277,7 +282,7 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
         max_new_tokens=max(one.output_tokens for one in requests),
         exact=True,
         digest=digest(requests, seed),
-        notes=(unfit,) if trace.unfit else (),
+        notes=(*((unfit,) if trace.unfit else ()), *((empty,) if trace.empty else ())),
         whole_rounds=True,
         replay=replay,
     )

@@ -283,6 +283,8 @@ def test_repeated_engine_args_are_kept_in_order(parse):
         ("tensor-paralel-size: 2", "'tensor_paralel_size'; did you mean tensor_parallel_size"),
         ("zzzz: 1", "unknown setting 'zzzz'."),
         ("config: other.yaml", "unknown setting 'config'"),
+        ("no-enable-prefix-caching: true", "engine_arg: enable_prefix_caching=VALUE"),
+        ("compilation_config: {}", "engine_arg: compilation_config=VALUE"),
         ("- model", "expected lines of `flag: value`"),
         ("", "expected lines of `flag: value`"),
         ("model: [", "not YAML"),

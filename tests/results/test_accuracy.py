@@ -68,6 +68,7 @@ def test_any_answers_of_either_width_come_back(
         ([], "contains no answers"),
         ("[\n", "not a whole JSON file"),
         ("", "not a whole JSON file"),
+        ('[{"seq_id": 0,\n\n...\n\n}]', "it was cut for a submission"),
         ({"a": 1}, "contains no answers"),
         ('[{"qsl_idx": ' + "7" * 5000 + "}]", "not a whole JSON file"),
         ([{**entry(0, [1]), "qsl_idx": 10**400}], "is not one of 0..1"),

@@ -278,3 +278,9 @@ def test_two_probes_at_one_rate_have_each_their_own_time(tmp_path: Path) -> None
         "Probes/2": ("probe at 5 queries/s", 90),
         "Performance": ("performance test", 50),
     }
+
+
+def test_what_other_programs_take_of_the_cpu_bounds_no_engine() -> None:
+    used = {"cpu_percent": Usage(mean=100.0, max=100.0)}
+    assert any("CPU was busy" in line for line in usage.ran_out(used, None))
+    assert not any("CPU was busy" in line for line in usage.ran_out(used, None, others=50.0))

@@ -269,3 +269,16 @@ def test_a_run_sends_each_request_at_its_time(words: tuple[str, ...], tmp_path: 
         scale = (times[-1] - times[0]) / max(float(row["issued_s"]) for row in requests)
         due = sorted(float(row["issued_s"]) for row in requests)
         assert due == pytest.approx([(at - times[0]) / scale for at in times], abs=1e-4)
+
+
+def test_rows_without_lengths_are_left_out_and_whole_numbers_may_end_in_point_zero(tmp_path: Path) -> None:
+    """As pandas writes a column in which a row was empty once."""
+    path = tmp_path / "a.csv"
+    path.write_text("seconds,input_tokens,output_tokens\n5,47.0,18.\n6,,\n7,60.0,20\n")
+    trace = synthetic.read(path)
+    assert [(one.prompt_tokens, one.output_tokens) for one in trace.requests] == [(47, 18), (60, 20)]
+    assert (trace.empty, trace.span_s) == (1, 2.0)
+    for cell in ("47.5", "1e3", "-1", "nan"):
+        path.write_text(f"seconds,input_tokens,output_tokens\n5,{cell},18\n7,60,20\n")
+        with pytest.raises(UsageError, match="line 2: input_tokens"):
+            synthetic.read(path)

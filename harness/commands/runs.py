@@ -1,0 +1,41 @@
+"""Finished runs, the best first; those that are named deleted with their lines: `python -m harness runs`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from harness.core.coerce import did_you_mean
+from harness.core.command import make_command, option
+from harness.core.errors import DONE, UsageError
+from harness.core.markdown import Table
+
+
+def runs(
+    by: Annotated[str, option("METRIC", "Metric to sort by, the best first.")] = "tokens_per_sec",
+    delete: Annotated[list[str] | None, option("RUN", "Run or label to delete with its line (repeatable).")] = None,
+    results_dir: Annotated[Path, option("PATH", "Folder with the runs.")] = Path("results"),
+) -> int:
+    """List finished runs, the best first, or delete runs: folder, line of the history, and `latest` moves."""
+    from harness.report.report import write_index
+    from harness.results.metrics import BY_NAME
+    from harness.runs import folder as results
+
+    if by not in BY_NAME:
+        raise UsageError(f"--by {by}: no such metric{did_you_mean(by, [*BY_NAME])}")
+    if delete:
+        for name in results.delete_runs(results.folders(delete, results_dir), results_dir):
+            print(f"deleted {name}")
+        write_index(results_dir)
+        return DONE
+    metric = BY_NAME[by]
+    lines: list[dict[str, Any]] = [
+        line for line in results.history(results_dir) if (results_dir / str(line["run"])).is_dir()
+    ]
+    valued = [line for line in lines if isinstance(line.get(by), int | float)]
+    ranked = sorted(valued, key=lambda line: line[by], reverse=metric.better == "higher")
+    ranked += [line for line in lines if line not in valued]
+    rows = [[line["run"], line.get("label"), line.get("scenario"), line.get(by)] for line in ranked]
+    print(Table(["run", "label", "scenario", metric.label], rows))
+    return DONE
+
+
+command = make_command(runs, prints=True)

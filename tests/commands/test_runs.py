@@ -1,0 +1,74 @@
+"""Runs in order: the best first, those that are named deleted, `latest` on the newest that is left."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.__main__ import main
+from harness.report.report import write_index
+from harness.runs import folder as results
+from tests.conftest import called, tells
+
+SPEEDS = {"slow": 10.0, "fast": 30.0, "middling": 20.0}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Three finished runs, one after the other."""
+    for day, (label, speed) in enumerate(SPEEDS.items(), 1):
+        run = results.RunFolder(tmp_path, f"2026010{day}-100000-{label}")
+        run.path.mkdir()
+        line = {"scenario": "offline", "label": label, "tokens_per_sec": speed, "latency_p99_ms": speed}
+        results.finish(run, line)
+    return tmp_path
+
+
+def runs(place: Path, *words: str) -> tuple[int, str, str]:
+    done = called(main, "llama31-mlperf", "runs", "--results-dir", str(place), *words)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_best_comes_first(place: Path) -> None:
+    code, shown, _ = runs(place)
+    head, _, *rows = shown.splitlines()
+    assert code == 0 and "output tokens/s" in head
+    assert [row.split("|")[2].strip() for row in rows] == ["fast", "middling", "slow"]
+    _, _, *rows = runs(place, "--by", "latency_p99_ms")[1].splitlines()
+    assert [row.split("|")[2].strip() for row in rows] == ["slow", "middling", "fast"]
+    code, _, said = runs(place, "--by", "tokens_per_secs")
+    assert code == 2 and tells(said, "--by tokens_per_secs", "did you mean", "tokens_per_sec")
+
+
+def test_a_deleted_run_leaves_nothing_behind(place: Path) -> None:
+    newest = (place / "latest").resolve().name
+    write_index(place)
+    code, shown, _ = runs(place, "--delete", newest)
+    assert code == 0 and f"deleted {newest}" in shown and not (place / newest).exists()
+    assert newest not in (place / "history.jsonl").read_text() + (place / "index.md").read_text()
+    assert (place / "latest").resolve().name.endswith("fast")
+    others = [path.name for path in place.glob("2*")]
+    code, _, _ = runs(place, "--delete", others[0], "--delete", others[1])
+    assert code == 0 and not (place / "latest").is_symlink()
+
+
+def test_what_is_no_finished_run_of_the_folder_is_not_deleted(
+    place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = results.open_run(tmp_path_factory.mktemp("other"), "x")
+    elsewhere.set_status("complete")
+    running = results.open_run(place, "running")
+    first = next(path.name for path in place.glob("2*-slow"))
+    for name in (str(elsewhere.path), running.name, "latest"):
+        code, _, said = runs(place, "--delete", first, "--delete", name)
+        assert code == 2 and tells(said, "not a run in", "nothing was deleted")
+        assert (place / first).exists()
+
+
+def test_latest_of_a_run_that_was_removed_by_hand_moves_on(place: Path) -> None:
+    newest = (place / "latest").resolve()
+    for path in sorted(newest.rglob("*"), reverse=True):
+        path.unlink()
+    newest.rmdir()
+    assert not (place / "latest").exists()
+    assert [path.resolve().name for path in results.folders(["latest"], place)] == [(place / "latest").resolve().name]
+    assert (place / "latest").resolve().name.endswith("fast")
