@@ -1,7 +1,8 @@
 # `make setup` makes the virtual environment once, for a GPU or for the CPU; targets that need it make it as well.
 VENV ?= .venv
 PY := $(VENV)/bin/python
-DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+# Without a driver, or without a card, nvidia-smi says so on standard output.
+DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | grep -m 1 '^[0-9]')
 LEAST_DRIVER := 580
 ifdef REQUIREMENTS
 WHY := REQUIREMENTS names it

@@ -77,6 +77,15 @@ def test_it_says_which_it_installs_and_why(
     assert machine.make("setup", **variables).returncode == 0 and len(machine.installed) < 3  # once
 
 
+@pytest.mark.parametrize(
+    "said", ["NVIDIA-SMI has failed because it couldn't reach the driver.", "No devices were found"]
+)
+def test_an_nvidia_smi_that_fails_shows_no_gpu(machine: Machine, said: str) -> None:
+    machine.driver = f'"{said}"; exit 9'
+    made = machine.make("setup")
+    assert made.returncode == 0 and "for the CPU (nvidia-smi shows no GPU)" in made.stdout, made.stderr
+
+
 def test_an_older_driver_ends_it_before_anything_is_made(machine: Machine) -> None:
     machine.driver = "570.124.06"
     made = machine.make("setup")
