@@ -138,6 +138,14 @@ def test_a_python_that_cannot_have_it_is_told(machine: Machine, driver: str, ver
     assert tells(made.stderr.splitlines()[0], "error: ", "3.11", str(other), "PYTHON=")
 
 
+def test_an_environment_of_a_python_that_cannot_have_it_is_told(machine: Machine) -> None:
+    machine.driver = "580.65.06"
+    machine.python("3.13", machine.venv / "bin" / "python")
+    made = machine.make("setup")
+    assert made.returncode == 2 and not machine.installed
+    assert tells(made.stderr.splitlines()[0], "error: ", "3.12 or 3.11", str(machine.venv))
+
+
 def test_make_takes_a_python_that_works(machine: Machine) -> None:
     """Of those that are there, the first in the README's table."""
     machine.write(machine.place / "bin" / "python3.12", "#!/bin/sh\nexit 127\n")  # as of a version manager
