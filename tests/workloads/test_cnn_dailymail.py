@@ -249,6 +249,25 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path):
     assert unknown.startswith("cannot load no/such") and tells(unknown, "network", "HF_TOKEN")
 
 
+@pytest.mark.parametrize(
+    ("mode", "end"), [("performance", ", or --workload chat, which needs no data."), ("both", " --dataset-path FILE.")]
+)
+def test_without_data_the_last_words_say_what_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any, end: str
+) -> None:
+    def refused(*args: object, **named: object) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr(cnn_dailymail.constants, "HF_HOME", str(tmp_path))
+    monkeypatch.setattr(cnn_dailymail, "is_hub_reachable", lambda: False)
+    monkeypatch.setattr("datasets.load_dataset", refused)
+    config = RunConfig(mode=mode)
+    for look in (lambda: cnn_dailymail.find(config), lambda: load(config, None, 1)):
+        with pytest.raises(UsageError) as error:
+            look()
+        assert str(error.value).endswith(end) and tells(str(error.value), "make data", "--dataset-path")
+
+
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path):
     with pytest.raises(UsageError, match=f"--model {tmp_path}: no usable tokenizer") as error:
         load_tokenizer(RunConfig(model=str(tmp_path)))
