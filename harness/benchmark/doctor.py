@@ -25,7 +25,7 @@ from harness.core import secrets, system
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.files import in_submodule
 from harness.core.markdown import number
-from harness.core.reading import INFERENCE, MIB, ROOT
+from harness.core.reading import INFERENCE, IS_CHECKOUT, MIB, ROOT
 from harness.core.schema import gpu_names
 from harness.core.system import GIB
 from harness.engines import discovery, vllm_args
@@ -114,11 +114,11 @@ def chat_template(config: RunConfig) -> str:
     return "the server has one"
 
 
-Status = Literal["ok", "not needed", "failed", "unknown"]
+Status = Literal["ok", "not needed", "note", "failed", "unknown"]
 LOCKS = {  # what pip installs of each, the file with all versions last
-    "cpu": "--no-deps -r requirements-cpu.txt",
-    "gpu": "-r requirements.txt -c constraints-gpu.txt",
-    "client": "--no-deps -r requirements-client.txt",
+    "cpu": "--no-deps -r {}requirements-cpu.txt",
+    "gpu": "-r {0}requirements.txt -c {0}constraints-gpu.txt",
+    "client": "--no-deps -r {}requirements-client.txt",
 }
 SHOWN_PACKAGES = 3  # that differ
 WATCHED_S = 1.2  # for what other programs do now
@@ -133,7 +133,8 @@ class Check:
     """One thing that a run may need.
 
     `find` is what is found of it, and raises UsageError for what is wrong, which `mend` mends unless the error says so
-    itself. It cannot be looked at where the row `after` failed. A run itself looks at those that are `first`.
+    itself. It cannot be looked at where the row `after` failed. A run itself looks at those that are `first`, and goes
+    on without those that only `note`.
     """
 
     name: str
@@ -142,6 +143,7 @@ class Check:
     mend: str = ""
     after: str = ""
     first: bool = False
+    note: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def finding(check: Check, config: RunConfig) -> Finding:
         return Finding(check.name, "ok", check.find(config))
     except BenchmarkError as error:
         mend = check.mend.format(run=config, serve=serve_command())
-        return Finding(check.name, "failed", first_line(error).removesuffix("."), mend)
+        return Finding(check.name, "note" if check.note else "failed", first_line(error).removesuffix("."), mend)
 
 
 def require(config: RunConfig) -> None:
@@ -189,8 +191,9 @@ def require(config: RunConfig) -> None:
 
 def packages(config: RunConfig) -> str:
     """Each package by the lock: of the whole, or of what a client takes."""
-    install = LOCKS["client" if config.endpoint else "cpu" if is_for_cpu() else "gpu"]
-    name = install.rpartition(" ")[2]
+    lock = LOCKS["client" if config.endpoint else "cpu" if is_for_cpu() else "gpu"]
+    install = lock.format("" if IS_CHECKOUT else f"{ROOT}/")
+    name = lock.rpartition("}")[2]
     wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / name).read_text(), re.M))
     found = {re.sub(r"[-_.]+", "-", name): version for name, version in system.installed_packages().items()}
     there = {name: found.get(re.sub(r"[-_.]+", "-", name.lower()), "missing").partition("+")[0] for name in wanted}
@@ -229,11 +232,19 @@ def gpu(config: RunConfig) -> str:
     built = max((int(version.partition(".")[0]) for version in runtimes), default=0)
     if int((found.cuda or "0").partition(".")[0]) < built:
         raise UsageError(f"driver {found.driver} supports CUDA {found.cuda}, torch needs {built}: install a newer one")
-    for limit, default, _ in cards:
-        if limit < default:
-            raise UsageError(f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")
     limits = "".join(f"; {limit:,.0f} W, at most {clock} MHz" for limit, _, clock in cards[:1])
     return f"{gpu_names(found.gpus)}, driver {found.driver}, CUDA {found.cuda}{limits}"
+
+
+def power_limit(config: RunConfig) -> str:
+    for limit, default, _ in system.power_limits():
+        if limit < default:
+            raise UsageError(f"{limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")
+    return "the cards' own"
+
+
+def is_on_gpu(config: RunConfig) -> bool:
+    return config.is_in_process and not is_for_cpu()
 
 
 def cpu(config: RunConfig) -> str:
@@ -333,24 +344,28 @@ def submodule(config: RunConfig) -> str:
     return str(in_submodule(INFERENCE / "tools").relative_to(ROOT))
 
 
+PUNKT = "`make punkt`" if IS_CHECKOUT else f"`{sys.executable} -m nltk.downloader punkt_tab`"
 COMPUTES, REMOTE, OFFICIAL = attrgetter("is_in_process"), attrgetter("endpoint"), attrgetter("is_official_workload")
 CHECKS = (
     Check("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
-    Check("packages", packages),
+    Check("packages", packages, note=True),
     Check("server", models, REMOTE, "as `{serve} {run.model_path}` starts one"),
     Check("tokenizer", tokenizer, after="server", first=True),
     Check("model", model, after="tokenizer", first=True),
-    Check("vLLM", vllm, COMPUTES, "`make demo`, or requirements.txt in your environment", first=True),
+    Check(
+        "vLLM", vllm, COMPUTES, "`make setup`, as `make demo` does, or requirements.txt in your environment", first=True
+    ),
     Check("memory", memory, COMPUTES, "--quantization fp8, more GPUs, or a shorter --max-model-len", "model", True),
     Check("/dev/shm", shm, COMPUTES, after="model", first=True),
-    Check("GPU", gpu, lambda run: run.is_in_process and not is_for_cpu(), "`nvidia-smi` shows them"),
+    Check("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them"),
+    Check("power limit", power_limit, is_on_gpu, after="GPU", note=True),
     Check("CPU", cpu, lambda run: run.is_in_process and is_for_cpu()),
-    Check("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them"),
+    Check("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them", note=True),
     Check("results", results_disk, first=True),
     Check("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", "model"),
     Check("data", cnn_dailymail.find, OFFICIAL, first=True),
-    Check("sentences", sentences, lambda run: run.is_official_workload and run.mode != "performance", "`make punkt`"),
-    Check("submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists()),
+    Check("sentences", sentences, lambda run: run.is_official_workload and run.mode != "performance", PUNKT, note=True),
+    Check("submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists(), note=True),
     Check("telemetry", telemetry, attrgetter("telemetry_url"), first=True),
     Check("API", api, REMOTE, after="tokenizer"),
     Check("prefix cache", prefix_cache, REMOTE, after="API"),

@@ -26,6 +26,7 @@ from harness.report import answer
 from harness.report import report as rendering
 from harness.results import accuracy, compliance, profile
 from harness.results import summary as history
+from harness.results.metrics import BY_NAME
 from harness.results.summary import Summary
 from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
@@ -173,7 +174,8 @@ def report(run: BenchmarkRun) -> Summary:
     run.save()
     summary = rendering.build(run.folder.path)
     line = rendering.history_line(summary)
-    doubt = history.scatter(line, summary.scenario.headline, results.history(config.results_dir))
+    headline = summary.scenario.headline
+    doubt = history.scatter(line, headline, BY_NAME[headline].label, results.history(config.results_dir))
     results.finish(run.folder, line, bool(config.keep_all), display.done)
     with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)

@@ -16,11 +16,11 @@ EXAMPLES = (
     "python -m harness doctor --model demo",
     "python -m harness doctor --endpoint http://localhost:8000/v1 --json",
 )
-STYLES = {"ok": "green", "failed": "red", "unknown": "yellow"}
+STYLES = {"ok": "green", "note": "yellow", "failed": "red", "unknown": "yellow"}
 
 
 def doctor(config: RunConfig) -> None:
-    """Prints a line for each thing that a run needs. Raises UsageError where one that applies is not there."""
+    """Prints a line for each thing that a run needs. Raises UsageError where one that this run needs is not there."""
     without_torch()
     from rich.console import Console
     from rich.table import Table

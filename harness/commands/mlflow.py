@@ -14,6 +14,7 @@ from typing import Annotated
 from harness.core import files
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
+from harness.core.processes import command_of
 from harness.core.reading import ROOT
 from harness.core.schema import gpu_names
 from harness.core.secrets import hide_text
@@ -67,7 +68,7 @@ def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], No
     places = [str(folder.resolve()), "--results-dir", str(results_dir.resolve())]
     command = [sys.executable, "-m", "harness", "mlflow", *places]
     elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
-    again = f"`python -m harness mlflow {folder}{elsewhere}` sends it later"
+    again = f"`{command_of('mlflow')} {folder}{elsewhere}` sends it later"
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
@@ -87,7 +88,9 @@ def send(folder: Path, results_dir: Path) -> str:
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
     except ImportError:
-        raise UsageError("MLflow is not installed: pip install --no-deps -r requirements-mlflow.txt") from None
+        raise UsageError(
+            "MLflow is not installed: pip install --no-deps -r requirements-mlflow.txt, or mlflow without a checkout"
+        ) from None
     try:
         return Store(results_dir).log(found, f"{found.started} {found.name}")
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver

@@ -1,10 +1,11 @@
 """What `--endpoint` takes, and what does not go with it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import ClassVar, Literal
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from harness.config.engine import EngineConfig
 from harness.config.flags import SERVER, Rules, flag
@@ -108,7 +109,8 @@ def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple
         if not is_usable(address):
             raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
         parts = urlsplit(address)
-        if parts.username or parts.password or not set(dict(parse_qsl(parts.query))) <= PLAIN_KEYS or parts.fragment:
+        keys = {part.partition("=")[0] for part in re.split("[&;]", parts.query) if part}
+        if parts.username or parts.password or not keys <= PLAIN_KEYS or parts.fragment:
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         note_address(address)
         if cleaned.count(address) > 1:
@@ -120,7 +122,7 @@ def exporter(url: str) -> tuple[str, list[str], str]:
     """The page of a GPU exporter, the GPUs on it that are the server's, and their host. Raises UsageError where neither
     is named: others' GPUs may be on it."""
     page, _, query = url.partition("?")
-    labels = dict(parse_qsl(query))
+    labels = dict(part.partition("=")[::2] for part in re.split("[&;]", unquote(query)) if part)
     (address,) = check_addresses([page], "--telemetry-url")
     if not labels or set(labels) - {"gpu", "host"}:
         raise UsageError(f"--telemetry-url {address}: name the server's GPUs by ?gpu=0,1 or ?host=NAME at its end.")

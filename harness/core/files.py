@@ -9,10 +9,10 @@ import math
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from harness.core import reading
@@ -109,14 +109,14 @@ def write_text(path: Path, text: str) -> None:
             os.set_blocking(file.fileno(), True)
             file.write(hide_known(text))
         return
-    with naming(path), tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+    fresh = path.with_name(f".{path.name}-{os.getpid()}-{token_hex(4)}")
+    with naming(path), fresh.open("x") as file:  # with the modes that the umask leaves
         try:
             file.write(hide_known(text))
             file.close()
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
+            os.replace(fresh, path)
         except BaseException:
-            Path(file.name).unlink(missing_ok=True)
+            fresh.unlink(missing_ok=True)
             raise
 
 

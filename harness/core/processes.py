@@ -14,8 +14,9 @@ import psutil
 
 from harness.core import guard
 from harness.core.interrupts import interruptible
+from harness.core.reading import CHECKOUT
 from harness.core.secrets import hide_word
-from harness.core.system import module
+from harness.core.system import NAME, module
 
 GROUP_GRACE_S = 20.0  # for a command that ends its own engine when it is asked
 LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
@@ -70,7 +71,19 @@ def command_line() -> str:
     """This command as one would type it again, secrets left out."""
     begun = sys.argv[0]
     file = ["python", hide_word(os.path.relpath(begun))] if os.path.exists(begun) else begun.split()
+    file = [NAME] if is_installed() else file
     return shlex.join([*(module() or file), *map(hide_word, sys.argv[1:])])
+
+
+def is_installed() -> bool:
+    """Whether this is the installed command, not a file of a checkout or a module."""
+    return os.path.basename(sys.argv[0]) == NAME
+
+
+def command_of(name: str) -> str:
+    """How one types another command of this program, as this one was called."""
+    file = f"{name}.py" if (CHECKOUT / f"{name}.py").exists() else f"-m harness {name}"
+    return f"{NAME} {name}" if is_installed() else f"python {file}"
 
 
 def adopt_orphans() -> None:

@@ -23,7 +23,8 @@ MIB = 2**20
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = PACKAGE.parent
 # An installed package holds them as data; `pip install` puts them there.
-ROOT = CHECKOUT if (CHECKOUT / "templates").is_dir() else PACKAGE / "data"
+IS_CHECKOUT = (CHECKOUT / "templates").is_dir()
+ROOT = CHECKOUT if IS_CHECKOUT else PACKAGE / "data"
 INFERENCE = ROOT / "third_party" / "inference"  # MLPerf's own repository, the submodule
 
 

@@ -104,6 +104,8 @@ SECRET_FORMS = (
     (re.compile(r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+"), rf"\1{HIDDEN}"),
 )
 # Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
+PLAIN_QUERY = names_in("api-version version gpu host")  # keys of an address's query that hold no secret
+QUERY = re.compile(r"(?i)\b(https?://[^\s\"'<>?]+\?)([^\s\"'<>#]+)")
 HARMLESS_NAMES = names_in(
     """
     model served_model_name tokenizer revision tokenizer_revision dtype quantization kv_cache_dtype load_format
@@ -139,7 +141,16 @@ def hide_text(text: str) -> str:
     those of this process's environment."""
     for look, shown in SECRET_FORMS:
         text = look.sub(shown, text)
-    return hide_known(text)
+    return hide_known(QUERY.sub(lambda found: found[1] + hide_query(found[2]), text))
+
+
+def hide_query(query: str) -> str:
+    """The query of an address without the values of keys that are not known to be plain, and without words alone."""
+    parts = [(part, *part.partition("=")) for part in re.split("([&;])", query)]
+    return "".join(
+        part if part in "&;" or (mark and key.lower() in PLAIN_QUERY) else f"{key}={HIDDEN}" if mark else HIDDEN
+        for part, key, mark, _ in parts
+    )
 
 
 def hide_known(text: str) -> str:

@@ -231,7 +231,7 @@ def lower_levels(plan: Plan) -> Part | None:
     count = len(plan.config.levels) - 1
     seconds = count * plan.min_duration_s
     text = f"at least {minutes(seconds)}, each after a trial of at most {minutes(TRIAL_S)}"
-    return Part(f"{count} lower levels", text, seconds, "at least ") if count else None
+    return Part(f"{count} lower level{'s' * (count > 1)}", text, seconds, "at least ") if count else None
 
 
 def probes(name: str, count: int) -> Callable[[Plan], Part]:

@@ -38,7 +38,7 @@ def verdict(probe: Probe) -> str:
 
 
 def why(probe: Probe) -> str:
-    return f"{probe.why}{' machine busy: not judged' if probe.busy else ''}"
+    return "; ".join(filter(None, (probe.why, "machine busy: not judged" if probe.busy else "")))
 
 
 POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")

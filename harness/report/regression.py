@@ -18,6 +18,7 @@ from harness.config.comparability import CONFIGURED, GATE_FAILED, OVER_LIMIT, di
 from harness.core.coerce import did_you_mean
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.markdown import number
+from harness.core.processes import command_of
 from harness.core.screen import LastScreen, Line, Tone
 from harness.core.statistics import FEWEST_DIFFERING, welch
 from harness.report import answer, compare
@@ -273,7 +274,7 @@ def next_command(sides: Sides, judgements: Sequence[Judgement]) -> str:
     if busy and all(alone):
         words = [word for one in judgements if one.condition != GATE for word in ("--fail-if", one.condition)]
         words += [word for name in sides.may_differ for word in ("--may-differ", name)]
-        return shlex.join(["python", "report.py", *alone[0], "--baseline", *alone[1], *words])
+        return f"{command_of('report')} {shlex.join([*alone[0], '--baseline', *alone[1], *words])}"
     if busy:
         return busy[0].summary.meta.command
-    return f"python report.py --compare {sides.baseline[0].folder} {sides.runs[0].folder}"
+    return f"{command_of('report')} --compare {sides.baseline[0].folder} {sides.runs[0].folder}"

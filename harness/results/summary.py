@@ -172,7 +172,7 @@ def schema() -> str:
 IGNORED = ("software", "rate")  # of earlier runs, whose speeds stand beside this one
 
 
-def scatter(own: Mapping[str, Any], name: str, lines: Iterable[Mapping[str, Any]]) -> str:
+def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
     """How far a metric of earlier runs of the same settings, work and GPUs differs, by the lines of a history and that
     of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a valid
     test."""
@@ -185,7 +185,7 @@ def scatter(own: Mapping[str, Any], name: str, lines: Iterable[Mapping[str, Any]
         return "one run: how far runs of these settings differ is not known"
     count = f"{len(values)} earlier run{'s' if len(values) > 1 else ''} of these settings"
     ends = dict.fromkeys((number(min(values)), number(max(values))))
-    return f"{count}: {' to '.join(ends)} ({name})"
+    return f"{count}: {' to '.join(ends)} {label}"
 
 
 class History(File):

@@ -135,7 +135,7 @@ def last_screen(found: ServerComparison) -> LastScreen:
         *(Line(letter, said) for letter, said in found.servers.items()),
         *(Line(one.verdict, f"{one.condition}: {one.text}", regression.TONES[one.verdict]) for one in found.judged),
         Line("pairs", f"{', '.join(str(n) for n in count.values())}; {found.ended}"),
-        Line("left out", f"{busy} pairs on a busy machine" if busy else "", "careful"),
+        Line("left out", f"{busy} pair{'s' * (busy > 1)} on a busy machine" if busy else "", "careful"),
     ]
     tone: Tone = "" if found.is_told else "careful"
     return LastScreen(title, found.subject, [line for line in lines if line.text], tone=tone)
@@ -295,7 +295,7 @@ def why_ended(found: ServerComparison, rounds: int, minutes: float, seconds: flo
     if found.is_known:
         return f"known to less than {found.within_percent:g} % after {count}"
     if count >= 2 * rounds:
-        return f"--rounds {rounds} are over"
+        return f"stopped after --rounds {rounds}"
     if seconds * (count + 2) / count > 60 * minutes:
         return f"--minutes {minutes:g} leave no time for another round"
     return ""

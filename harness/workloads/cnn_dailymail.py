@@ -20,7 +20,7 @@ from harness.config.run import RunConfig
 from harness.config.workload import SALT_TOKENS, RequestSet, Shared
 from harness.core.coerce import read_given
 from harness.core.errors import UsageError
-from harness.core.reading import read_text
+from harness.core.reading import IS_CHECKOUT, read_text
 from harness.workloads import hub
 
 
@@ -124,7 +124,7 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     path = config.dataset_path or config.model_spec.data
     if path is None:
         source = "/".join((*HUB_DATASET, SPLIT))
-        records = from_columns(hub.download(*HUB_DATASET, SPLIT), HUB_DATASET[0])
+        records = from_columns(hub.download(*HUB_DATASET, SPLIT, instead(config)), HUB_DATASET[0])
     else:
         records, source = read_articles(path), str(path)
     whole = config.task.samples
@@ -150,8 +150,15 @@ def find(config: RunConfig) -> str:
     name, version = HUB_DATASET
     kept = Path(constants.HF_HOME) / "datasets" / name.replace("/", "___") / version
     if not kept.exists() and not is_hub_reachable():
-        raise UsageError(f"{name} not found, and the hub not reachable: run `make data`, or pass --dataset-path FILE.")
+        raise UsageError(f"{name} not found, and the hub not reachable: {instead(config)}.")
     return str(kept) if kept.exists() else f"{name}, to be downloaded"
+
+
+def instead(config: RunConfig) -> str:
+    """What serves where the hub does not give the articles."""
+    chat = ", or --workload chat, which needs no data" if config.mode == "performance" else ""
+    fetch = "run `make data`" if IS_CHECKOUT else "run this"
+    return f"{fetch} where there is a network, or pass --dataset-path FILE{chat}"
 
 
 def check_sum(path: Path) -> None:

@@ -49,7 +49,7 @@ def load_rows(workload: str) -> Any:
     return data
 
 
-def download(name: str, version: str, split: str) -> Any:
+def download(name: str, version: str, split: str, instead: str = "pass --dataset-path FILE") -> Any:
     """A split of a data set from the Hugging Face hub (or its local cache). Raises UsageError."""
     from datasets import load_dataset
 
@@ -57,7 +57,7 @@ def download(name: str, version: str, split: str) -> Any:
         return load_dataset(name, version, split=split)
     except Exception as error:
         reason = type(error).__name__
-        raise UsageError(f"cannot download {name} ({reason}): check the network, or pass --dataset-path.") from None
+        raise UsageError(f"cannot download {name} ({reason}): check the network; {instead}.") from None
 
 
 def read_saved(folder: Path, split: str) -> Any:

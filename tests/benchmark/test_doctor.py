@@ -3,16 +3,18 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from harness.__main__ import main
 from harness.benchmark import doctor
 from harness.config import checkpoint
 from harness.config.run import RunConfig
 from harness.core import reading, secrets, system
 from harness.core.errors import UsageError
-from tests.conftest import ROOT, ended
+from tests.conftest import ROOT, called, ended
 from tests.servers import Fake, serving
 
 DEMO = RunConfig(model="demo")
@@ -57,7 +59,7 @@ def test_other_packages_than_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     found = system.installed_packages() | {"typer": "0.1"}
     monkeypatch.setattr(system, "installed_packages", lambda: found)
     row = look(DEMO)["packages"]
-    assert row.status == "failed" and "typer 0.1 for 0." in row.found and "requirements-cpu.txt" in row.found
+    assert row.status == "note" and "typer 0.1 for 0." in row.found and "requirements-cpu.txt" in row.found
 
 
 def test_the_tokenizer_of_the_servers_model_is_not_here() -> None:
@@ -143,3 +145,28 @@ def test_nothing_imports_torch_or_vllm() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.endswith("[]\n"), done.stdout + done.stderr
+
+
+def test_what_no_run_needs_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a plain clone the submodule is empty, and a busy machine measures all the same."""
+    monkeypatch.setattr(reading, "ROOT", tmp_path)
+    monkeypatch.setattr(doctor, "INFERENCE", tmp_path / "third_party" / "inference")
+    monkeypatch.setattr(doctor, "sentence_splitter", lambda: ("built-in", str.split))
+    monkeypatch.setattr(system, "installed_packages", dict)
+    wanted = ("submodule", "sentences", "packages")
+    checks = [check for check in doctor.CHECKS if check.name in wanted]
+    found = [doctor.finding(check, RunConfig()) for check in checks]
+    assert sorted(each.name for each in found) == sorted(wanted)
+    assert {each.status for each in found} == {"note"} and not any(check.first for check in checks)
+    monkeypatch.setattr(doctor, "findings", lambda config: iter(found))
+    done = called(partial(main, "doctor"), "doctor", "--json")
+    assert done.returncode == 0 and [each["status"] for each in json.loads(done.stdout)] == ["note"] * 3
+
+
+def test_a_lowered_power_limit_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "power_limits", lambda: [(500.0, 700.0, 1980)])
+    (check,) = (each for each in doctor.CHECKS if each.name == "power limit")
+    found = doctor.finding(check, DEMO)
+    assert found.status == "note" and "500 of 700 W" in found.found and "nvidia-smi -pl 700" in found.found
+    monkeypatch.setattr(system, "power_limits", lambda: [(700.0, 700.0, 1980)])
+    assert doctor.finding(check, DEMO).status == "ok"

@@ -57,7 +57,7 @@ def made(ratio: float = 1.0, pairs: int = 8, busy: tuple[int, ...] = (), within:
         servers={"A": "http://a", "B": "http://b"},
         first_metric="tokens_per_sec",
         within_percent=within,
-        ended="--rounds 4 are over",
+        ended="stopped after --rounds 4",
         tests=tests,
         same_answers={"B": (256, 256)},
     )

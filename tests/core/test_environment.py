@@ -1,5 +1,6 @@
 """A command outside its environment says so in one line; errors go where errors belong."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,3 +51,11 @@ def test_errors_of_a_run_are_on_standard_error(tmp_path: Path, command: str, fla
     assert done.stderr.startswith("error: ") and "partial results: " in done.stderr
     assert "error" not in done.stdout.replace(str(tmp_path), "")
     assert list(tmp_path.rglob("status.json"))
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "util_logs.py"])
+def test_a_script_finds_its_package_where_python_does_not_look_beside_it(command: str) -> None:
+    """PYTHONSAFEPATH keeps the folder of a script out of the path."""
+    words = [sys.executable, str(ROOT / command), "-h"]
+    done = subprocess.run(words, cwd="/", env={**os.environ, "PYTHONSAFEPATH": "1"}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import threading
 from pathlib import Path
 
@@ -71,3 +72,23 @@ def test_results_appear_whole_or_not_at_all(tmp_path: Path) -> None:
         (place / "overall.json").write_text("{")
         raise OSError("disk full")
     assert [path.name for path in tmp_path.iterdir()] == ["plots"]
+
+
+@pytest.mark.parametrize(("mask", "modes"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_file_has_the_modes_that_the_umask_leaves(mask: int, modes: int, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        files.write_text(tmp_path / "a", "x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == modes
+
+
+def test_a_folder_whose_modes_cannot_be_set_is_written_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    for name in ("chmod", "fchmod"):
+        monkeypatch.setattr(os, name, refused)
+    files.write_text(tmp_path / "a", "x")
+    assert (tmp_path / "a").read_text() == "x" and [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -10,7 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.config.endpoint import check_addresses
 from harness.core import files, secrets, system
+from harness.core.errors import UsageError
 from harness.core.secrets import hide_word
 from harness.sweep import file as sweep_file
 from tests.conftest import ROOT, ended
@@ -215,3 +217,23 @@ def test_what_is_no_secret_stays(word: str):
 @pytest.mark.parametrize("word", ["--x=mypassword=hunter22", "dbpasswd: hunter22", "token-of-mine=hunter22"])
 def test_a_secret_within_a_longer_name_is_hidden(word: str) -> None:
     assert secrets.hide_word(word).endswith("***") and "hunter22" not in secrets.hide_word(word)
+
+
+KEY = "neverwritethisdown"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [KEY, f"key={KEY}", f"x={KEY}", f"api-version=1&{KEY}", f"api-version=1;code={KEY}", f"gpu=0&a={KEY}"],
+)
+def test_what_follows_a_question_mark_is_hidden_but_for_plain_keys(query: str) -> None:
+    shown = secrets.hide_text(f"--endpoint=http://h:8000/v1?{query} beside")
+    assert KEY not in shown and shown.startswith("--endpoint=http://h:8000/v1?") and shown.endswith(" beside")
+    with pytest.raises(UsageError) as error:
+        check_addresses([f"http://h:8000/v1?{query}"])
+    assert KEY not in secrets.hide_text(str(error.value))
+
+
+def test_plain_keys_of_an_address_are_shown() -> None:
+    for text in ("http://h/v1?api-version=2024-06-01", "http://h:9400/metrics?gpu=0,1&host=n1", "why? because"):
+        assert secrets.hide_text(text) == text

@@ -9,11 +9,12 @@ from tests import made
 from tests.conftest import tells
 
 SPEED = "tokens_per_sec"
+WORDS = "output tokens/s"
 
 
 def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) -> None:
     line = json.loads(json.dumps(rendering.history_line(made.rendered(tmp_path / "a"))))
-    assert tells(summary.scatter(line, SPEED, []), "one run")
+    assert tells(summary.scatter(line, SPEED, WORDS, []), "one run")
     others = [line | {"tokens_per_sec": 900.0}, line | {"tokens_per_sec": 1100.0}]
     unlike = [
         line | {"setup": {}},
@@ -21,7 +22,7 @@ def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) ->
         line | {"others": ["a compiler"]},
         {"run": "x", "setup": 3},
     ]
-    found = summary.scatter(line, SPEED, [*others, *unlike])
-    assert found == "2 earlier runs of these settings: 900 to 1,100 (tokens_per_sec)"
-    assert summary.scatter(line, SPEED, others[:1]) == "1 earlier run of these settings: 900 (tokens_per_sec)"
-    assert summary.scatter(line | {"valid": False}, SPEED, others) == ""
+    found = summary.scatter(line, SPEED, WORDS, [*others, *unlike])
+    assert found == "2 earlier runs of these settings: 900 to 1,100 output tokens/s"
+    assert summary.scatter(line, SPEED, WORDS, others[:1]) == "1 earlier run of these settings: 900 output tokens/s"
+    assert summary.scatter(line | {"valid": False}, SPEED, WORDS, others) == ""
