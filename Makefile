@@ -46,7 +46,7 @@ environment:              # whichever there is: what only fetches files installs
 
 MODEL ?= meta-llama/Llama-3.1-8B-Instruct
 model: environment        ## fetch the model with a progress bar, 16 GB; gated: set HF_TOKEN
-	$(VENV)/bin/hf download --exclude "original/*" -- $(MODEL)
+	$(PY) -c "from harness.workloads.hub import download_model as get; get('$(MODEL)')"
 
 data: environment         ## fetch CNN/DailyMail, the split that is measured
 	$(PY) -c "from harness.workloads import cnn_dailymail as data, hub; print(len(hub.download(*data.HUB_DATASET, data.SPLIT)), 'articles')"

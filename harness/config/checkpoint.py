@@ -263,7 +263,14 @@ def why_not_loaded(config: EngineConfig, error: Exception) -> str:
     if Path(config.model_path).is_dir():
         return f"--model {config.model_path}: {why_unusable(Path(config.model_path), text)}."
     if "gated" in text or "401" in text or "403" in text:
-        return f"{config.model_path} is gated: accept its licence on huggingface.co, then set HF_TOKEN."
+        from huggingface_hub import get_token
+
+        asked = f"accept its licence on huggingface.co/{config.model_path}"
+        if not get_token():
+            return f"{config.model_path} is gated: {asked}, then set HF_TOKEN."
+        if "403" in text or "authorized list" in text:
+            return f"{config.model_path} is gated, and the account of HF_TOKEN has no access: {asked}, and wait for it."
+        return f"{config.model_path}: the hub refuses HF_TOKEN: make a new one on huggingface.co/settings/tokens."
     return (
         f"cannot load {config.model_path}: no such local folder, and the Hugging Face hub did not give it"
         ": check the network, HF_TOKEN and the spelling of the name. --model demo needs neither network nor token."

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from harness.config.checkpoint import why_not_loaded
+from harness.config.engine import EngineConfig
 from harness.config.run import RunConfig
-from harness.core.errors import UsageError, first_line
+from harness.core.errors import UsageError, ends_in_one_line, first_line
 from harness.workloads import requests_file
 from harness.workloads.requests_file import KINDS, StoredRequests
 
@@ -47,6 +49,19 @@ def load_rows(workload: str) -> Any:
             raise UsageError(f"--workload {workload}: name a split: {', '.join(f'{workload}:{one}' for one in data)}.")
         (data,) = data.values()
     return data
+
+
+def download_model(name: str) -> None:
+    """A model's files into the cache, with a progress bar, or one line; what came before a download broke is kept."""
+    from huggingface_hub import snapshot_download
+
+    with ends_in_one_line():
+        try:
+            print(snapshot_download(name, ignore_patterns=["original/*"]))
+        except Exception as error:  # whatever the library raises of a network, a name, a token
+            raise UsageError(
+                f"{why_not_loaded(EngineConfig(model=name), error)} Try again: what came is kept."
+            ) from None
 
 
 def download(name: str, version: str, split: str, instead: str = "pass --dataset-path FILE") -> Any:
