@@ -83,7 +83,7 @@ others=$(find "$place/results" ! -user "$NOBODY")
 passed "the demo, offline; its $(find "$place/results" -type f | wc -l) files belong to the caller"
 
 grep -q 'popovertarget="t-' "$place/results/latest/report.html" || stop "the page explains no term"
-passed "its page explains $(grep -o 'popovertarget="t-' "$place/results/latest/report.html" | wc -l) terms"
+passed "its page explains its terms"
 
 # What a Job of deploy/k8s says: its settings into a folder, without those named; its command, a word a line.
 read_job() {

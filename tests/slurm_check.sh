@@ -135,7 +135,7 @@ passed "the same array again ran what was missing: $ran runs with the baselines 
 report=$("$PYTHON" sweep.py "$SWEEP" --gather "$RESULTS")
 ! grep -q "no result of" "${report%.html}.md" || stop "something is missing in $report"
 passed "one report: $report"
-table=$(sed -n '/^| experiment/,/^$/p' "${report%.html}.md")
+table=$(sed -n '/^| experiment | description/,/^$/p' "${report%.html}.md")
 echo "$table"
 for name in "${names[@]}"; do grep -q "^| \**$name" <<<"$table" || stop "$name has no row in the table of $report"; done
 passed "its table has a row for each experiment"

@@ -28,7 +28,7 @@ def fault(name: str, address: str, until: float) -> str:
     while time.monotonic() < until:
         try:
             found = names(address)
-            return "" if found == [name] else f"it serves {', '.join(found)}, not {name}: it is not this job's server"
+            return "" if name in found else f"it serves {', '.join(found)}, not {name}: it is not this job's server"
         except urllib.error.HTTPError as error:
             if error.code in (401, 403):
                 return f"it refuses this job's key ({error.code}): it is not this job's server"
