@@ -311,20 +311,6 @@ async def whole(response: aiohttp.ClientResponse, address: str) -> bytes:
     return b"".join([chunk async for chunk in limit_bytes(response.content.iter_any(), address)])
 
 
-async def read_page(address: str, limit_s: float) -> str:
-    """The text of a page, whatever is behind the address. Raises EndpointError where it does not come in time."""
-    try:
-        limit = aiohttp.ClientTimeout(total=limit_s)
-        async with aiohttp.ClientSession(timeout=limit) as session, session.get(address) as response:
-            if response.status != 200:
-                raise EndpointError(f"status {response.status}")
-            return (await whole(response, address)).decode(errors="replace")
-    except TimeoutError:
-        raise EndpointError(f"no answer within {limit_s:g} s") from None
-    except (aiohttp.ClientError, ConnectionError) as error:
-        raise EndpointError(error_message(error) or type(error).__name__) from None
-
-
 def key_hint(challenge: str) -> str:
     """What a server wants that answers 401 or 403 with this WWW-Authenticate, and where it is set."""
     if "authorization" in map(str.lower, extra_headers()):

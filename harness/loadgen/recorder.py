@@ -211,7 +211,7 @@ def readings(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
 def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
     """Labels, column and value of each GPU's quantities, those that none can have left out. Raises UsageError where
     there is no such page within PAGE_S."""
-    from harness.engines.client import read_page
+    from harness.engines.discovery import read_page
 
     try:
         text = asyncio.run(read_page(address, PAGE_S))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.files import INFERENCE
+from harness.core.reading import INFERENCE
 from tests.conftest import ROOT, tells
 from tests.docs.test_readme import ENGLISH, blocks
 from tests.servers import Fake, serving
