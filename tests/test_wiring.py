@@ -12,15 +12,19 @@ import pytest
 
 from harness.commands import mlflow
 from harness.config.run import RunConfig
+from harness.config.workload import SALT_TOKENS
 from harness.core import secrets
 from harness.engines.protocol import ChoiceLogprobs
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import recorder
+from harness.loadgen.requests import Request
+from harness.loadgen.sut import SUT
 from harness.loadgen.test_run import steady_part
 from harness.mmlu import scores as mmlu_scores
 from harness.report import report as rendering
 from harness.submission import refusals
 from harness.sweep import loop
+from harness.workloads.cnn_dailymail import Salt
 from tests import made
 from tests.mmlu.test_scores import row
 from tests.sweep import made as made_sweep
@@ -130,3 +134,20 @@ def test_a_metric_of_zero_is_one(store: Any) -> None:
 def test_headers_of_the_environment_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENDPOINT_HEADERS", "X-Team: search-quality\nX-Key:k-1234567890")
     assert secrets.hide_text("sent search-quality and k-1234567890") == "sent *** and ***"
+
+
+def test_the_rate_of_arrivals_is_of_what_was_sent_without_the_drain(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", arrivals="constant", server_target_qps=10.0)
+    known = {"output_tokens": 10, "clock": "client", "sent_ms": 5.0}
+    requests = [made.timed(n, 20.0, 5000.0, issued_s=n / 10, **known) for n in range(64)]
+    made.requests(folder / "Performance", *requests)
+    test = rendering.build(folder).run.performance
+    assert test and test.achieved_qps == pytest.approx(10) and test.arrivals_cv == pytest.approx(0, abs=1e-6)
+
+
+def test_salt_that_is_sent_is_counted() -> None:
+    salt = Salt(range(100), 0, True)
+    library: Any = SimpleNamespace(prompts=[[1] * 16], new_tokens=None, salt=salt, conversations=None)
+    request = Request(0, 16)
+    prompt, _ = SUT.prompt_of(SimpleNamespace(library=library), request)  # type: ignore[arg-type]
+    assert request.prompt_tokens == len(prompt) == 16 + SALT_TOKENS

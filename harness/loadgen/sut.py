@@ -132,6 +132,7 @@ class SUT:
         if library.salt:
             talk = library.conversations[index] if library.conversations else index
             prompt = library.salt.add_to(prompt, request.order, talk, request.round)
+            request.prompt_tokens = len(prompt)
         return prompt, library.new_tokens[index] if library.new_tokens else None
 
     def complete(self, query: Query, tokens: Sequence[int], exchange: Exchange) -> None:

@@ -125,7 +125,7 @@ class Outcome(Model):
     target_qps: float | None = None
     """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
     achieved_qps: float | None = None
-    """Queries a second; in Offline, which is one query, samples a second."""
+    """Queries a second; in Offline, which is one query, samples; of arrivals, what was sent, without the drain."""
     failed_requests: Count | None = None
     """Requests that failed, left out of everything but `slo_attainment` and `valid`; null without --max-failed."""
     failures: list[str] = []
@@ -140,15 +140,20 @@ class Outcome(Model):
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         plan, log = facts.plan, test.result
         pattern, failures = plan.config.scenario_rules.pattern, [each.failure for each in test.requests if each.failure]
+        at = sorted((each.issued_s or 0.0) + (each.sent_ms or 0.0) / 1e3 for each in test.requests)
+        sent = at if plan.config.arrivals else []
+        rate = log.samples_per_sec and log.samples_per_sec / plan.samples_per_query
+        if sent and sent[-1] > sent[0]:
+            rate = (len(sent) - 1) / (sent[-1] - sent[0])
         values = dict(
             scenario=plan.config.scenario,
             valid=bool(log.valid),
             samples_per_query=plan.samples_per_query,
             concurrency=plan.concurrency,
             arrivals=plan.config.arrivals,
-            arrivals_cv=variation([each.issued_s or 0.0 for each in test.requests]) if plan.config.arrivals else None,
+            arrivals_cv=variation(sent) if sent else None,
             target_qps=pattern.target_qps(plan.target_qps, log.target_qps),
-            achieved_qps=log.samples_per_sec and log.samples_per_sec / plan.samples_per_query,
+            achieved_qps=rate,
             failed_requests=len(failures) if endpoint.may_fail(plan.config.max_failed, 10**9) else None,
             failures=with_counts(failures),
             errors=with_counts(log.errors),
