@@ -109,6 +109,15 @@ def test_a_test_that_is_invalid_has_its_reason_as_title_and_a_next_step(tmp_path
     assert page[-1] == "report: results/latest/report.html"
 
 
+def test_the_speed_and_the_cost_of_an_invalid_test_carry_its_mark(tmp_path: Path) -> None:
+    for verdict, marks in (("VALID", 0), ("INVALID", 2)):
+        folder = made.run(tmp_path / verdict, scenario="server", server_target_qps=8.5, price_per_hour=2.0)
+        log = folder / "Performance" / "mlperf_log_detail.txt"
+        log.write_text(log.read_text().replace('"VALID"', f'"{verdict}"'))
+        rendering.build(folder)
+        assert (folder / "report.html").read_text().count("of an INVALID test") == marks
+
+
 def test_a_curve_is_answered_by_its_best_level_within_the_limits(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", concurrency="1,4,16")
     over = "TTFT p99 3,000 of 2,000 ms"
