@@ -51,6 +51,11 @@ TOGETHER = {  # test files that belong into one process
 CORES = os.sched_getaffinity(0)
 
 
+def patience(seconds: float) -> float:
+    """How long something may take that takes so many seconds on free cores: longer where others want them, too."""
+    return 2 * seconds * max(1.0, os.getloadavg()[0] / len(CORES))
+
+
 def pytest_configure() -> None:
     """Gives each of several test processes cores of its own: engines that share one slow each other down tenfold."""
     worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -78,7 +83,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 def ended(*words: str) -> subprocess.CompletedProcess[str]:
     """A command of Python in its own process, to its end."""
-    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=patience(120))
 
 
 def called(main: Callable[[], object] | str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -85,7 +85,7 @@ def reason(found: Sequence[Difference], names: Sequence[str] = ("A", "B")) -> st
     first = [each for each in found if each.aspect == found[0].aspect]
     if first and first[0].aspect == "busyness":
         busy = [name for n, name in enumerate(names) if any((each.a, each.b)[n] for each in first)]
-        return "both machines were busy" if len(busy) > 1 else f"the machine was busy in {busy[0]}"
+        return f"the machine was busy in {' and '.join(busy)}"
     if first and first[0].aspect in FLAWS:
         having = [[name for name, has in zip(names, (each.a, each.b), strict=True) if has] for each in first]
         return "; ".join(f"{' and '.join(those)}: {each.name}" for those, each in zip(having, first, strict=True))

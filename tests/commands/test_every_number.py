@@ -11,7 +11,7 @@ from harness.config import checkpoint
 from harness.config.engine import EngineConfig
 from harness.runs import ending
 from tests.commands.test_every_path import LONGEST_S, alarm
-from tests.conftest import called
+from tests.conftest import called, patience
 from tests.hostile import command_words, commands, end
 
 pytestmark = pytest.mark.slow  # the whole matrix, for whoever changes how settings are checked
@@ -55,7 +55,7 @@ def test_a_number_that_is_none_ends_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ending, "exit", end)
-    with alarm(LONGEST_S):
+    with alarm(patience(LONGEST_S)):
         done = called(main, "llama31-mlperf", *command_words(words, parameter, text, tmp_path))
     assert "Traceback" not in done.stderr, done.stderr
     said = done.stderr + capfd.readouterr().err  # a run writes past Python's own streams

@@ -115,9 +115,9 @@ def test_a_server_on_the_same_cores_is_no_other_program() -> None:
         assert server.stdout
         address = f"http://localhost:{int(server.stdout.readline())}/v1"
         assert float(behind(address, server.pid)) < 0.02
-        assert float(behind(address, server.pid, burner.pid)) > 0.05
+        assert float(behind(address, server.pid, burner.pid)) > 0.02
         assert (
-            float(behind("http://192.0.2.1:8000/v1", server.pid)) > 0.05
+            float(behind("http://192.0.2.1:8000/v1", server.pid)) > 0.02
         )  # a server elsewhere: this one is no part of it
     finally:
         server.kill()
