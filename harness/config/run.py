@@ -44,7 +44,7 @@ NEEDS = (  # the first of them that is given chooses
 
 SPEED_TESTS: Rules = {
     "--samples-per-query with several numbers": lambda run: run.batches,
-    "--concurrency with several numbers": lambda run: run.levels[1:],
+    "--concurrency max, or with several numbers,": lambda run: run.concurrency == "max" or run.levels[1:],
     "--server-target-qps max, or with several rates,": lambda run: run.has_several_rates,
     "--profile": lambda run: run.profile,
 }

@@ -228,10 +228,10 @@ class Command(TyperCommand):
         for it."""
         options = [each for each in self.params if each.param_type_name == "option"]
         flags = {name for each in options for name in each.opts}
-        for word in words:
+        for before, word in pairwise(["", *words]):
             if (name := word.partition("=")[0]) not in flags:
                 raise_if_moved(name)
-            shown = name if name in flags else f"{word!r:.60}"
+            shown = name if name in flags else before if before in flags else f"{word!r:.60}"
             check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
         valued = {name: each for each in options if not getattr(each, "is_flag", False) for name in each.opts}
         for flag, after in pairwise([*words, ""]):

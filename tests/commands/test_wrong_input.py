@@ -114,6 +114,8 @@ RUN = ("run", "--model", "demo", "--mode", "performance", "--dry-run")
         (("report", "{place}/a", *GATE, "--may-differ", "nosuch"), "--may-differ nosuch"),
         ((*RUN, "--config", "{place}/escape.yaml"), "escape.yaml: not YAML: a control character"),
         ((*RUN, "--config", "{place}/lines.yaml"), "--label: control characters"),
+        ((*RUN, "--label", "a\x01b"), "--label: control characters"),
+        ((*RUN, "--label=a\x01b"), "--label: control characters"),
         ((*RUN, "--config", "{place}/twice.yaml"), "'seed' is given twice"),
         ((*RUN, "--config", "{place}/spelt.yaml"), "min_duration is given twice"),
         ((*RUN, "--config", "{place}/sixty.yaml"), "1:30 "),

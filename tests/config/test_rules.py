@@ -64,7 +64,8 @@ def test_each_rule_has_flags_that_break_it_and_says_its_message() -> None:
     ("flags", "shown"),
     [
         ({"samples_per_query": (1, 2)}, "--samples-per-query with several numbers"),
-        ({"concurrency": (1, 2)}, "--concurrency with several numbers"),
+        ({"concurrency": (1, 2)}, "--concurrency max, or with several numbers,"),
+        ({"concurrency": "max"}, "--concurrency max, or with several numbers,"),
         ({"server_target_qps": "max"}, "--server-target-qps max, or with several rates,"),
         ({"server_target_qps": (1.0, 2.0)}, "--server-target-qps max, or with several rates,"),
         ({"profile": True}, "--profile"),
