@@ -4,14 +4,14 @@ It needs no package: any Python 3.11 reads logs.
 """
 
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # which PYTHONSAFEPATH leaves out
+sys.path.insert(0, __file__.rpartition("/")[0] or ".")  # which PYTHONSAFEPATH leaves out
 
 import harness.core.interrupts  # noqa: F401
 
 # isort: split
 import signal
+from pathlib import Path
 
 from harness.core.errors import UsageError, ends_in_one_line
 from harness.core.interrupts import interruptible

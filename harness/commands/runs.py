@@ -19,6 +19,8 @@ def runs(
     from harness.results.metrics import BY_NAME
     from harness.runs import folder as results
 
+    if not results_dir.is_dir():
+        raise UsageError(f"--results-dir {results_dir}: no such folder.")
     if by not in BY_NAME:
         raise UsageError(f"--by {by}: no such metric{did_you_mean(by, [*BY_NAME])}")
     if delete:

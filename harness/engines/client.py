@@ -157,7 +157,7 @@ class Client:
                 held, now = 0, time.monotonic()
                 for data in reader.feed(chunk):
                     pieces.append(event := piece(data, address))
-                    held += bool(event.text or event.ids)
+                    held += bool(event.ids if self.form.ids_out else event.text)
                     count += max(1, len(event.ids or ()))
                     usage = event.usage or usage  # the last counts all of the answer
                     if not first and (first := self._encode(pieces, address)):

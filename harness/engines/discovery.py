@@ -14,6 +14,7 @@ from harness.config import checkpoint
 from harness.config.endpoint import below
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
+from harness.core.coerce import did_you_mean
 from harness.core.errors import EndpointError, UsageError
 from harness.engines.client import connect, key_hint, refusal, whole, why_unreached
 from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
@@ -189,7 +190,8 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
         return config
     if names and not is_one(models):
         raise UsageError(
-            f"the server serves {', '.join(names)}, not --model {config.model}: name one with --served-model-name."
+            f"the server serves {', '.join(names)}, not --model {config.model}{did_you_mean(config.model, names)} "
+            "--served-model-name names the one to ask."
         )
     if config.model != DEFAULT_MODEL or not names:
         return config

@@ -129,7 +129,7 @@ def test_a_trace_as_it_is_published_is_refused_by_name(name: str, trace: Any) ->
         ("-1,5,5\n", "line 2: seconds takes a number"),
         ("0,5,0\n", "line 2: output_tokens takes a whole number from 1"),
         ("0,,5\n", "line 2: input_tokens takes a whole number from 1"),
-        ("0,5.0,5\n", "line 2: input_tokens takes a whole number from 1"),
+        ("0,5.5,5\n", "line 2: input_tokens takes a whole number from 1"),
         ("0,5,5\n1,5\n", "line 3: 2 cells in place of 3"),
         ('0,5,5\n1,"5,5\n', "line 3: "),
         ("0,5,5\n", "at least two requests"),

@@ -269,7 +269,7 @@ def test_without_data_the_last_words_say_what_needs_none(
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path):
-    with pytest.raises(UsageError, match=f"--model {tmp_path}: no usable tokenizer") as error:
+    with pytest.raises(UsageError, match=f"--model {tmp_path}: no config.json in it") as error:
         load_tokenizer(RunConfig(model=str(tmp_path)))
     assert "\n" not in str(error.value)
 
