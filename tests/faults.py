@@ -161,7 +161,7 @@ class Laboratory:
         )
         bench.settings = self.settings
         self.engine.sample_with(fault.sampling)
-        folder = bench.test("accuracy", self.plan).folder
+        folder = bench.test("accuracy", self.plan)
         return evaluate(folder, self.plan, self.library, self.tokenizer)
 
 
