@@ -115,8 +115,9 @@ class Request:
 
     @property
     def tpot_ms(self) -> float | None:
-        """Milliseconds per output token after the first message; None where no token came after it."""
-        after = self.output_tokens - self.first_tokens
+        """Milliseconds per output token after the first message, or as LoadGen has it where it timed: after the first
+        token. None where no token came after it."""
+        after = self.output_tokens - (1 if self.clock == "loadgen" else self.first_tokens)
         if self.ttft_ms is None or self.latency_ms is None or after < 1 or self.failure:
             return None
         return (self.latency_ms - self.ttft_ms) / after
