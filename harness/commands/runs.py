@@ -1,7 +1,9 @@
 """Finished runs, the best first; those that are named deleted with their lines: `python -m harness runs`."""
 
+from collections.abc import Mapping
+from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from harness.core.coerce import did_you_mean
 from harness.core.command import make_command, option
@@ -29,13 +31,15 @@ def runs(
         write_index(results_dir)
         return DONE
     metric = BY_NAME[by]
-    lines: list[dict[str, Any]] = [
-        line for line in results.history(results_dir) if (results_dir / str(line["run"])).is_dir()
-    ]
-    valued = [line for line in lines if isinstance(line.get(by), int | float)]
-    ranked = sorted(valued, key=lambda line: line[by], reverse=metric.better == "higher")
-    ranked += [line for line in lines if line not in valued]
-    rows = [[line["run"], line.get("label"), line.get("scenario"), line.get(by)] for line in ranked]
+    sign = 1 if metric.better == "higher" else -1
+
+    def merit(line: Mapping[str, object]) -> float:
+        value = line.get(by)
+        return sign * value if isinstance(value, int | float) else -inf
+
+    kept = (line for line in results.history(results_dir) if (results_dir / str(line["run"])).is_dir())
+    ranked = sorted(kept, key=merit, reverse=True)
+    rows = [[line.get(name) for name in ("run", "label", "scenario", by)] for line in ranked]
     print(Table(["run", "label", "scenario", metric.label], rows))
     return DONE
 

@@ -193,8 +193,10 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     names = [folder.resolve().name for folder in folders]
     for name in names:
         shutil.rmtree(results_dir / name)
-    kept = (json.dumps(line) + "\n" for line in history(results_dir) if line["run"] not in names)
-    write_text(results_dir / "history.jsonl", "".join(kept))
+    if (path := results_dir / "history.jsonl").exists():  # other lines stay as they are, damaged ones, too
+        gone = [f'"run": "{name}"' for name in names]
+        lines = reading.read_text(path, errors="replace").splitlines(keepends=True)
+        write_text(path, "".join(line for line in lines if not any(each in line for each in gone)))
     mend_latest(results_dir)
     return names
 

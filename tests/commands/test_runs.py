@@ -42,9 +42,12 @@ def test_the_best_comes_first(place: Path) -> None:
 def test_a_deleted_run_leaves_nothing_behind(place: Path) -> None:
     newest = (place / "latest").resolve().name
     write_index(place)
+    with (place / "history.jsonl").open("a") as file:
+        file.write('{"run": "cut sho\n')
     code, shown, _ = runs(place, "--delete", newest)
     assert code == 0 and f"deleted {newest}" in shown and not (place / newest).exists()
     assert newest not in (place / "history.jsonl").read_text() + (place / "index.md").read_text()
+    assert (place / "history.jsonl").read_text().endswith('{"run": "cut sho\n')  # other lines are left alone
     assert (place / "latest").resolve().name.endswith("fast")
     others = [path.name for path in place.glob("2*")]
     code, _, _ = runs(place, "--delete", others[0], "--delete", others[1])
