@@ -109,8 +109,7 @@ def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple
         if not is_usable(address):
             raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
         parts = urlsplit(address)
-        keys = {part.partition("=")[0] for part in re.split("[&;]", parts.query) if part}
-        if parts.username or parts.password or not keys <= PLAIN_KEYS or parts.fragment:
+        if parts.username or parts.password or not set(query_of(parts.query)) <= PLAIN_KEYS or parts.fragment:
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         note_address(address)
         if cleaned.count(address) > 1:
@@ -118,11 +117,16 @@ def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple
     return cleaned
 
 
+def query_of(text: str) -> dict[str, str]:
+    """Keys and values of an address's query; a word without `=` is a key, too."""
+    return dict(part.partition("=")[::2] for part in re.split("[&;]", text) if part)
+
+
 def exporter(url: str) -> tuple[str, list[str], str]:
     """The page of a GPU exporter, the GPUs on it that are the server's, and their host. Raises UsageError where neither
     is named: others' GPUs may be on it."""
     page, _, query = url.partition("?")
-    labels = dict(part.partition("=")[::2] for part in re.split("[&;]", unquote(query)) if part)
+    labels = query_of(unquote(query))
     (address,) = check_addresses([page], "--telemetry-url")
     if not labels or set(labels) - {"gpu", "host"}:
         raise UsageError(f"--telemetry-url {address}: name the server's GPUs by ?gpu=0,1 or ?host=NAME at its end.")
