@@ -96,7 +96,7 @@ class Request:
     sample: int  # of the sample library
     prompt_tokens: int
     output_tokens: int = 0
-    first_tokens: int = 1  # that came with the first message; LoadGen counts one
+    first_tokens: int = 1  # that TPOT leaves out: those of the first message; LoadGen leaves out one
     issued_s: float | None = None
     sent_ms: float | None = None  # until it was handed to the engine, or written to a connection
     ttft_ms: float | None = None
@@ -115,9 +115,8 @@ class Request:
 
     @property
     def tpot_ms(self) -> float | None:
-        """Milliseconds per output token after the first message, or as LoadGen has it where it timed: after the first
-        token. None where no token came after it."""
-        after = self.output_tokens - (1 if self.clock == "loadgen" else self.first_tokens)
+        """Milliseconds per output token after the first ones; None where no token came after them."""
+        after = self.output_tokens - self.first_tokens
         if self.ttft_ms is None or self.latency_ms is None or after < 1 or self.failure:
             return None
         return (self.latency_ms - self.ttft_ms) / after
@@ -222,6 +221,7 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
             request.sent_ms = max(0.0, at - sample.scheduled_ms)
         request.issued_s = (sample.scheduled_ms - begin) / 1e3
         request.ttft_ms, request.latency_ms, request.clock = sample.ttft_ms, sample.latency_ms, "loadgen"
+        request.first_tokens = 1
     compress(folder / TRACE)
 
 

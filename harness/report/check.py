@@ -55,7 +55,7 @@ def disagreements(folder: Path, result: TestResult) -> Iterator[str]:
     yield from of_trace(folder, requests)
     if any(request.failure for request in requests) or result.scenario == "MultiStream":
         return  # LoadGen counts failures as answers, and latencies of whole queries
-    is_plain = all(request.first_tokens == 1 and request.output_tokens > 1 for request in requests)
+    is_plain = all(request.output_tokens > 1 for request in requests)
     for name, found in times_of(requests).items():
         logged = getattr(result, name)
         if logged and found and (is_plain or name != "tpot_ms"):
@@ -83,9 +83,9 @@ def of_trace(folder: Path, requests: list[Request]) -> Iterator[str]:
         yield f"{folder.name}: requests.csv has {len(requests):,} requests, LoadGen's trace {len(samples):,}"
         return
     for line, (request, sample) in enumerate(zip(requests, samples, strict=True), start=2):
-        mine = (request.sample, *map(decimal, (request.issued_s, request.ttft_ms, request.latency_ms)))
-        times = ((sample.scheduled_ms - begin) / 1e3, sample.ttft_ms, sample.latency_ms)
-        if mine != (sample.index, *map(decimal, times)):
+        mine = (request.issued_s, request.ttft_ms, request.latency_ms, request.first_tokens)
+        times = ((sample.scheduled_ms - begin) / 1e3, sample.ttft_ms, sample.latency_ms, 1)
+        if (request.sample, *map(decimal, mine)) != (sample.index, *map(decimal, times)):
             yield f"{folder.name}: requests.csv:{line} is another request than LoadGen's trace has"
 
 

@@ -33,7 +33,7 @@ CAME, SENT = (0.0, 0.1005, 0.2), (0.001, 0.1015, 0.24)  # s, by this program's c
 def noted() -> list[Request]:
     """Requests as the system under test notes them, by this program's clock."""
     return [
-        Request(0, 5, 9, issued_s=came, sent_ms=1e3 * (sent - came), order=n)
+        Request(0, 5, 9, first_tokens=5, issued_s=came, sent_ms=1e3 * (sent - came), order=n)
         for n, (came, sent) in enumerate(zip(CAME, SENT, strict=True))
     ]
 
@@ -55,7 +55,7 @@ def test_the_delay_is_loadgens_and_the_threads_and_the_clients_own(tmp_path: Pat
     take_times(requests, tmp_path)
     assert [request.sent_ms for request in requests] == pytest.approx([3.0, 3.5, 42.0])
     assert [request.issued_s for request in requests] == pytest.approx([0.0, 0.1, 0.2])
-    assert {(request.latency_ms, request.clock) for request in requests} == {(9.0, "loadgen")}
+    assert {(request.latency_ms, request.clock, request.first_tokens) for request in requests} == {(9.0, "loadgen", 1)}
 
 
 def test_the_trace_is_read_once_and_kept_compressed(tmp_path: Path) -> None:
