@@ -115,14 +115,17 @@ def intervals(test: Performance | None) -> list[str]:
     """The 95 % intervals of a test's percentiles, a kind of latency in a line."""
     found = []
     for kind, points in (test.intervals if test else {}).items():
-        latency: Latency | None = getattr(test, f"{kind}_ms")
-        ends = {
-            point: f"{number(low)} to {number(high)}" if high else f"at least {number(low)}"
-            for point, (low, high) in points.items()
-        }
-        each = [f"{point} {number(getattr(latency, point))} ({said})" for point, said in ends.items() if latency]
-        found.append(f"{kind if kind == 'latency' else kind.upper()} {', '.join(each)}")
+        if points and (latency := getattr(test, f"{kind}_ms")):
+            each = [f"{point} {number(getattr(latency, point))} ({ends(between)})" for point, between in points.items()]
+            found.append(f"{kind if kind == 'latency' else kind.upper()} {', '.join(each)}")
     return found
+
+
+def ends(interval: tuple[float, float | None] | None) -> str:
+    if interval is None:
+        return "not known: too few independent requests"
+    low, high = interval
+    return f"at least {number(low)}" if high is None else f"{number(low)} to {number(high)}"
 
 
 NAME = "Llama-3.1-8B"  # of the reference model, whatever its repository is called

@@ -206,9 +206,10 @@ class Latencies(Model):
     """Time to the first token."""
     tpot_ms: Latency | None = None
     """Time per output token after the first."""
-    intervals: dict[str, dict[str, tuple[float, float | None]]] = {}
+    intervals: dict[str, dict[str, tuple[float, float | None] | None]] = {}
     """95 % intervals of p50, p90 and p99 of latency, TTFT and TPOT, from this test's requests by order statistics and
-    blocks of time; the upper end is null where there are too few requests for it."""
+    blocks of time; null where too few of them are independent: they waited in one queue. The upper end is null where
+    there are too few requests for it."""
     client_delay_ms: Latency | None = None
     """Server, Interactive, arrivals: from a query's scheduled time until this client sent it, in each latency and
     TTFT. Fixed concurrency: from an answer's end until the next request was sent in its place, a part of none."""
@@ -356,22 +357,20 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(value, f"{name}.{key}".lstrip("."))
 
 
-def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None]]]:
+def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None] | None]]:
     """The interval of each percentile, by kind of latency and name; none of what is not known of each request."""
     series = {
         "latency": [each.latency_ms for each in test.answered] if test.result.ttft_ms else [],
         "ttft": [each.ttft_ms for each in test.answered],
         "tpot": [each.tpot_ms for each in test.answered],
     }
-    found: dict[str, dict[str, tuple[float, float | None]]] = {}
-    for kind, values in series.items():
-        timed = [value for value in values if value is not None]
-        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-            if len(timed) * (1 - share) < 1:  # the slowest
-                continue
-            if interval := quantile_interval(timed, share):
-                found.setdefault(kind, {})[name] = interval
-    return found
+    timed = {kind: [value for value in values if value is not None] for kind, values in series.items()}
+    shares = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+    return {  # without the slowest, which is no percentile
+        kind: {name: quantile_interval(values, share) for name, share in shares if len(values) * (1 - share) >= 1}
+        for kind, values in timed.items()
+        if values
+    }
 
 
 def with_counts(texts: Sequence[str]) -> list[str]:
