@@ -1,6 +1,7 @@
 """The statistics by which verdicts are given, each with its source; intervals are of 95 %."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,7 @@ RESAMPLES = 1000  # of a bootstrap
 BLOCKS = (5, 10, 20)  # of a test's time
 FEWEST_INDEPENDENT = 50  # requests, of an interval
 LOADGEN_CONFIDENCE = 0.99  # of early stopping
+MOST_QUERIES = 2**40  # of a test, for it to show anything
 FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10  # of a paired interval: with fewer it covers less than it claims
 FEWEST_P99 = 100  # requests: the p99 of fewer is the slowest of them
 RULE_OF_THREE = 3.0  # what was seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
@@ -110,13 +112,11 @@ def least_queries(percentile: float, over: int = 0) -> int:
     By LoadGen's early stopping (loadgen/early_stopping.cc): the first n with
     sum over i <= over of C(n, i) (1 - percentile)^i percentile^(n - i) <= 1 - 0.99.
     """
-    low, high = over, over + 1
-    while by_chance(high, over, percentile) > 1 - LOADGEN_CONFIDENCE:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if by_chance(middle, over, percentile) > 1 - LOADGEN_CONFIDENCE else (low, middle)
-    return high
+
+    def is_sure(count: int) -> bool:
+        return count > over and by_chance(count, over, percentile) <= 1 - LOADGEN_CONFIDENCE
+
+    return bisect_left(range(MOST_QUERIES), True, key=is_sure)
 
 
 def by_chance(n: int, over: int, percentile: float) -> float:

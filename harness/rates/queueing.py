@@ -5,6 +5,7 @@ None of this is a result: LoadGen's verdict is. It chooses which rate is worth a
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -19,6 +20,7 @@ FEWEST, MOST = 60, 480  # tests that are simulated; of one with few queries more
 HOLD = 0.95  # of them must keep the limit
 ROUNDS, SLIGHT = 4, 0.1  # of fitting a plane; of the time alone, the least that a query is taken for
 PARTS = 12  # of an answer, in the simulation of queries that share a server
+STEPS = 4096  # of a share that is looked for
 LAGS = 6  # blocks over which completions that were late come in after all
 
 
@@ -202,14 +204,8 @@ def rate_by_tpot(
 
 
 def highest_share(is_held: Callable[[float], bool]) -> float:
-    """The highest share of 1 that holds, to a part in 4,096."""
-    low, high = 0.0, 1.0
-    if is_held(high):
-        return high
-    for _ in range(12):
-        load = (low + high) / 2
-        low, high = (load, high) if is_held(load) else (low, load)
-    return low
+    """The highest share of 1 that holds, to one of STEPS."""
+    return bisect_left(range(1, STEPS + 1), True, key=lambda step: not is_held(step / STEPS)) / STEPS
 
 
 def allowed_late(queries: int) -> int:

@@ -7,7 +7,7 @@ allow (`Evidence.estimate`), and the last candidate is confirmed by a longer pro
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, Self
 
@@ -56,7 +56,6 @@ class Goal:
     queries: int
     ttft_ms: float
     tpot_ms: float
-    rules: SearchRules = field(default_factory=lambda: RULES)
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -70,7 +69,7 @@ class Goal:
 
     def probe_s(self, qps: float) -> float:
         """Seconds of a probe at this rate: no longer than the full test."""
-        return min(max(self.rules.probe_s, self.rules.probe_queries / qps), self.full_s(qps))
+        return min(max(RULES.probe_s, RULES.probe_queries / qps), self.full_s(qps))
 
 
 # Three estimates of the highest rate in queries/s that a full test will keep; as text, what each rests on.
@@ -98,7 +97,7 @@ class Capacity:
     def rate(self, goal: Goal) -> float:
         least = self.qps - self.queue.completed_error / 2
         room_s = goal.ttft_ms / 1000 - self.first_token_s
-        if least * room_s < goal.rules.fewest_waiting and self.first_token_s * self.qps <= 1 / 2:
+        if least * room_s < RULES.fewest_waiting and self.first_token_s * self.qps <= 1 / 2:
             return least
         return rate_by_ttft(least, room_s, goal.seconds, goal.queries, min(self.queue.dispersion, 1.0))
 
@@ -133,7 +132,7 @@ class TpotLine:
         work_s = queue.each_s + queue.prompt_s
         alone_s, capacity = (queue.base_s + queue.each_s) / nearest.tokens, 1 / work_s
         basis = f"by the queries at {number(nearest.load)}"
-        if line := line_through([one for one, _ in held if one.tpot_mean], goal.rules.spread):
+        if line := line_through([one for one, _ in held if one.tpot_mean]):
             (alone_s, capacity), basis = line, f"by the means of {len(held)} probes that held"
         prompts = min(1.0, max(0.0, queue.prompt_s / work_s))
         return cls(max(alone_s, LEAST_ALONE * goal.tpot_ms / 1000), capacity, prompts, nearest.tokens, basis)
@@ -147,12 +146,12 @@ class TpotLine:
         return f"TPOT, {alone} and without end at {number(self.capacity, 3)} queries/s: {self.basis}"
 
 
-def line_through(probes: Sequence[Probe], spread: float) -> tuple[float, float] | None:
+def line_through(probes: Sequence[Probe]) -> tuple[float, float] | None:
     """Seconds of a token alone and the capacity, by the mean TPOT of these probes."""
     import numpy as np
 
     rates = [one.rate for one in probes]
-    if not rates or max(rates) < spread * min(rates):
+    if not rates or max(rates) < RULES.spread * min(rates):
         return None
     speeds = [1000 / (one.tpot_mean or math.inf) for one in probes]
     slope, alone = np.polyfit(rates, speeds, 1, w=np.sqrt([one.seconds or 1.0 for one in probes]))
@@ -207,14 +206,13 @@ def search(start: float, probe: Callable[[Candidate], Probe], goal: Goal) -> lis
     always as many short probes as it may have; all of them, in order."""
     done: list[Probe] = []
     following: Candidate | None = Candidate(start, "a share of the Offline rate", goal.probe_s(start))
-    rules = goal.rules
-    while following and len(done) < rules.most_probes:
+    while following and len(done) < RULES.most_probes:
         done.append(probe(following))
         following = next_probe(Evidence(goal, tuple(done)))
         spent = sum(one.seconds or 0.0 for one in done)
         if following is None:
             break
-        most_s = max(rules.most_tests * goal.full_s(following.rate), rules.most_probes * rules.probe_s)
+        most_s = max(RULES.most_tests * goal.full_s(following.rate), RULES.most_probes * RULES.probe_s)
         if spent + following.seconds > most_s:
             break
     return done
@@ -226,10 +224,6 @@ class Evidence:
 
     goal: Goal
     probes: Sequence[Probe]
-
-    @property
-    def rules(self) -> SearchRules:
-        return self.goal.rules
 
     @property
     def last(self) -> Probe:
@@ -282,11 +276,11 @@ class Evidence:
         ttft = tuple((one.served_rate, one.ttft_p99) for one in steady if one.ttft_p99)
         tpot = tuple((one.served_rate, one.tpot_p99) for one in self.not_contradicted if one.tpot_p99)
         estimators = LatencyBracket("TTFT", ttft, most), self.tpot_line or LatencyBracket("TPOT", tpot, most)
-        best = min(Candidate(self.rules.margin * one.rate(self.goal), f"by {one}") for one in estimators)
-        if self.low and self.middle and best.rate < self.low.rate * self.rules.confirmed and self.has_room(self.low):
+        best = min(Candidate(RULES.margin * one.rate(self.goal), f"by {one}") for one in estimators)
+        if self.low and self.middle and best.rate < self.low.rate * RULES.confirmed and self.has_room(self.low):
             best = self.middle  # an estimate below a rate that held with room is not believed
         if self.capacity:
-            by_capacity = Candidate(self.rules.margin * self.capacity.rate(self.goal), f"by {self.capacity}")
+            by_capacity = Candidate(RULES.margin * self.capacity.rate(self.goal), f"by {self.capacity}")
             best = min(best, by_capacity)
         return best
 
@@ -294,7 +288,7 @@ class Evidence:
     def middle(self) -> Candidate | None:
         """Between the highest that held and the lowest that did not, where these are far apart."""
         low, high = self.low, self.high
-        if not (low and high and high.load > self.rules.bracket * low.load):
+        if not (low and high and high.load > RULES.bracket * low.load):
             return None
         held, lost = number(low.load), number(high.load)
         between = f"between the highest that held ({held}) and the lowest that did not ({lost})"
@@ -303,12 +297,12 @@ class Evidence:
     def has_room(self, probe: Probe) -> bool:
         """Whether a probe settled, and kept both limits by so much that a higher rate may, too."""
         pairs = (probe.ttft_p99, self.goal.ttft_ms), (probe.tpot_p99, self.goal.tpot_ms)
-        return probe.is_settled and all((ms or 0.0) <= self.rules.room * limit for ms, limit in pairs)
+        return probe.is_settled and all((ms or 0.0) <= RULES.room * limit for ms, limit in pairs)
 
     @cached_property
     def candidate(self) -> Candidate:
         """The rate that is worth a full test by all that is known: the estimate, below what was too fast; and why."""
-        low, high, margin = self.low, self.high, self.rules.margin
+        low, high, margin = self.low, self.high, RULES.margin
         failed = min(high.rate, high.load) if high else math.inf  # random gaps add up to their own rate
         if high is None or self.estimate.rate <= margin * failed:
             return self.estimate
@@ -319,19 +313,19 @@ class Evidence:
 
     def step(self, count: int) -> float:
         """The ratio of the next rate to this one while only one side is known, after so many probes."""
-        return float(min(self.rules.step**2 ** min(count - 1, 9), 2.0))
+        return float(min(RULES.step**2 ** min(count - 1, 9), 2.0))
 
     def is_long(self, probe: Probe) -> bool:
         """Whether a probe lasted for so long that its waits are more than chance."""
-        return (probe.seconds or math.inf) >= self.rules.long_s
+        return (probe.seconds or math.inf) >= RULES.long_s
 
     def confirming_s(self, rate: float) -> float:
         """Seconds of the probe that confirms a rate: until an overload as large as its distance to the capacity
         shows."""
-        needed, rules = self.rules.confirming_s, self.rules
+        needed = RULES.confirming_s
         if self.capacity:
             needed = detection_s(rate, max(1 - rate / self.capacity.qps, 0.001))
-        longest = max(rules.confirming_s, rules.confirming_queries / rate)
+        longest = max(RULES.confirming_s, RULES.confirming_queries / rate)
         return max(self.goal.probe_s(rate), min(needed, longest, self.goal.full_s(rate)))
 
 
@@ -345,7 +339,7 @@ def longer_s(probe: Probe, goal: Goal) -> float | None:
         return None
     times = 1.2 * (1 + probe.more / queries)
     longer = times * (probe.seconds or 0)
-    return longer if times <= goal.rules.most_longer and longer <= goal.full_s(probe.rate) else None
+    return longer if times <= RULES.most_longer and longer <= goal.full_s(probe.rate) else None
 
 
 def has_waited_unmeasured(evidence: Evidence) -> bool:
@@ -359,14 +353,14 @@ def has_vague_capacity(evidence: Evidence) -> bool:
     """Whether the capacity has a large error, and no long probe above it was made."""
     if not (most := evidence.capacity):
         return False
-    is_vague = most.queue.completed_error > evidence.rules.vague * most.qps
+    is_vague = most.queue.completed_error > RULES.vague * most.qps
     return is_vague and not any(evidence.is_long(one) and one.load > most.qps for one in evidence.probes)
 
 
 def is_confirmed(evidence: Evidence) -> bool:
     """Whether a probe held about the candidate, for long enough."""
     rate = evidence.candidate.rate
-    least_s, least = 0.9 * evidence.confirming_s(rate), rate / evidence.rules.confirmed
+    least_s, least = 0.9 * evidence.confirming_s(rate), rate / RULES.confirmed
     return any(
         one.has_held and (one.seconds or math.inf) >= least_s and max(one.load, one.rate) >= least
         for one in evidence.probes
@@ -378,7 +372,7 @@ Choice = tuple[float, float] | None  # queries/s and, at least, seconds of the n
 
 def again(evidence: Evidence) -> Choice:
     most = evidence.capacity.qps if evidence.capacity else evidence.fastest.load
-    return evidence.rules.overload * most, max(evidence.rules.capacity_s, evidence.goal.probe_s(most))
+    return RULES.overload * most, max(RULES.capacity_s, evidence.goal.probe_s(most))
 
 
 def for_longer(evidence: Evidence) -> Choice:
@@ -387,13 +381,13 @@ def for_longer(evidence: Evidence) -> Choice:
     if not (grown := evidence.grown):
         return None
     error, rate, took_s = min((one.completed_error / one.completed, one.completed, seconds) for one, seconds in grown)
-    seconds = min(evidence.rules.surely * took_s * (error / PRECISE) ** 2, evidence.goal.full_s(rate))
-    return (evidence.rules.overload * rate, seconds) if took_s < 0.9 * seconds else None
+    seconds = min(RULES.surely * took_s * (error / PRECISE) ** 2, evidence.goal.full_s(rate))
+    return (RULES.overload * rate, seconds) if took_s < 0.9 * seconds else None
 
 
 def slower(evidence: Evidence) -> Choice:
     """None where a small share of the first rate does not hold either."""
-    lowest = evidence.rules.lowest * evidence.probes[0].load
+    lowest = RULES.lowest * evidence.probes[0].load
     return (max(evidence.candidate.rate, lowest), 0.0) if evidence.high and evidence.high.load > lowest else None
 
 
@@ -416,7 +410,7 @@ DECISIONS: tuple[tuple[Callable[[Evidence], object], Callable[[Evidence], Choice
     ),
     (
         lambda evidence: has_waited_unmeasured(evidence) and not evidence.grown,
-        lambda evidence: (evidence.fastest.load * evidence.rules.step, 0.0),
+        lambda evidence: (evidence.fastest.load * RULES.step, 0.0),
         "queries waited at {evidence.fastest.text}, but for too short to tell the capacity",
     ),
     (has_vague_capacity, again, "measures {evidence.capacity} again"),
@@ -444,7 +438,7 @@ def next_probe(evidence: Evidence) -> Candidate | None:
 
 def rate_beyond(evidence: Evidence) -> float | None:
     """The rate that measures the capacity, where every given one held and none tells it; else None."""
-    return evidence.rules.step * evidence.low.load if evidence.low and evidence.high is None else None
+    return RULES.step * evidence.low.load if evidence.low and evidence.high is None else None
 
 
 def highest_held(probes: Sequence[Probe]) -> Probe | None:
