@@ -299,6 +299,13 @@ class ClosedLoop(OwnClock):
             return None
         return max(self.min_queries(load), math.ceil(RESERVE * load.min_duration_s * load.rate))
 
+    def length(self, load: Load) -> tuple[int, float] | None:
+        """Its time ends it, once the fewest queries are answered."""
+        if not load.rate:
+            return None
+        queries = max(self.min_queries(load), math.ceil(load.min_duration_s * load.rate))
+        return queries, queries / load.rate
+
     def shown_queries(self, load: Load) -> int | None:
         return self.min_queries(load) if self.min_queries(load) > 1 else None
 

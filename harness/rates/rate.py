@@ -9,7 +9,7 @@ from typing import Literal
 
 from harness.config import checkpoint
 from harness.config.flags import MOST_AT_ONCE
-from harness.config.patterns import Need
+from harness.config.patterns import SURE_P90_QUERIES, Need
 from harness.config.plan import Plan, minutes
 from harness.core import system
 from harness.core.errors import NotAcceptedError
@@ -36,6 +36,7 @@ def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
     found = FINDERS[need](run, session)
     run.display.done(found.notes[-1])
     run.adopt(found)
+    run.display.say(total(found, has_rate=True))
     run.warn_short()
 
 
@@ -109,7 +110,10 @@ def try_levels(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     plan = run.plan
     *before, last = target_rate.levels_of(run.config.levels, session.engine.concurrency)
     for level in before:
-        run_probe(run, session, at_level(plan, session, level))
+        short = at_level(plan, session, level)
+        if level == before[0]:
+            run.display.say(total(short))
+        run_probe(run, session, short)
     return at_level(plan, session, last)
 
 
@@ -193,27 +197,40 @@ class Part:
     bound: Literal["", "at least ", "at most "] = ""
 
 
-def parts(plan: Plan) -> list[Part]:
-    """The tests of a run, and what comes before the performance test, as far as it is known before they begin."""
-    found = []
+def parts(plan: Plan, has_rate: bool = False) -> list[Part]:
+    """The tests of a run, and what comes before the performance test unless it `has_rate`, as far as it is known."""
+    pattern, found, last = plan.config.scenario_rules.pattern, list[Part](), at_most(plan)
+    length = pattern.length(last.load)
     if plan.config.mode != "performance":
-        found.append(Part("accuracy test", f"{plan.samples:,} samples, as long as they take", None))
+        seconds = plan.samples * length[1] / length[0] if length else None
+        found.append(Part("accuracy test", f"{plan.samples:,} samples, as long as they take", seconds))
     if plan.config.mode != "accuracy":
-        if before := PREPARATIONS[rate_needed(plan.config)](plan):
+        if not has_rate and (before := PREPARATIONS[rate_needed(plan.config)](plan)):
             found.append(before)
-        length = plan.config.scenario_rules.pattern.length(plan.load)
         least = Part("performance test", f"at least {minutes(plan.min_duration_s)}", plan.min_duration_s, "at least ")
-        found.append(replace(least, text=plan.length or least.text, seconds=length[1], bound="") if length else least)
+        found.append(replace(least, text=last.length or least.text, seconds=length[1], bound="") if length else least)
     return found
 
 
-def total(plan: Plan) -> str:
-    """What a run is going to do after its engine is up, in one line with the sum of its times."""
-    found = parts(plan)
+def total(plan: Plan, has_rate: bool = False) -> str:
+    """What a run is going to do after its engine is up, or once it `has_rate`, in one line with the sum of its
+    times."""
+    found = parts(plan, has_rate)
     timed = [part for part in found if part.seconds is not None]
     said = [f"{part.name} {part.bound}{minutes(part.seconds or 0.0)}" for part in timed]
     said += [f"{part.name} as long as it takes" for part in found if part.seconds is None]
-    return f"about {minutes(sum(part.seconds or 0.0 for part in timed))} once the engine is up: {', '.join(said)}"
+    bound = "at least" if len(timed) < len(found) or any(part.bound == "at least " for part in found) else "about"
+    start = "from here on" if has_rate else "once the engine is up"
+    return f"{bound} {minutes(sum(part.seconds or 0.0 for part in timed))} {start}: {', '.join(said)}"
+
+
+def at_most(plan: Plan, level: int = 0) -> Plan:
+    """The plan at a level of concurrency, the highest unless it is given, with the rate that a trial at another one
+    makes expect there; as it is without levels."""
+    if not (level := level or max(plan.config.levels, default=0)):
+        return plan
+    each = (plan.target_qps or 0.0) / (plan.concurrency or 1)
+    return replace(plan, concurrency=level, target_qps=level * each or None)
 
 
 def curve(plan: Plan) -> Part:
@@ -228,10 +245,12 @@ def lower_levels(plan: Plan) -> Part | None:
     if not plan.config.levels:
         text = "up to what the engine computes at once, each as long as the last"
         return Part("a test at each power of four", text, None)
-    count = len(plan.config.levels) - 1
-    seconds = count * plan.min_duration_s
-    text = f"at least {minutes(seconds)}, each after a trial of at most {minutes(TRIAL_S)}"
-    return Part(f"{count} lower level{'s' * (count > 1)}", text, seconds, "at least ") if count else None
+    *lower, _ = sorted(plan.config.levels)
+    lengths = [plan.config.scenario_rules.pattern.length(at_most(plan, level).load) for level in lower]
+    seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
+    each = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
+    text, name = f"at least {minutes(seconds)}, {each}", f"{len(lower)} lower level{'s' * (len(lower) > 1)}"
+    return Part(name, text, seconds, "at least ") if lower else None
 
 
 def probes(name: str, count: int) -> Callable[[Plan], Part]:

@@ -145,7 +145,7 @@ class RunColumn:
     metric: metrics.Metric | None = None
 
     def text(self, value: Value) -> str:
-        return value if isinstance(value, str) else number(value, 6)
+        return value if isinstance(value, str) else self.metric.text(value) if self.metric else number(value)
 
 
 def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:

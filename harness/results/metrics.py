@@ -103,7 +103,7 @@ METRICS: tuple[Metric, ...] = (
         rate_flag="offline_expected_qps",
     ),
     test("concurrency", "requests in flight at most", None, PLACES),
-    test("steady_tokens_per_sec", "steady output tokens/s", "higher", PLACES, "steady.tokens_per_sec"),
+    test("steady_tokens_per_sec", "output tokens/s without ramp and drain", "higher", PLACES, "steady.tokens_per_sec"),
     test("tokens_per_sec_per_user", "tokens/s per user", "higher", PLACES, "steady.tokens_per_sec_per_user"),
     latency("latency", "latency", "mean"),
     latency("latency", "latency", "p50", "sweep"),

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,8 +17,9 @@ from harness.config.plan import minutes
 from harness.config.run import RunConfig
 from harness.core import command
 from harness.core.errors import UsageError
-from harness.rates import rate
-from harness.rates.target_rate import Need
+from harness.rates import rate, target_rate
+from harness.rates.probing import Trial
+from harness.rates.target_rate import OFFLINE_MARGIN, Need
 from tests.conftest import ROOT, called, ended
 
 
@@ -39,7 +41,10 @@ def dry_run(**flags: Any) -> str:
         ({"scenario": "server", "server_target_qps": "max"}, ["search for the highest rate"]),
         (
             {"concurrency": "1,4,16"},
-            ["2 lower levels: at least 40 s", "lower levels at least 40 s, performance test at least 20 s"],
+            [
+                "2 lower levels: at least 40 s, each of 64 requests or more",
+                "at least 1.0 min once the engine is up: 2 lower levels at least 40 s, performance test at least 20 s",
+            ],
         ),
         ({"scenario": "multistream", "samples_per_query": "1,2", "mode": "performance"}, ["1 smaller batch"]),
         ({"mode": "accuracy"}, ["accuracy test"]),
@@ -51,6 +56,21 @@ def test_it_says_what_would_be_run(flags: dict[str, Any], words: list[str], tmp_
     page = dry_run(**flags, results_dir=tmp_path / "none")
     assert all(word in page for word in words), page
     assert not (tmp_path / "none").exists()
+
+
+def test_after_the_first_answers_the_whole_is_said_again() -> None:
+    """64 requests of 3 s, alone and two at a time, and 10 s of four at a time, which answer 64 in 48 s."""
+    config = RunConfig(model="demo", mode="performance", concurrency="1,2,4", min_duration=10)
+    plan, _ = steps.prepare_plan(config, checkpoint.load_tokenizer(config))
+    rate_of_one = 1 / 3 / OFFLINE_MARGIN
+    first = target_rate.at_level(plan, 1, Trial(4, 4 / rate_of_one))
+    assert rate.total(first) == (
+        "at least 5.6 min once the engine is up: 2 lower levels at least 4.8 min, performance test 48 s"
+    )
+    last = target_rate.at_level(first, 4, Trial(16, 4 / rate_of_one))
+    assert rate.total(last, has_rate=True) == "about 48 s from here on: performance test 48 s"
+    both = replace(last, config=replace(config, mode="both"), samples=32)
+    assert rate.total(both, has_rate=True) == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"
 
 
 def test_every_way_to_a_rate_is_said() -> None:
