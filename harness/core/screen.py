@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 from rich.live import Live
@@ -259,9 +259,6 @@ def screen(log: Path) -> Iterator[tuple[Console, Console]]:
 
 
 # The last screen of a command: the answer first, then a labelled sentence each, and one path.
-if TYPE_CHECKING:
-    from rich.console import Console
-
 WIDTH, LABEL = 80, 15  # characters
 Tone = Literal["", "good", "careful", "bad", "unknown"]
 STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "bad": "red", "unknown": "dim"}
@@ -289,9 +286,8 @@ class LastScreen:
     tone: Tone = ""
 
 
-def show(console: "Console", screen: LastScreen, path: object = None) -> None:
+def show(console: Console, screen: LastScreen, path: object = None) -> None:
     """Prints a last screen, in at most the width of a terminal; `path` is where all of it stands, if in a file."""
-    from rich.text import Text
 
     def say(text: str, tone: Tone = "", bold: bool = False) -> None:
         style = f"{'bold ' if bold else ''}{STYLES[tone]}".strip()
@@ -313,11 +309,9 @@ def show(console: "Console", screen: LastScreen, path: object = None) -> None:
 
 def paragraph(line: Line) -> list[str]:
     """A label and its text, wrapped beside it; a label that is too long begins the text."""
-    if line.is_command:
-        return [f"{line.label:{LABEL}}{line.text}"]
-    if len(line.label) >= LABEL:
-        return wrap(f"{line.label}: {line.text}", WIDTH, subsequent_indent=" " * LABEL)
-    return wrap(f"{line.label:{LABEL}}{line.text}", WIDTH, subsequent_indent=" " * LABEL)
+    label = f"{line.label:{LABEL}}" if len(line.label) < LABEL else f"{line.label}: "
+    text = f"{label}{line.text}"
+    return [text] if line.is_command else wrap(text, WIDTH, subsequent_indent=" " * LABEL)
 
 
 def table(rows: Sequence[Cells]) -> list[str]:

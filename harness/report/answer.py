@@ -33,16 +33,12 @@ def at(**points: str) -> dict[str, Column]:
     }
 
 
-def verdict(probe: Probe) -> str:
-    return "VALID" if probe.valid else "INVALID"
-
-
 def why(probe: Probe) -> str:
     return "; ".join(filter(None, (probe.why, "machine busy: not judged" if probe.busy else "")))
 
 
 POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
-SPEED: Mapping[str, Column] = {"LoadGen": verdict, "output tokens/s": "tokens_per_sec"}
+SPEED: Mapping[str, Column] = {"LoadGen": "verdict", "output tokens/s": "tokens_per_sec"}
 CURVES: Mapping[str, Mapping[str, Column]] = {  # by the unit of the load
     Sequential.unit: {
         **SPEED,

@@ -54,7 +54,7 @@ class Load:
     @property
     def outcome(self) -> str:
         """LoadGen's verdict; of a level at fixed concurrency, that on one's own limits."""
-        verdict, grew = "VALID" if self.probe.valid else "INVALID", self.mark == "grew"
+        verdict, grew = self.probe.verdict, self.mark == "grew"
         if self.probe.concurrency:
             verdict = "over the limits" if self.probe.why else "within the limits"
         verdict += f", overruled by {self.overruled}" if self.overruled else ""

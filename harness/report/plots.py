@@ -1,7 +1,7 @@
 """The pictures of a report, drawn from LoadGen's own logs. Each answers one question."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, repeat
 from pathlib import Path
@@ -53,40 +53,37 @@ def kinds(profile: Profile) -> Any:
 
 
 ProfileValue = str | float | None
-PROFILE_COLUMNS: tuple[tuple[str, str, Callable[[Profile], ProfileValue]], ...] = (
-    ("profile_failure", "profile: failed", lambda profile: profile.failure or None),
-    ("profile_s", "profile: window, s", lambda profile: profile.seconds),
-    ("profile_active_s", "profile: a kernel ran, s", lambda profile: profile.active_s),
-    ("profile_idle_percent", "profile: idle, %", lambda profile: profile.idle_percent),
-    ("profile_kernel_ms", "profile: mean kernel, ms", lambda profile: profile.mean_kernel_ms),
-    ("profile_gaps", "profile: gaps", lambda profile: profile.gaps),
-    ("profile_gap_ms", "profile: mean gap, ms", lambda profile: profile.mean_gap_ms),
+PROFILE_COLUMNS = (  # name, label, and the field of a profile
+    ("profile_s", "profile: window, s", "seconds"),
+    ("profile_active_s", "profile: a kernel ran, s", "active_s"),
+    ("profile_idle_percent", "profile: idle, %", "idle_percent"),
+    ("profile_kernel_ms", "profile: mean kernel, ms", "mean_kernel_ms"),
+    ("profile_gaps", "profile: gaps", "gaps"),
+    ("profile_gap_ms", "profile: mean gap, ms", "mean_gap_ms"),
 )
 
 
 def side_by_side(profiles: Sequence[Profile | None]) -> list[tuple[str, str, tuple[ProfileValue, ...]]]:
     """Name, label and each run's value, the kinds by what they take in the first profile; None where there is none."""
-    found = [profile for profile in profiles if profile]
+    found = [profile or Profile() for profile in profiles]
     kinds = dict.fromkeys(share.name for profile in found for share in profile.kinds)
     return [
-        *(
-            (name, label, tuple(tell(each) if each else None for each in profiles))
-            for name, label, tell in PROFILE_COLUMNS
-        ),
+        ("profile_failure", "profile: failed", tuple(each.failure or None for each in found)),
+        *((name, label, tuple(getattr(each, field) for each in found)) for name, label, field in PROFILE_COLUMNS),
         *(
             (
                 f"profile_{kind.replace(' ', '_')}_percent",
                 f"profile: {kind}, %",
-                tuple(kind_percent(each, kind) for each in profiles),
+                tuple(kind_percent(each, kind) for each in found),
             )
             for kind in kinds
         ),
     ]
 
 
-def kind_percent(profile: Profile | None, kind: str) -> float | None:
-    """The percent of the time that a kind takes; 0 where a profile has none of it."""
-    if profile is None or profile.failure:
+def kind_percent(profile: Profile, kind: str) -> float | None:
+    """The percent of the time that a kind takes; 0 where a profile has none of it, None where there is none."""
+    if profile.device is None:
         return None
     return next((share.percent for share in profile.kinds if share.name == kind), 0.0)
 

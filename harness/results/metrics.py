@@ -91,7 +91,6 @@ IN_SWEEPS = {("gpu_clock_mhz", "mean"), ("gpu_power_w", "mean")}  # of what engi
 PLACES: Places = ("report", "compare", "mlflow")
 INDEXED: Places = (*PLACES, "index")
 SWEPT: Places = (*PLACES, "sweep")
-DELAYS: Places = ("report", "compare", "mlflow")
 METRICS: tuple[Metric, ...] = (
     test("tokens_per_sec", "output tokens/s", "higher", get_args(Place)),
     test("input_tokens_per_sec", "input tokens/s", "higher", PLACES),
@@ -118,7 +117,7 @@ METRICS: tuple[Metric, ...] = (
             f"client_delay_{at}_ms",
             f"client delay {at}, ms",
             "lower",
-            DELAYS,
+            PLACES,
             f"client_delay_ms.{at}",
         )
         for at in ("p50", "p99")
@@ -241,23 +240,26 @@ def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
 
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
+    """The run, or each of its levels where an axis is the batch."""
     test, score = summary.run.performance, summary.run.accuracy
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
+
+    def cell(values: dict[str, float | None], *flaws: str, level: Probe | None = None) -> Cell:
+        flaw = "; ".join(filter(None, (gate, *flaws)))
+        return Cell(places(summary, axes, level), summary.meta.run, values, flaw)
+
     price = test.cost.price_per_hour if test and test.cost else None
     if BATCH in axes and summary.run.search:
         for probe in deciding(summary.run.search):
             values = dict.fromkeys(SHOWN) | {name: probe.shown(field) for name, field in LEVEL.items()}
             values[COST] = probe.cost(price) if price else None
-            flaw = "; ".join(filter(None, (gate, probe.busy, probe.why)))
-            yield Cell(places(summary, axes, probe), summary.meta.run, values, flaw)
+            yield cell(values, probe.busy, probe.why, level=probe)
     elif test is None or not test.tokens_per_sec:
-        flaw = "; ".join(filter(None, (gate, "no speed was measured")))
-        yield Cell(places(summary, axes), summary.meta.run, dict.fromkeys(SHOWN), flaw)
+        yield cell(dict.fromkeys(SHOWN), "no speed was measured")
     else:
         over = "over the limits" if any(tail.is_over for tail in test.tails) else ""
-        flaws = [gate, *test.background_load, "" if test.valid else "INVALID", over]
-        values = {name: BY_NAME[name].of(summary) for name in SHOWN}
-        yield Cell(places(summary, axes), summary.meta.run, values, "; ".join(filter(None, flaws)))
+        flaws = [*test.background_load, "" if test.valid else "INVALID", over]
+        yield cell({name: BY_NAME[name].of(summary) for name in SHOWN}, *flaws)
 
 
 def places(summary: Summary, axes: Sequence[str], probe: Probe | None = None) -> tuple[str, ...]:

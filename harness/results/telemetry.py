@@ -1,5 +1,6 @@
 """machine.csv -> what the engine and the machine did during a test: means, maxima, and what ran out first."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -103,13 +104,11 @@ WAITING_REQUESTS = 1.0  # requests that wait on average
 
 @dataclass(frozen=True)
 class Quantity:
-    """What the columns of machine.csv called `column`, or gpuN_`column` where `gpu`, tell in one number a second."""
+    """What the columns of machine.csv of this name, gpuN_ for gpu_, tell in one number a second."""
 
     name: str
-    column: str
     label: str
     unit: str
-    gpu: bool = False
     total: bool = False  # over the GPUs, else their mean
     digits: int = 3
 
@@ -125,36 +124,31 @@ class Quantity:
         return [sum(values) / (1 if self.total else len(values)) if values else None for values in seconds]
 
     def is_mine(self, name: str) -> bool:
-        head, _, rest = name.partition("_")
-        return (head.startswith("gpu") and rest == self.column) if self.gpu else name == self.column
-
-
-def gpu(column: str, label: str, unit: str, total: bool = False) -> Quantity:
-    return Quantity(f"gpu_{column}", column, label, unit, gpu=True, total=total)
+        return re.sub(r"^gpu\d+_", "gpu_", name) == self.name
 
 
 QUANTITIES = (
-    Quantity("requests_running", "requests_running", "requests running", ""),
-    Quantity("requests_waiting", "requests_waiting", "requests waiting", ""),
-    Quantity("kv_cache_percent", "kv_cache_percent", "KV cache in use", "%"),
-    Quantity("prefix_hit_percent", "prefix_hit_percent", "prompt tokens from the prefix cache", "%"),
-    Quantity("inter_token_ms", "inter_token_ms", "inter-token latency (ITL)", "ms"),
-    Quantity("preemptions", "preemptions", "preemptions a second", ""),
-    Quantity("prompt_tokens_per_sec", "prompt_tokens_per_sec", "prompt tokens/s", "", digits=5),
-    Quantity("generation_tokens_per_sec", "generation_tokens_per_sec", "generated tokens/s", "", digits=5),
-    gpu("load_percent", "GPU load", "%"),
-    gpu("memory_gib", "GPU memory", "GiB", total=True),
-    gpu("power_w", "GPU power", "W", total=True),
-    gpu("clock_mhz", "GPU clock", "MHz"),
-    gpu("max_clock_mhz", "GPU clock at most, by NVML", "MHz"),
-    gpu("temperature_c", "GPU temperature", "\N{DEGREE SIGN}C"),
-    gpu("memory_load_percent", "GPU memory controller busy", "% of the time"),
-    gpu("memory_clock_mhz", "GPU memory clock", "MHz"),
-    gpu("memory_temperature_c", "GPU memory temperature", "\N{DEGREE SIGN}C"),
-    gpu("power_capped_percent", "GPU clock held down by the power limit", "% of the time"),
-    gpu("too_hot_percent", "GPU clock held down by heat", "% of the time"),
-    Quantity("cpu_percent", "cpu_percent", "CPU load", "%"),
-    Quantity("memory_gib", "memory_gib", "main memory", "GiB"),
+    Quantity("requests_running", "requests running", ""),
+    Quantity("requests_waiting", "requests waiting", ""),
+    Quantity("kv_cache_percent", "KV cache in use", "%"),
+    Quantity("prefix_hit_percent", "prompt tokens from the prefix cache", "%"),
+    Quantity("inter_token_ms", "inter-token latency (ITL)", "ms"),
+    Quantity("preemptions", "preemptions a second", ""),
+    Quantity("prompt_tokens_per_sec", "prompt tokens/s", "", digits=5),
+    Quantity("generation_tokens_per_sec", "generated tokens/s", "", digits=5),
+    Quantity("gpu_load_percent", "GPU load", "%"),
+    Quantity("gpu_memory_gib", "GPU memory", "GiB", total=True),
+    Quantity("gpu_power_w", "GPU power", "W", total=True),
+    Quantity("gpu_clock_mhz", "GPU clock", "MHz"),
+    Quantity("gpu_max_clock_mhz", "GPU clock at most, by NVML", "MHz"),
+    Quantity("gpu_temperature_c", "GPU temperature", "\N{DEGREE SIGN}C"),
+    Quantity("gpu_memory_load_percent", "GPU memory controller busy", "% of the time"),
+    Quantity("gpu_memory_clock_mhz", "GPU memory clock", "MHz"),
+    Quantity("gpu_memory_temperature_c", "GPU memory temperature", "\N{DEGREE SIGN}C"),
+    Quantity("gpu_power_capped_percent", "GPU clock held down by the power limit", "% of the time"),
+    Quantity("gpu_too_hot_percent", "GPU clock held down by heat", "% of the time"),
+    Quantity("cpu_percent", "CPU load", "%"),
+    Quantity("memory_gib", "main memory", "GiB"),
 )
 BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 ENGINES = {column.name for column in prometheus.COLUMNS}  # quantities of an engine's own metrics

@@ -85,6 +85,11 @@ class Probe:
     queries: int | None = None
 
     @property
+    def verdict(self) -> str:
+        """LoadGen's."""
+        return "VALID" if self.valid else "INVALID"
+
+    @property
     def is_few(self) -> bool:
         """Whether the p99 of its queries is the slowest of them."""
         return self.queries is not None and self.queries < FEWEST_P99
@@ -187,7 +192,7 @@ class Probe:
     @property
     def cells(self) -> tuple[str, ...]:
         """Load, speed, latencies in milliseconds, and LoadGen's verdict, or that on the user's own limits."""
-        verdict = "VALID" if self.valid else "INVALID"
+        verdict = self.verdict
         of_tokens = map(self.shown, ("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99"))
         times = (self.latency_p50, self.latency_p90) if self.unit == Sequential.unit else of_tokens
         if self.concurrency is not None:
