@@ -221,14 +221,18 @@ def probes(runs: Sequence[ComparedRun]) -> Table:
 
 def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
     """The finding of a comparison, and what must be known before it is passed on."""
-    named = [*zip(letters(len(runs)), runs, strict=True)]
-    refused = {letter: why for letter, run in named[1:] if (why := refusal(runs[0], run, letter))}
-    found = finding([run for letter, run in named if letter not in refused] if len(runs) > 2 else runs)
+    named, start = [*zip(letters(len(runs)), runs, strict=True)], reference(runs)
+    refused = {letter: why for (letter, _), why in zip(named, refusals(runs, start), strict=True) if why}
     alone = len(refused) == len(runs) - 1
+    found = finding([run for letter, run in named if letter not in refused] if len(runs) > 2 else runs)
     title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found
     lines = [
         Line("measured", f"{found}: not reliable" if found and alone else "", "careful"),
-        *(Line("not comparable", f"A and {letter}: {why}", "careful") for letter, why in refused.items() if not alone),
+        *(
+            Line("not comparable", f"{named[start][0]} and {letter}: {why}", "careful")
+            for letter, why in refused.items()
+            if not alone
+        ),
         *(Line("answers", said, tone) for said, tone in answers(runs, pair)),
         Line("differs", difference([run.flags for run in runs], [run.versions for run in runs])),
         *(Line("careful", said, "careful") for said in cautions(named)),
@@ -284,12 +288,13 @@ def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[st
 def table(runs: Sequence[ComparedRun]) -> list[list[str]]:
     """Lines of cells, the head first: what is in a line, each run's, and of two runs their ratio."""
     named = [*zip(letters(len(runs)), runs, strict=True)]
-    refusals = ["", *(refusal(runs[0], run, letter) for letter, run in named[1:])]
+    start = reference(runs)
+    refused = refusals(runs, start)
     head = [f"{letter}: {run.name}" for letter, run in named]
-    two = len(runs) == 2 and not refusals[1]
+    two = len(runs) == 2 and not refused[1]
     lines = [["", *head, *(["B / A"] if two else [])]]
     for column in columns(runs)[1:]:
-        cells, ratios = [column.text(value) for value in column.values], ratios_of(column, refusals)
+        cells, ratios = [column.text(value) for value in column.values], ratios_of(column, refused, start)
         if len(runs) > 2:
             cells = [f"{text} ({part})" if part else text for text, part in zip(cells, ratios, strict=True)]
         lines.append([column.label, *cells, *(ratios[1:] if two else [])])
@@ -346,20 +351,33 @@ def difference(flags: Sequence[dict[str, str]], versions: Sequence[dict[str, str
     return "; ".join(parts)
 
 
-def refusal(a: ComparedRun, b: ComparedRun, letter: str) -> str:
+def reference(runs: Sequence[ComparedRun]) -> int:
+    """Which run the others are compared with: the first that has a ratio with half of them, or the first of all."""
+    refused = (sum(map(bool, refusals(runs, start))) for start in range(len(runs)))
+    return next((start for start, count in enumerate(refused) if 2 * count < len(runs)), 0)
+
+
+def refusals(runs: Sequence[ComparedRun], start: int) -> list[str]:
+    """Why each run's speed has no ratio with that of the one where they start; empty where it has, and for that one."""
+    named = letters(len(runs))
+    return ["" if n == start else refusal(runs[start], run, named[start], named[n]) for n, run in enumerate(runs)]
+
+
+def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:
     """Why the speeds of two runs have no ratio; empty where they have one."""
     if not (a.is_measured and b.is_measured):
         return "not both measured"
-    return reason(differences(a.comparable, b.comparable, IGNORED), ("A", letter))
+    return reason(differences(a.comparable, b.comparable, IGNORED), letters)
 
 
-def ratios_of(column: RunColumn, refusals: Sequence[str]) -> list[str]:
-    """Each value over the first, of a measurement that can be better or worse; empty where that says nothing."""
+def ratios_of(column: RunColumn, refusals: Sequence[str], start: int) -> list[str]:
+    """Each value over that where they start, of a measurement that can be better or worse; empty where that says
+    nothing."""
     if not column.metric or not column.metric.better or column.metric.name in mlperf.SCORES:
         return [""] * len(refusals)
-    first = column.values[0]
+    first = column.values[start]
     comparable = [
-        isinstance(first, int | float) and isinstance(value, int | float) and bool(first) and not why and n > 0
+        isinstance(first, int | float) and isinstance(value, int | float) and bool(first) and not why and n != start
         for n, (value, why) in enumerate(zip(column.values, refusals, strict=True))
     ]
     return [f"{value / first:.3f}" if ok else "" for ok, value in zip(comparable, column.values, strict=True)]  # type: ignore[operator]

@@ -11,6 +11,7 @@ import pytest
 from harness.core.errors import UsageError
 from harness.report import compare, compare_page
 from harness.report import report as rendering
+from harness.results import metrics
 from harness.runs.folder import RunFolder
 from harness.runs.records import Probe
 from tests import made
@@ -138,6 +139,27 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
     (tmp_path / "20260131-b" / "status.json").write_text((tmp_path / "20260131-c" / "status.json").read_text())
     newest = report("--last", "2", "--results-dir", tmp_path)
     assert "20260131-c" in newest.stdout and "20260131-a" not in newest.stdout
+
+
+@pytest.mark.parametrize("odd", "abc")
+def test_the_one_of_several_that_differs_does_not_decide(tmp_path: Path, odd: str) -> None:
+    """Whichever of them it is, the others are compared with each other."""
+    for name in "abc":
+        made.rendered(tmp_path / name, **({"max_new_tokens": 64} if name == odd else {}))
+    runs, _ = compare.load([tmp_path / name for name in "abc"])
+    found, (start, other) = compare_page.last_screen(runs, None), "abc".replace(odd, "")
+    assert found.title == f"{other} and {start} are equal within 0.5 % (1,024 output tokens/s; {start} 1,024)"
+    (line,) = [line.text for line in found.lines if line.label == "not comparable"]
+    assert line.startswith(f"{start.upper()} and {odd.upper()}: other work (--max-new-tokens)"), line
+    (row,) = [row for row in compare_page.table(runs) if row[0] == "output tokens/s"]
+    assert [cell.endswith(" (1.000)") for cell in row[1:]] == [name == other for name in "abc"]
+
+
+def test_numbers_of_a_comparison_are_rounded_as_on_a_page() -> None:
+    speed, steady = (metrics.BY_NAME[name] for name in ("tokens_per_sec", "steady_tokens_per_sec"))
+    assert compare_page.RunColumn("", "", (96234.6,), speed).text(96234.6) == "96,235"
+    assert compare_page.RunColumn("", "", (24.4384,), speed).text(24.4384) == "24.44"
+    assert steady.label == f"{speed.label} without ramp and drain"
 
 
 @pytest.mark.parametrize(
