@@ -12,15 +12,15 @@ import socket
 import time
 import traceback
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import aiohttp
 import uvloop
 
-from harness.config import checkpoint as model
+from harness.config import checkpoint
 from harness.config.endpoint import below, is_usable
 from harness.config.run import RunConfig
 from harness.core.errors import BenchmarkError, EndpointError, EngineError, UsageError, first_line
@@ -37,7 +37,6 @@ from harness.engines.completions import (
     choice_logprobs,
     choosing,
     error_message,
-    forms,
     limit_bytes,
     piece,
 )
@@ -105,21 +104,21 @@ class WireRequest:
     stream: bool
 
 
+@dataclass
 class Client:
     """HTTP to servers that serve the same `model` and take prompts in the same `form`."""
 
-    session: aiohttp.ClientSession  # from `open` on
+    failure: ClassVar[str | None] = None  # a server that is gone shows in its requests
 
-    def __init__(self, config: RunConfig, sampling: Sampling, tokenizer: Any, vocabulary: int) -> None:
-        self.config = config
-        self.sampling = sampling
-        self.tokenizer = tokenizer
-        self.vocabulary = vocabulary
-        self.model = config.model_path
-        self.served: object = None  # the model that the server named beside its first answer
-        self.form: RequestFormat = forms(config.endpoint_api)[0]
-        self.in_flight = 0
-        self.failure: str | None = None  # a server that is gone shows in its requests
+    config: RunConfig
+    sampling: Sampling
+    tokenizer: Any
+    vocabulary: int
+    model: str
+    form: RequestFormat
+    served: object = None  # the model that the server named beside its first answer
+    in_flight: int = 0
+    session: aiohttp.ClientSession = field(init=False)  # from `open` on
 
     def open(self) -> None:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
@@ -341,16 +340,6 @@ READY = "ready"
 LAST_S = 2.0  # to end by itself
 
 
-@dataclass(frozen=True)
-class Setup:
-    config: RunConfig
-    sampling: Sampling
-    model: str
-    served: object
-    form: RequestFormat
-    vocabulary: int
-
-
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A part of an answer on its way back, by number; with `exchange`, what is known of it, nothing follows."""
@@ -392,10 +381,11 @@ class RemoteClient:
     _channel: Channel  # from `open` on
     _receiving: asyncio.Task[None]
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, client: Client) -> None:
         self._ours, theirs = socket.socketpair()
         spawn = multiprocessing.get_context("spawn")
-        self._process = spawn.Process(target=serve, args=(setup, theirs), name="client", daemon=True)
+        work = (replace(client, tokenizer=None), theirs)
+        self._process = spawn.Process(target=serve, args=work, name="client", daemon=True)
         self._process.start()
         theirs.close()
         self._numbers = itertools.count()
@@ -450,14 +440,11 @@ class RemoteClient:
         self._process.kill()
 
 
-def serve(setup: Setup, theirs: socket.socket) -> None:
+def serve(client: Client, theirs: socket.socket) -> None:
     """What the process does: answer until the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
-    text = not (setup.form.ids_in and setup.form.ids_out)
-    client = Client(
-        setup.config, setup.sampling, model.load_tokenizer(setup.config) if text else None, setup.vocabulary
-    )
-    client.model, client.served, client.form = setup.model, setup.served, setup.form
+    if not (client.form.ids_in and client.form.ids_out):
+        client.tokenizer = checkpoint.load_tokenizer(client.config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(answer_all(client, theirs))
 

@@ -25,7 +25,7 @@ from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
 from harness.engines import prometheus, sampling_of
-from harness.engines.client import IDLE_S, Client, RemoteClient, Setup, WireRequest, key_hint, refusal, whole
+from harness.engines.client import IDLE_S, Client, RemoteClient, WireRequest, key_hint, refusal, whole
 from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server
 from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
@@ -68,7 +68,9 @@ class OpenAI(Engine):
         self.name = f"the client of {', '.join(config.endpoint)}"
         self.starting = f"connecting to {', '.join(config.endpoint)}"
         self.servers: list[Server] = []
-        self._client = Client(config, self.sampling, tokenizer, len(tokenizer))
+        self._client = Client(
+            config, self.sampling, tokenizer, len(tokenizer), config.model_path, forms(config.endpoint_api)[0]
+        )
         self._slots = asyncio.Semaphore(config.max_in_flight * len(config.endpoint))
         self._counted = False  # the prompt tokens that come from a cache
         self._remote: list[RemoteClient] = []
@@ -77,20 +79,9 @@ class OpenAI(Engine):
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
         """Finds out what the servers are and how they take prompts. Raises UsageError, EndpointError."""
         raise_open_file_limit(self.config.max_in_flight * len(self.config.endpoint))
-        self.open_loop()
-        begin = time.monotonic()
-        self.wait(self.spawn(self._start()), watch)
-        now = self.prometheus_metrics()
-        tells = all(server.tells_cache for server in self.servers)
-        self._counted = tells or prometheus.cached_percent(now, now) is not None
-        if self.processes > 1:
-            client = self._client
-            setup = Setup(self.config, self.sampling, client.model, client.served, client.form, len(self.tokenizer))
-            self._clients = self._remote = [RemoteClient(setup) for _ in range(self.processes)]
-            self.wait(self.spawn(self._open()), watch)
-        self.start_s = time.monotonic() - begin
+        super().start(watch)
 
-    async def _start(self) -> None:
+    async def load(self) -> None:
         self._client.open()
         discovery = Discovery(self.config, self._client.session)
         until = time.monotonic() + (self.config.wait_ready or 0.0)
@@ -114,9 +105,12 @@ class OpenAI(Engine):
             "client_processes": self.processes,
             "max_in_flight": self.config.max_in_flight,
         }
-
-    async def _open(self) -> None:
-        await asyncio.gather(*(client.open() for client in self._remote))
+        now = await self._read_metrics()
+        tells = all(server.tells_cache for server in self.servers)
+        self._counted = tells or prometheus.cached_percent(now, now) is not None
+        if self.processes > 1:
+            self._clients = self._remote = [RemoteClient(self._client) for _ in range(self.processes)]
+            await asyncio.gather(*(client.open() for client in self._remote))
 
     async def _probe(self, server: Server) -> RequestFormat:
         """The best form that the server takes, tried as the run will ask. Raises UsageError."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, wait
@@ -234,9 +235,6 @@ class Engine:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def open_loop(self) -> None:
-        self._thread.start()
-
     def stop_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
 
@@ -253,7 +251,13 @@ class Engine:
 
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
         """Gets the engine ready; `watch` is called while waiting. Raises EngineError, UsageError."""
-        self.open_loop()
+        self._thread.start()
+        begin = time.monotonic()
+        self.wait(self.spawn(self.load()), watch)
+        self.start_s = time.monotonic() - begin
+
+    async def load(self) -> None:
+        """What its start takes, on its loop. Raises EngineError, UsageError."""
 
     async def generate(
         self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None

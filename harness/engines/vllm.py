@@ -58,14 +58,11 @@ class VLLM(Engine):
 
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
         adopt_orphans()
-        self.open_loop()
-        begin = time.monotonic()
-        self.wait(self.spawn(self._start()), watch)
+        super().start(watch)
         if "data_parallel_size_local" in self.args:
             self._links = RemoteEngineConnections(self._llm.engine_core)
-        self.start_s = time.monotonic() - begin
 
-    async def _start(self) -> None:
+    async def load(self) -> None:
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
         os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew

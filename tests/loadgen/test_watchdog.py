@@ -87,7 +87,7 @@ def test_a_start_that_says_nothing_is_given_up(clock: Any, tmp_path: Path) -> No
 @pytest.fixture
 def loop() -> Iterator[Engine]:
     thread = Engine()
-    thread.open_loop()
+    thread.start()
     yield thread
     thread.stop_loop()
 

@@ -28,7 +28,7 @@ class Silent(Engine):
 
 def test_an_engine_that_answers_nothing_ends_it(tmp_path: Path) -> None:
     engine: Any = Silent()
-    engine.open_loop()
+    engine.start()
     watchdog, display = Watchdog(engine, 0.1), Display(Console(quiet=True))
     prompt = Prompt(None, [1, 2, 3], 0, 0)  # type: ignore[arg-type]
     begin = time.monotonic()

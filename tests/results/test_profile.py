@@ -213,7 +213,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A bench with a fake engine, after a measured test of these flags."""
     monkeypatch.setattr(profiling, "SECONDS", 0.1)
     loop = Engine()
-    loop.open_loop()
+    loop.start()
 
     def make(engine: FakeEngine, **flags: Any) -> tuple[Any, Any]:
         made.run(tmp_path / "run", **flags, profile=True)
