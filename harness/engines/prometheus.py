@@ -42,6 +42,7 @@ CACHE = Column(
     of_all="vllm:prefix_cache_queries_total vllm:gpu_prefix_cache_queries_total sglang:prompt_tokens_total",
     scale=100,
 )
+GENERATED = "vllm:generation_tokens_total sglang:generation_tokens_total llamacpp:tokens_predicted_total"
 COLUMNS = (
     Column("requests_running", "sum", "vllm:num_requests_running sglang:num_running_reqs llamacpp:requests_processing"),
     Column("requests_waiting", "sum", "vllm:num_requests_waiting sglang:num_queue_reqs llamacpp:requests_deferred"),
@@ -58,10 +59,7 @@ COLUMNS = (
         *("prompt_tokens_per_sec", "rate"),
         "vllm:prompt_tokens_total sglang:prompt_tokens_total llamacpp:prompt_tokens_total",
     ),
-    Column(
-        *("generation_tokens_per_sec", "rate"),
-        "vllm:generation_tokens_total sglang:generation_tokens_total llamacpp:tokens_predicted_total",
-    ),
+    Column(*("generation_tokens_per_sec", "rate"), GENERATED),
 )
 # What a request waits for before its first token, on average: its turn, and its own prompt. Histograms, in ms.
 WAITS = tuple(
@@ -118,6 +116,15 @@ def cached_percent(before: Sequence[str], after: Sequence[str]) -> float | None:
     """Of the prompt tokens between two readings, the percentage that came from the servers' prefix caches."""
     found = increases(CACHE, before, after)
     return None if found is None else CACHE.scale * found[0] / max(1.0, found[1])
+
+
+def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    """How many replicas computed no token between two readings of all servers, of how many; 0 of 0 where a reading
+    lacks one."""
+    then, now = samples(before), samples(after)
+    kept = [source for source in GENERATED.split() if len(then.get(source, ())) == len(now.get(source, ()))]
+    pairs = [pair for source in kept for pair in zip(then.get(source, ()), now.get(source, ()), strict=True)]
+    return sum(first == last for first, last in pairs), len(pairs)
 
 
 def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:

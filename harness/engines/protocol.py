@@ -100,6 +100,9 @@ class ServerUse(Model):
     """That answered beside the one that the server named at first."""
     has_template: bool = False
     """Whether the server puts each prompt into a chat template."""
+    replicas: tuple[int, int] = (0, 0)
+    """How many computed no token in the test, and how many there are, by their metrics; 0 of 0 where those do not
+    tell."""
 
     @classmethod
     def of(cls, found: Collection[Delivery], sent_tokens: int = 0, **known: Any) -> Self:
@@ -156,6 +159,10 @@ class ServerUse(Model):
             )
         if self.models:
             found.append(f"answers came from {', '.join(self.models)}: the server changed its model during the test")
+        idle, replicas = self.replicas
+        if 0 < idle < replicas <= self.answers:
+            remedy = "--new-connections spreads requests behind a balancer"
+            found.append(f"{idle:,} of {replicas:,} replicas computed nothing, by their metrics: {remedy}")
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
             found.append(f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache")
         if self.whole >= max(1, WHOLE_SHARE * self.answers):

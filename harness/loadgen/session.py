@@ -119,8 +119,11 @@ class LoadGenSession:
         )
         files.write_json(folder / MACHINE, use.model_dump())
         if config.endpoint:
-            hits, chat = prometheus.cached_percent(exposed, told), config.endpoint_api == "chat"
-            server = tested.server_use(cache_hit_percent=hits, has_template=chat)
+            server = tested.server_use(
+                cache_hit_percent=prometheus.cached_percent(exposed, told),
+                has_template=config.endpoint_api == "chat",
+                replicas=prometheus.idle_replicas(exposed, told),
+            )
             files.write_json(folder / SERVER, server.model_dump())
             for line in (*server.disagreements, *server.notes):
                 self.display.say(line, style="yellow")

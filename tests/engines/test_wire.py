@@ -280,6 +280,22 @@ def test_what_a_request_waits_for_is_a_mean_of_the_test() -> None:
     assert prometheus.mean_waits([before, before], [after]) == prometheus.mean_waits([], []) == {}
 
 
+def replicas(*tokens: int) -> list[str]:
+    return [f'vllm:generation_tokens_total{{engine="0"}} {count}\n' for count in tokens]
+
+
+def test_a_replica_that_computed_nothing_is_counted() -> None:
+    assert prometheus.idle_replicas(replicas(5, 7), replicas(5, 9)) == (1, 2)
+    assert prometheus.idle_replicas(["".join(replicas(5)) + 'vllm:generation_tokens_total{engine="1"} 4'], [""]) == (
+        0,
+        0,
+    )
+    assert prometheus.idle_replicas(replicas(5), replicas(5, 9)) == prometheus.idle_replicas([], []) == (0, 0)
+    for found, said in (((1, 2), True), ((0, 2), False), ((2, 2), False), ((0, 0), False)):
+        assert any("replicas" in line for line in ServerUse(answers=9, replicas=found).disagreements) is said
+    assert not ServerUse(answers=1, replicas=(1, 2)).disagreements
+
+
 def rendered(folder: Path, **found: Any) -> tuple[Any, str]:
     """A run behind an endpoint whose server.json holds what is given."""
     made.run(folder, endpoint="http://h/v1", scenario="server", server_target_qps=8.5)
@@ -423,6 +439,7 @@ def test_metrics_may_stand_elsewhere() -> None:
 @pytest.mark.slow
 def test_a_run_names_what_came_from_the_cache_and_in_bursts(tmp_path: Path) -> None:
     counters = "vllm:prefix_cache_hits_total {n}7\nvllm:prefix_cache_queries_total {n}9\n"
+    counters += 'vllm:generation_tokens_total{{engine="1"}} 0\n'
     with client(Fake(counters=counters)) as engine:
         address = engine.servers[0].address
         flags = ("--endpoint", address, "--concurrency", "2,4", "--mode", "performance", "--input-len", "16")
@@ -431,6 +448,9 @@ def test_a_run_names_what_came_from_the_cache_and_in_bursts(tmp_path: Path) -> N
     test = done.summary["run"]["performance"]
     assert done.output.count("% of the prompt came from the server's cache") >= 2  # of each level
     assert not any("cannot be seen" in why for why in done.summary["meta"]["deviations"])
+    assert any(
+        tells(why, "1 of 2 replicas computed nothing", "--new-conn") for why in done.summary["meta"]["deviations"]
+    )
     assert test["server"]["cache_hit_percent"] == pytest.approx(100, abs=2)
     assert test["duration_s"] < 3  # a test at fixed concurrency ends by its time, however fast the server
     assert test["samples"] == test["server"]["answers"] == test["total_new_tokens"] / 4
