@@ -1,7 +1,6 @@
 """A finished folder to MLflow, again if need be: `python -m harness mlflow RUN_DIR`."""
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from harness.core import files
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
 from harness.core.processes import command_of
-from harness.core.reading import ROOT
+from harness.core.reading import ROOT, as_text
 from harness.core.schema import gpu_names
 from harness.core.secrets import hide_text
 from harness.core.system import System
@@ -124,7 +123,7 @@ class Store:
         run = self.run(item, identity, at)
         self.client.log_batch(
             run,
-            params=[Param(key, text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()],
+            params=[Param(key, as_text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()],
             tags=[RunTag(key, str(value)) for key, value in tags.items()],
             metrics=[Metric(key, float(value), at, 0) for key, value in item.numbers.items() if value is not None],
         )
@@ -221,11 +220,6 @@ def machine(system: System, gpus: list[str] | None) -> dict[str, str]:
     """Where it ran, as tags; no `gpus` are known behind an endpoint."""
     versions = {f"version.{name}": version for name, version in system.packages.items()}
     return {"git_revision": system.git_revision or "unknown", "gpu": gpu_names(gpus), "cpu": system.cpu, **versions}
-
-
-def text(value: object) -> str:
-    """A setting as MLflow's parameters have it."""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def milliseconds(started: str | None) -> int:

@@ -49,16 +49,18 @@ class LoadPattern:
     unit: ClassVar[str] = "queries/s"
     queries_are: ClassVar[str] = "queries"
     rate_flag: ClassVar[str]  # the flag that says how much is sent
+    more_flags: ClassVar[tuple[str, ...]] = ()
     defaults: ClassVar[dict[str, str]] = {}  # the values of such flags where none is given
     demo_s: ClassVar[float] = 20.0  # the minimum duration of a test of the demo
     is_streamed: ClassVar[bool] = True  # whether the time of each first token is measured
     is_rated: ClassVar[bool] = False  # whether the speed follows from a rate that was given
+    is_paced: ClassVar[bool] = False  # whether LoadGen's duration ends before the last query does
     is_own_clock: ClassVar[bool] = False  # whether the client sends and times each request, and not LoadGen
 
     @property
     def flags(self) -> tuple[str, ...]:
         """The flags that it takes beside those of every pattern."""
-        return (self.rate_flag,)
+        return (self.rate_flag, *self.more_flags)
 
     def need(self, given: object, accuracy_only: bool) -> Need:
         """Which rate a run wants before its tests, from the value of its `rate_flag`."""
@@ -107,9 +109,8 @@ class LoadPattern:
         return False
 
     def longest_s(self, duration_s: float | None) -> float | None:
-        """How long a query of a test of this length can have taken; None where LoadGen's duration ends before the last
-        query does."""
-        return duration_s
+        """How long a query of a test of this length can have taken; None where that is not known."""
+        return None if self.is_paced else duration_s
 
     def target_qps(self, planned: float | None, logged: float | None) -> float | None:
         """The rate that the result names: what LoadGen logged of the one that it was given, or the plan's."""
@@ -147,11 +148,8 @@ class Burst(LoadPattern):
     queries_are = "samples"
     demo_s = 10.0
     rate_flag = "offline_expected_qps"
+    more_flags = ("batch_size", "sort_by_length")
     is_streamed = False
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        return (self.rate_flag, "batch_size", "sort_by_length")
 
     def need(self, given: object, accuracy_only: bool) -> Need:
         return "offline" if given == "auto" and not accuracy_only else "nothing"
@@ -172,7 +170,7 @@ class Poisson(LoadPattern):
     """Server, Interactive: queries at random times, at a mean rate, whole passes of the samples."""
 
     rate_flag = "server_target_qps"
-    is_rated = True
+    is_rated = is_paced = True
 
     def need(self, given: object, accuracy_only: bool) -> Need:
         """LoadGen sets the pace of an accuracy test, too."""
@@ -192,9 +190,6 @@ class Poisson(LoadPattern):
         wanted = max(self.min_queries(load), load.min_duration_s * load.rate)
         return math.ceil(wanted) if load.own_requests else math.ceil(wanted / load.samples) * load.samples
 
-    def longest_s(self, duration_s: float | None) -> float | None:
-        return None
-
     def is_too_short(self, load: Load) -> bool:
         return 0 < (self.queries(load) or 0) < SURE_QUERIES
 
@@ -212,6 +207,7 @@ class Sequential(LoadPattern):
     several: bool = False
     rate_flag = "samples_per_query"
     unit = "samples per query"
+    is_paced = True
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -244,9 +240,6 @@ class Sequential(LoadPattern):
         if not queries or not load.expected_latency_ms:
             return None
         return queries, queries / load.samples_per_query * load.expected_latency_ms / 1000
-
-    def longest_s(self, duration_s: float | None) -> float | None:
-        return None
 
     def target_qps(self, planned: float | None, logged: float | None) -> float | None:
         return None
@@ -326,11 +319,8 @@ class Schedule(OwnClock):
 
     rate_flag = "server_target_qps"
     defaults: ClassVar[dict[str, str]] = {"arrivals": "poisson"}
+    more_flags = ("arrivals",)
     is_rated = True
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        return (self.rate_flag, "arrivals")
 
     def need(self, given: object, accuracy_only: bool) -> Need:
         return "server" if given == "auto" and not accuracy_only else "nothing"

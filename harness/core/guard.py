@@ -19,8 +19,7 @@ Processes = dict[int, tuple[int, str]]  # by id: the parent's, and when it began
 
 
 def main(command: int, mark: str) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_signals()
     noted = watch(command)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in remaining_processes(noted, mark):
@@ -29,6 +28,12 @@ def main(command: int, mark: str) -> None:
         until = time.monotonic() + GRACE_S
         while remaining_processes(noted, mark) and time.monotonic() < until:
             time.sleep(0.05)
+
+
+def ignore_signals() -> None:
+    """What follows is only to end well."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def watch(command: int) -> dict[int, str]:

@@ -13,6 +13,7 @@ from functools import partial
 import psutil
 
 from harness.core import guard
+from harness.core.guard import ignore_signals as ignore_signals
 from harness.core.interrupts import interruptible
 from harness.core.reading import CHECKOUT
 from harness.core.secrets import hide_word
@@ -61,12 +62,6 @@ def tell_guard(pipe: int) -> None:
         os.close(pipe)
 
 
-def ignore_signals() -> None:
-    """What follows is only to end well."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-
-
 def command_line() -> str:
     """This command as one would type it again, secrets left out."""
     begun = sys.argv[0]
@@ -92,25 +87,25 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
-def end_children(grace: float = LAST_CALL_S) -> None:
-    """Ends every process below this one: asked first, killed after `grace` seconds."""
+def end_children() -> None:
+    """Ends every process below this one: asked first, killed after LAST_CALL_S."""
     spared = {process.pid for process in guards.values()}
     children = [child for child in psutil.Process().children(recursive=True) if child.pid not in spared]
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.terminate()
-    _, alive = psutil.wait_procs(children, timeout=grace)
+    _, alive = psutil.wait_procs(children, timeout=LAST_CALL_S)
     for child in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
 
 
-def end_group(process: "subprocess.Popen[bytes]", grace: float = GROUP_GRACE_S) -> None:
+def end_group(process: "subprocess.Popen[bytes]") -> None:
     """Ends a process that leads a group: asked first, then whatever is left of the group, also after a hard death."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(grace)
+            process.wait(GROUP_GRACE_S)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

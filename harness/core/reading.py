@@ -4,6 +4,7 @@ A device has no end, a FIFO may never begin, and a kilobyte of YAML may stand fo
 """
 
 import errno
+import json
 import os
 import re
 import stat
@@ -49,7 +50,7 @@ def check_regular(found: os.stat_result, path: Path, most: int) -> None:
 
 @contextmanager
 def open_regular(
-    path: Path, most: int = LARGEST_FILE, encoding: str | None = "utf-8", errors: str = "strict"
+    path: Path, most: int = LARGEST_FILE, encoding: str = "utf-8", errors: str = "strict"
 ) -> Iterator[TextIO]:
     """A regular file of at most `most` bytes, open for reading, its line ends as they are: the one way in which files
     that may be anything are read. Raises OSError, also for text that is not UTF-8."""
@@ -65,15 +66,15 @@ def open_regular(
             raise
 
 
-def read_text(path: Path, most: int = LARGEST_FILE, encoding: str | None = "utf-8", errors: str = "strict") -> str:
+def read_text(path: Path, most: int = LARGEST_FILE, errors: str = "strict") -> str:
     """The text of a file, as `open_regular` has it. Raises OSError."""
-    with open_regular(path, most, encoding, errors) as file:
+    with open_regular(path, most, errors=errors) as file:
         return file.read().replace("\r\n", "\n")
 
 
-def read_bytes(path: Path, most: int = LARGEST_FILE) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """The content of a file, as `open_regular` has it. Raises OSError."""
-    with open_regular(path, most, encoding="latin-1") as file:
+    with open_regular(path, encoding="latin-1") as file:
         return file.buffer.read()
 
 
@@ -98,6 +99,11 @@ def from_yaml(text: str) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError):
         return text
     return text if isinstance(value, date) else value
+
+
+def as_text(value: object) -> str:
+    """A value as it stands in KEY=VALUE, and `from_yaml` reads it."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def size(node: Any, sizes: dict[int, int | None]) -> int:

@@ -1,7 +1,6 @@
 """What must not be written down, found by its name or by its look. The one place that hides it."""
 
 import ast
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.core.reading import from_yaml
+from harness.core.reading import as_text, from_yaml
 
 # What the installed vLLM's sources say of it, read as text: importing vLLM takes 10 to 20 seconds.
 LITERAL, WORD = re.compile(r"Literal\[([^\]]*)\]"), re.compile(r"[\"']([\w.+-]+)[\"']")
@@ -182,7 +181,7 @@ def hide_word(word: str) -> str:
         hidden = hide({pair[2]: value}, foreign=True)[pair[2]]
         if hidden == value:
             return word
-        return pair[1] + (hidden if isinstance(hidden, str) else json.dumps(hidden, default=str))
+        return pair[1] + as_text(hidden)
     return hide_text(ASSIGNED.sub(rf"\1{HIDDEN}", word))
 
 

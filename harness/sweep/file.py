@@ -32,7 +32,7 @@ from harness.config.flags import OUTPUT, setting
 from harness.config.run import RunConfig
 from harness.core.coerce import as_flag, did_you_mean, unknown_setting
 from harness.core.errors import UsageError, why
-from harness.core.reading import MIB, load_yaml, read_text
+from harness.core.reading import MIB, as_text, load_yaml, read_text
 from harness.core.screen import as_said
 from harness.core.secrets import is_secret
 from harness.core.system import gpus
@@ -339,11 +339,6 @@ def make_experiment(change: Change, kind: Kind, settings: Parts, baseline: Parts
     )
     about = {"priority": change.priority, "group": change.group}
     return Experiment(change.name, change.about, kind, chosen, settings["engine"], env, changes, **about)  # type: ignore[arg-type]
-
-
-def as_text(value: Any) -> str:
-    """A value as it stands in KEY=VALUE."""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def changed_settings(settings: Parts, baseline: Parts) -> dict[tuple[Part, str], Any]:
