@@ -11,7 +11,6 @@ from pathlib import Path
 
 from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
-from harness.config.engine import affecting
 from harness.config.run import RunConfig
 from harness.core.coerce import as_flag
 from harness.core.files import write_text
@@ -44,7 +43,7 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "runs of one entry of a submission": tree.IGNORED,
     "entries of one submission": refusals.IGNORED,
 }
-FLAGS = {"work": affecting(RunConfig, "work"), "settings": affecting(RunConfig, "answers", "speed")}
+FLAGS = {"work": RunConfig.affecting("work"), "settings": RunConfig.affecting("answers", "speed")}
 NAMES = FLAGS | {
     "machine": ("driver",),
     "software": ("python", "variables"),

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from operator import attrgetter
@@ -61,7 +61,7 @@ def tried(config: RunConfig) -> Tried:
     """The servers, asked as a run asks. Raises UsageError, EndpointError."""
     served = discovery.with_served_model(config)
     one = {"scenario": "concurrency", "concurrency": 1, "arrivals": None, "server_target_qps": "auto"}
-    served = replace(served, **one, given=frozenset())  # type: ignore[arg-type]  # one streamed answer shows them
+    served = RunConfig(**RunConfig.differing(vars(served) | one))  # one streamed answer shows them
     engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), Exchange(0.0)
 
     async def ask() -> None:
@@ -106,7 +106,7 @@ def delivery(config: RunConfig) -> str:
 def chat_template(config: RunConfig) -> str:
     wants = config.endpoint_api == "chat"
     try:
-        tried(config if wants else replace(config, endpoint_api="chat"))
+        tried(config if wants else config.changed(endpoint_api="chat"))
     except BenchmarkError as error:
         if wants:
             raise

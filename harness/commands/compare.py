@@ -1,12 +1,11 @@
 """Servers under the same requests, or finished runs side by side: `python -m harness compare --help` has the flags."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from harness.config import endpoint
 from harness.config.cli import config_command
-from harness.config.flags import BENCHMARK, OUTPUT, Rules, flag
+from harness.config.flags import BENCHMARK, OUTPUT, Rules, above_0, flag
 from harness.config.run import NEEDS, RunConfig
 from harness.core.coerce import as_flag
 from harness.core.errors import DONE, UsageError
@@ -23,16 +22,15 @@ SAMPLES = 256
 IN_PROCESS = {as_flag(name): name for name in endpoint.IN_PROCESS}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CompareConfig(RunConfig):
     """What each server is asked, and when enough is known."""
 
     side: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="RUN")
-    within: float = flag(2.0, BENCHMARK, "nothing", takes=100, rank=1)
+    within: Annotated[float, above_0(100)] = flag(2.0, BENCHMARK, "nothing", rank=1)
     """Stop when the first metric's interval is narrower than X percent."""
-    rounds: int = flag(8, BENCHMARK, "nothing", takes=1000, rank=1)
+    rounds: Annotated[int, above_0(1000)] = flag(8, BENCHMARK, "nothing", rank=1)
     """Rounds A B B A: at least 2, at most N."""
-    minutes: float = flag(60.0, BENCHMARK, "nothing", takes=10**5, rank=1)
+    minutes: Annotated[float, above_0(10**5)] = flag(60.0, BENCHMARK, "nothing", rank=1)
     """Stop after this many minutes."""
     fail_if: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="CONDITION", rank=1)
     """Condition that makes B a regression from A, as in report.py: 'output_tokens_per_s<-3%' (repeatable)."""
@@ -69,7 +67,7 @@ class CompareConfig(RunConfig):
 
     @property
     def given_in_vain(self) -> str:
-        names = [name for name in vars(self)["given"] if name not in ("side", "results_dir")]
+        names = [name for name in self.given if name not in ("side", "results_dir")]
         return as_flag(min(names)) if names else ""
 
 

@@ -1,6 +1,5 @@
 """MMLU on the same engine, from flags to report. `python mmlu.py --help` lists the flags."""
 
-from dataclasses import replace
 from typing import NoReturn
 
 from harness.config.cli import config_command
@@ -25,7 +24,7 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     with screen.screen(log) as (console, errors):
         try:
             with screen.Display(console) as display:
-                config = replace(config, model=with_served_model(config.run, display.say).model)
+                config = config.changed(model=with_served_model(config.run, display.say).model)
                 code = evaluation.evaluate(config, run, display)
                 mlflow.after(run.path, config.mlflow, config.results_dir, display.done)
         except (Exception, KeyboardInterrupt) as error:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
-from harness.config.flags import RATE, flag
+from harness.config.flags import RATE, Settings, flag
 from harness.core.errors import UsageError
 from harness.core.markdown import number
 
@@ -168,8 +168,7 @@ class Replay:
         return given if given is not None else max(1, math.floor(1000 * self.seconds)) / 1000
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArrivalFlags:
+class ArrivalFlags(Settings):
     arrivals: str | None = flag(None, RATE, "speed", metavar=FORMS)
     """Arrival process instead of LoadGen's: a shape, or a trace file. Implies --scenario
     arrivals. poisson, constant and gamma:CV (bursts with this coefficient of variation) take their rate from

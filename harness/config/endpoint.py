@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import unquote, urlsplit
 
 from harness.config.engine import EngineConfig
-from harness.config.flags import SERVER, Rules, flag
+from harness.config.flags import SERVER, AtOnce, Rules, Seconds, above_0, flag
 from harness.core.coerce import as_flag
 from harness.core.errors import UsageError
 from harness.core.secrets import hide_text, note_address
@@ -25,18 +24,17 @@ ENDPOINT_ONLY = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ServerFlags(EngineConfig):
     """The model, and the engine that serves it: in this process, or a server that already runs."""
 
     endpoint: tuple[str, ...] = flag((), SERVER, "answers", metavar="URL", rank=14)
     """Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is
     OPENAI_API_KEY in the environment."""
-    request_timeout: float = flag(600.0, SERVER, "nothing", takes="seconds")
+    request_timeout: Seconds = flag(600.0, SERVER, "nothing")
     """Seconds after which an unfinished request fails."""
-    wait_ready: float | None = flag(None, SERVER, "nothing", takes=24 * 3600)
+    wait_ready: Annotated[float, above_0(24 * 3600)] | None = flag(None, SERVER, "nothing")
     """Seconds to wait for a server that is still loading. Unset: none."""
-    max_in_flight: int = flag(1024, SERVER, "speed", takes="at once")
+    max_in_flight: AtOnce = flag(1024, SERVER, "speed")
     """Maximum concurrent requests per endpoint; others wait in the client."""
 
     served_model_name: str = flag("", SERVER, "answers", metavar="NAME")
@@ -65,7 +63,7 @@ class ServerFlags(EngineConfig):
     def in_vain(self) -> str:
         """The flags that were given and play no part where the engine is: at an endpoint, or in this process."""
         names = IN_PROCESS if self.endpoint else ENDPOINT_ONLY
-        return ", ".join(as_flag(name) for name in names if name in vars(self)["given"])
+        return ", ".join(as_flag(name) for name in names if name in self.given)
 
     @property
     def is_in_process(self) -> bool:
@@ -73,7 +71,6 @@ class ServerFlags(EngineConfig):
         return self.backend == "vllm"
 
 
-@dataclass(frozen=True, kw_only=True)
 class EndpointFlags(ServerFlags):
     endpoint_api: Literal["completions", "chat"] = flag("completions", SERVER, "answers")
     """chat: send each prompt as a user's message. The server's chat template adds to it."""

@@ -1,11 +1,13 @@
 """The flags of the model and its engine, each defined once: name, type, default, help, what it affects."""
 
-from dataclasses import InitVar, dataclass, fields
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator
 
 from harness.config import models
-from harness.config.flags import ENGINE, MODEL, OUTPUT, Affects, Auto, Rules, check_range, check_rules, flag
-from harness.core.coerce import as_flag, check_types, require
+from harness.config.flags import ENGINE, MODEL, OUTPUT, Auto, Rules, Seconds, Settings, Share, above_0, flag
+from harness.core.coerce import as_flag, require
 from harness.core.errors import UsageError
 from harness.core.reading import TooLargeError, from_yaml
 
@@ -31,8 +33,16 @@ class EngineState:
     other_model: str = ""  # that a server serves, where that is surely not the one that was named
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineConfig:
+def is_pair(text: str) -> str:
+    require(text.partition("=")[0].isidentifier() and "=" in text, "--engine-arg", "KEY=VALUE", text)
+    return text
+
+
+Pair = Annotated[str, AfterValidator(is_pair)]
+Copies = Annotated[int, above_0(10**4)]
+
+
+class EngineConfig(Settings):
     """The model and how vLLM runs it: the flags that `run.py` and `mmlu.py` share."""
 
     model: str = flag(models.DEFAULT_MODEL, MODEL, "answers", rank=4)
@@ -51,54 +61,37 @@ class EngineConfig:
     trust_remote_code: bool = flag(False, MODEL, "answers")
     """Run Python code that comes with the model. Off unless given."""
 
-    tensor_parallel_size: int | Auto = flag("auto", ENGINE, "speed", takes=10**4, rank=15)
+    tensor_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed", rank=15)
     """GPUs one copy of the model is split over. auto: as few as hold the model."""
-    data_parallel_size: int | Auto = flag("auto", ENGINE, "speed", takes=10**4)
+    data_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed")
     """Copies of the model that share the load. auto: as many as the visible GPUs hold."""
 
-    max_model_len: int | Auto = flag("auto", ENGINE, "answers", takes=10**8)
+    max_model_len: Annotated[int, above_0(10**8)] | Auto = flag("auto", ENGINE, "answers")
     """Longest prompt plus answer, in tokens. auto: 2668 (every sample fits); demo: 1024."""
-    gpu_memory_utilization: float | Auto = flag("auto", ENGINE, "speed", takes="share")
+    gpu_memory_utilization: Share | Auto = flag("auto", ENGINE, "speed")
     """Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free."""
-    max_num_seqs: int | None = flag(None, ENGINE, "speed", takes=10**6, rank=16)
+    max_num_seqs: Annotated[int, above_0(10**6)] | None = flag(None, ENGINE, "speed", rank=16)
     """Maximum requests computed at once. Unset: vLLM decides."""
-    max_num_batched_tokens: int | None = flag(None, ENGINE, "speed", takes=10**8, rank=17)
+    max_num_batched_tokens: Annotated[int, above_0(10**8)] | None = flag(None, ENGINE, "speed", rank=17)
     """Maximum tokens in one engine step. Unset: vLLM decides."""
-    engine_arg: tuple[str, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE", rank=18)
+    engine_arg: tuple[Pair, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE", rank=18)
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
 
-    stall_timeout: float = flag(300.0, ENGINE, "nothing", takes="seconds")
+    stall_timeout: Seconds = flag(300.0, ENGINE, "nothing")
     """End the run after this many seconds without a response, or after 20 times the longest wait so far if that is
     longer."""
 
     mlflow: bool = flag(False, OUTPUT, "nothing")
     """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""
 
-    given: InitVar[frozenset[str]] = frozenset()  # settings that the user named, also at their default
-
     RULES: ClassVar[Rules] = {
         "--engine-arg {run.doublet[0]}: use {run.doublet[1]}.": lambda run: run.doublet,
     }
 
-    def __post_init__(self, given: frozenset[str]) -> None:
-        check_types(self)
-        for item in fields(self):
-            check_range(item, getattr(self, item.name))
-        for pair in self.engine_arg:
-            require(pair.partition("=")[0].isidentifier() and "=" in pair, "--engine-arg", "KEY=VALUE", pair)
-        given |= {item.name for item in fields(self) if getattr(self, item.name) != item.default}
-        for name, value in ({"given": given} | self.implications(given)).items():
-            object.__setattr__(self, name, value)
-        check_rules(self)
-
-    def implications(self, given: frozenset[str]) -> dict[str, object]:
-        """The settings that follow from others, those that were `given` or are not at their default."""
-        return {}
-
     @property
     def doublet(self) -> tuple[str, str] | None:
         """An engine argument that has a flag, and that flag."""
-        flags = {item.name: item.name for item in fields(self)} | {"dtype": "precision"}
+        flags = {name: name for name in type(self).model_fields} | {"dtype": "precision"}
         return next(((name, as_flag(flags[name])) for name in self.engine_args if name in flags), None)
 
     @property
@@ -143,8 +136,3 @@ class EngineConfig:
     @property
     def has_dummy_weights(self) -> bool:
         return self.load_format == "dummy"
-
-
-def affecting(kind: type[EngineConfig], *what: Affects) -> tuple[str, ...]:
-    """The names of the flags of a config class that affect any of `what`."""
-    return tuple(item.name for item in fields(kind) if item.metadata["affects"] in what)

@@ -1,18 +1,27 @@
-"""How a flag is declared: its default, topic, help, what it affects, its bounds; and the rules across flags."""
+"""What a setting is: its type with bounds, default, topic, help, what it affects; and the rules across settings."""
 
-import ast
-import inspect
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import Field, field
-from itertools import pairwise
-from textwrap import dedent
-from typing import Any, Literal
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
-from harness.core.coerce import RENAMED, as_flag, require
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import to_jsonable_python
+
+from harness.core.coerce import RENAMED, as_flag, check_printable, unknown_setting
 from harness.core.errors import UsageError
 
-Auto = Literal["auto"]
 Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
 MODEL, ENGINE = "Model", "Engine and GPUs"
 BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy", "Results"
@@ -23,21 +32,37 @@ PANELS = (BENCHMARK, RATE, MODEL, SERVER, ENGINE, DATA, ACCURACY, OUTPUT)  # in 
 # of which a client has the ports for about 60,000.
 MOST_S, MOST_MS, MOST_AT_ONCE = 30 * 24 * 3600, 10**6, 50_000
 UNRANKED = 99  # of flags that -h leaves to --help-all
-Bounds = tuple[Callable[[Any], bool], str]  # of a number, also in words
 
 
-def above_0(most: float) -> Bounds:
-    return lambda number: 0 < number <= most, f"a number above 0, at most {most:,}"
+def above_0(most: float) -> Any:
+    return Field(gt=0, le=most)
 
 
-BOUNDS: dict[str, Bounds] = {
-    "seconds": above_0(MOST_S),
-    "at once": above_0(MOST_AT_ONCE),
-    "ms": (lambda limit: 0 < limit <= MOST_MS, f"whole milliseconds above 0, at most {MOST_MS:,}"),
-    "share": (lambda share: 0 < share <= 1, "a share above 0, at most 1, or auto"),
-    "seed": (lambda seed: 0 <= seed < 2**32, "a whole number from 0 to 4294967295"),
-    "price": (lambda price: 0 <= price < math.inf, "a number of 0 or more"),
-}
+def distinct(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(numbers)) < len(numbers) or not numbers:
+        raise ValueError("a number is given twice")
+    return numbers
+
+
+Auto = Literal["auto"]
+Seconds = Annotated[float, above_0(MOST_S)]
+Milliseconds = Annotated[int, above_0(MOST_MS)]
+AtOnce = Annotated[int, above_0(MOST_AT_ONCE)]
+Share = Annotated[float, above_0(1)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Price = Annotated[float, Field(ge=0)]
+Rate = Annotated[float, above_0(10**6)]
+Each = AfterValidator(distinct)  # of a list of numbers
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How a setting is shown, and what changes with it."""
+
+    panel: str
+    affects: Affects
+    metavar: str = ""
+    rank: int = UNRANKED  # -h has those with a rank, in its order; --help-all has the rest
 
 
 def setting(key: str) -> str:
@@ -46,29 +71,14 @@ def setting(key: str) -> str:
     return RENAMED.get(name, name)
 
 
-def flag(default: Any, panel: str, affects: Affects, metavar: str = "", takes: str | int = "", rank: int = 0) -> Any:
+def flag(default: Any, panel: str, affects: Affects, metavar: str = "", rank: int = UNRANKED) -> Any:
     """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once. The text
-    below it is its help; without one it is not shown. Its numbers are within the BOUNDS of a name, or above 0 and at
-    most what it `takes`. -h has those with a `rank`, in its order; --help-all has the rest.
+    below it is its help; without one it is not shown.
 
     `work` is the work of the engine; speeds at other work are not compared. A flag that affects answers may affect
     speed, too. What two runs must share to be compared, or for one's rate to serve the other, follows from this.
     """
-    bounds = above_0(takes) if isinstance(takes, int) else BOUNDS[takes] if takes else None
-    metadata = {"panel": panel, "affects": affects, "metavar": metavar, "bounds": bounds, "rank": rank or UNRANKED}
-    return field(default=default, metadata=metadata)
-
-
-def helps(kind: type) -> dict[str, str]:
-    """What stands below each flag of a config class, by name."""
-    found = {}
-    for base in reversed(kind.__mro__[:-1]):
-        (source,) = ast.parse(dedent(inspect.getsource(base))).body
-        for item, below in pairwise(ast.iter_child_nodes(source)):
-            match item, below:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[name] = " ".join(text.split())
-    return found
+    return Field(default, json_schema_extra={"flag": Flag(panel, affects, metavar, rank)})  # type: ignore[dict-item]
 
 
 # What is refused: each message, in which {run.NAME} is filled in, and when it is so. `run.given` are the settings that
@@ -81,19 +91,152 @@ def broken(rules: Rules, run: object) -> list[str]:
     return [message.format(run=run) for message, when in rules.items() if when(run)]
 
 
-def check_rules(config: object) -> None:
-    """Raises UsageError for the first of the RULES of a config's classes, the base's first, that is broken."""
-    for kind in reversed(type(config).__mro__):
-        if found := broken(vars(kind).get("RULES", {}), config):
-            raise UsageError(found[0])
+warnings.filterwarnings("ignore", 'Field name "json"')  # of pydantic's own older methods, which nothing here uses
 
 
-def check_range(item: "Field[Any]", value: object) -> None:
-    """Raises UsageError unless the numbers of a setting, if it has any, are within its bounds."""
-    if (bounds := item.metadata["bounds"]) is None or value in (None, "auto", "max"):
-        return
-    accepts, words = bounds
-    numbers = value if isinstance(value, tuple) else (value,)
-    if len(set(numbers)) < len(numbers):
-        raise UsageError(f"{as_flag(item.name)}: a number is given twice.")
-    require(bool(numbers) and all(map(accepts, numbers)), as_flag(item.name), words)
+class Settings(BaseModel):
+    """Settings by name, from flags, from a `--config` file, or from a record. Those that are wrong, unknown, or against
+    the RULES of the class or its bases, raise UsageError with the flag's name."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        coerce_numbers_to_str=True,
+        allow_inf_nan=False,
+        defer_build=True,
+    )
+    RULES: ClassVar[Rules] = {}
+
+    def __init__(self, **settings: Any) -> None:
+        fields = type(self).model_fields
+        unset = {
+            name
+            for name, value in settings.items()
+            if value is None and name in fields and fields[name].default is None
+        }
+        try:
+            super().__init__(**{name: value for name, value in settings.items() if name not in unset})
+        except ValidationError as error:
+            raise UsageError(mistake(type(self), error, settings)) from None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def read(cls, value: Any, info: ValidationInfo) -> Any:
+        """Text as the choice or the list that it writes out; true and false are no numbers."""
+        name = str(info.field_name)
+        kinds = [*members(cls.model_fields[name].annotation)]
+        if isinstance(value, str):
+            check_printable(as_flag(name), value)
+        for choice in (choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)):
+            if str(choice) == str(value):
+                return choice
+        if isinstance(value, bool) and bool not in kinds:
+            raise ValueError("true and false are not numbers")
+        match [*items(kinds)]:
+            case [kind] if kind is not str and isinstance(value, str) and "," in value:
+                return tuple(value.split(","))
+            case [kind] if kind is str and isinstance(value, str):
+                return (value,)
+            case [kind] if kind is str and not (isinstance(value, list | tuple) and {*map(type, value)} <= {str}):
+                raise ValueError("every item must be text")
+        return value
+
+    @model_validator(mode="after")
+    def complete(self) -> Self:
+        self.__dict__.update(self.implications(self.given))
+        for kind in reversed(type(self).__mro__):
+            if found := broken(vars(kind).get("RULES", {}), self):
+                raise UsageError(found[0])
+        return self
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The settings that the user named, also at their default."""
+        return frozenset(self.model_fields_set)
+
+    def implications(self, given: frozenset[str]) -> dict[str, object]:
+        """The settings that follow from others, some of which were `given`."""
+        return {}
+
+    def changed(self, **settings: Any) -> Self:
+        """The same but for some settings, which are checked as all are."""
+        return type(self)(**{name: getattr(self, name) for name in self.given} | settings)
+
+    @classmethod
+    def differing(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """What of a record's settings is other than the default, and a setting of this version."""
+        defaults = {name: to_jsonable_python(info.default) for name, info in cls.model_fields.items()}
+        return {
+            name: settings[name]
+            for name, default in defaults.items()
+            if name in settings and to_jsonable_python(settings[name]) != default
+        }
+
+    @classmethod
+    def flags(cls) -> dict[str, Flag]:
+        """How each setting is shown, by name."""
+        return {name: info.json_schema_extra["flag"] for name, info in cls.model_fields.items()}  # type: ignore
+
+    @classmethod
+    def affecting(cls, *what: Affects) -> tuple[str, ...]:
+        """The names of the settings that affect any of `what`."""
+        return tuple(name for name, flag in cls.flags().items() if flag.affects in what)
+
+
+def members(hint: Any) -> Iterator[Any]:
+    """The types that a setting may have, without their bounds."""
+    if get_origin(hint) is Annotated:
+        yield from members(get_args(hint)[0])
+    elif get_origin(hint) in (Union, types.UnionType):
+        for member in get_args(hint):
+            yield from members(member)
+    elif hint is not type(None):
+        yield hint
+
+
+def items(kinds: Iterable[Any]) -> Iterator[Any]:
+    """What the lists among the types hold."""
+    for kind in kinds:
+        if get_origin(kind) is tuple:
+            yield from members(get_args(kind)[0])
+
+
+NUMBERS = {int: "a whole number", float: "a number"}
+NAMES = NUMBERS | {bool: "true or false", Path: "a path"}
+
+
+def describe(hint: Any, bounds: tuple[Any, ...] = (), metavar: str = "") -> str:
+    """A type in words, for messages; `metavar` is an item of a list."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return describe(args[0], tuple(part for each in args[1:] for part in getattr(each, "metadata", [each])))
+    if origin is Literal:
+        return " or ".join(map(str, args))
+    if origin is tuple:
+        return f"a list of {metavar}" if str in items([hint]) else "several numbers with commas between, each once"
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(each, metavar=metavar) for each in args if each is not type(None))
+    return NAMES.get(hint, "text") + words(bounds)
+
+
+def words(bounds: tuple[Any, ...]) -> str:
+    """Bounds of a number, as pydantic keeps them, in words."""
+    pairs = ((name, getattr(each, name, None)) for each in bounds for name in ("gt", "ge", "lt", "le"))
+    limits = {name: limit for name, limit in pairs if limit is not None}
+    if "lt" in limits:
+        return f" from {limits['ge']} to {limits['lt'] - 1}"
+    if "gt" not in limits:
+        return f" of {limits['ge']} or more" if limits else ""
+    return f" above {limits['gt']}, at most {limits['le']:,}"
+
+
+def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, Any]) -> str:
+    """The first thing that is wrong with settings, in one line."""
+    first = error.errors()[0]
+    name = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        return unknown_setting(name, list(kind.model_fields))
+    info = kind.model_fields[name]
+    takes = describe(info.annotation, tuple(info.metadata), kind.flags()[name].metavar)
+    return f"{as_flag(name)} takes {takes}; got {settings[name]!r}."

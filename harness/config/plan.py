@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from harness.config import arrivals, endpoint, mlperf, models
 from harness.config.arrivals import Replay
 from harness.config.comparability import DEVIATIONS
-from harness.config.engine import EngineConfig, EngineState, affecting
+from harness.config.engine import EngineConfig, EngineState
 from harness.config.flags import MOST_S, broken
 from harness.config.patterns import SURE_QUERIES, Load
 from harness.config.run import RunConfig
@@ -119,7 +119,7 @@ class Plan:
 
         Follows from what each flag affects; the value of an `auto` stands for it.
         """
-        flags = {name: getattr(self.config, name) for name in affecting(EngineConfig, "answers", "speed")}
+        flags = {name: getattr(self.config, name) for name in EngineConfig.affecting("answers", "speed")}
         flags |= {name: getattr(self, name) for name in RESOLVED_FLAGS}
         flags |= {"endpoint": list(self.config.endpoint)} if self.config.endpoint else {}
         flags |= {"quantization": self.engine_state.quantization, "kv_cache_dtype": self.engine_state.kv_cache_dtype}
@@ -133,7 +133,7 @@ class Plan:
     @property
     def settings(self) -> dict[str, object]:
         """The same with the flags of the load, and with what the engine made of its settings."""
-        flags = {name: getattr(self.config, name) for name in affecting(RunConfig, "answers", "speed")}
+        flags = {name: getattr(self.config, name) for name in RunConfig.affecting("answers", "speed")}
         load = {"min_duration": self.min_duration_s, "concurrency": self.concurrency}
         made = {name: value for name, value in asdict(self.engine_state).items() if value is not None}
         return flags | self.setup | load | made

@@ -2,12 +2,29 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from harness.config import endpoint as endpoints
 from harness.config import mlperf, workload
-from harness.config.engine import affecting
-from harness.config.flags import ACCURACY, BENCHMARK, DATA, OUTPUT, RATE, Auto, Rules, broken, flag
+from harness.config.flags import (
+    ACCURACY,
+    BENCHMARK,
+    DATA,
+    OUTPUT,
+    RATE,
+    AtOnce,
+    Auto,
+    Each,
+    Milliseconds,
+    Price,
+    Rate,
+    Rules,
+    Seconds,
+    Seed,
+    above_0,
+    broken,
+    flag,
+)
 from harness.core.coerce import as_flag
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
@@ -50,7 +67,9 @@ SPEED_TESTS: Rules = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+Count = Annotated[int, above_0(10**6)]
+
+
 class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """One run of the benchmark, as its flags say."""
 
@@ -66,39 +85,39 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """Check the answers, measure the speed, or one after the other on one engine."""
     compliance: Literal["none", "test06"] = flag("none", BENCHMARK, "nothing")
     """Also run MLPerf's compliance test. test06: logged outputs match what was reported to LoadGen."""
-    max_new_tokens: int = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", takes=10**6)
+    max_new_tokens: Count = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work")
     """Longest answer, in tokens. MLPerf: 128."""
-    total_sample_count: int | Auto = flag("auto", BENCHMARK, "work", takes=2**40, rank=6)
+    total_sample_count: Annotated[int, above_0(2**40)] | Auto = flag("auto", BENCHMARK, "work", rank=6)
     """Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf."""
-    seed: int | None = flag(None, BENCHMARK, "answers", takes="seed")
+    seed: Seed | None = flag(None, BENCHMARK, "answers")
     """Replace LoadGen's seeds, and set vLLM's. Unset: the round's official seeds."""
 
     dataset: Literal["cnndm"] = flag("cnndm", DATA, "work")  # no choice, so not shown; taken from older commands
     dataset_path: Path | None = flag(None, DATA, "work", rank=19)
     """The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."""
 
-    server_target_qps: float | Literal["auto", "max"] | tuple[float, ...] = flag(
-        "auto", RATE, "speed", takes=10**6, rank=7
+    server_target_qps: Rate | Literal["auto", "max"] | Annotated[tuple[Rate, ...], Each] = flag(
+        "auto", RATE, "speed", rank=7
     )
     """Queries/s (server, interactive, arrivals). auto: 0.8 (server) or 0.6 (interactive) of the Offline rate; max:
     search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at the highest that is
     VALID."""
-    samples_per_query: int | tuple[int, ...] = flag(8, RATE, "work", metavar="N[,N...]", takes=10**6)
+    samples_per_query: Count | Annotated[tuple[Count, ...], Each] = flag(8, RATE, "work")
     """MultiStream: samples per query, the next when all are answered. 1,2,4,8: test each, then run with the most."""
-    concurrency: int | Literal["auto", "max"] | tuple[int, ...] | None = flag(
-        None, RATE, "speed", takes="at once", rank=8
+    concurrency: AtOnce | Literal["auto", "max"] | Annotated[tuple[AtOnce, ...], Each] | None = flag(
+        None, RATE, "speed", rank=8
     )
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
     at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
-    ttft_limit: int | None = flag(None, RATE, "speed", takes="ms", rank=9)
+    ttft_limit: Milliseconds | None = flag(None, RATE, "speed", rank=9)
     """Limit on TTFT p99 (time to first token), ms. For server, interactive, concurrency, arrivals. Unset: MLPerf's."""
-    tpot_limit: int | None = flag(None, RATE, "speed", takes="ms", rank=10)
+    tpot_limit: Milliseconds | None = flag(None, RATE, "speed", rank=10)
     """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
-    offline_expected_qps: float | Auto = flag("auto", RATE, "speed", takes=10**6)
+    offline_expected_qps: Rate | Auto = flag("auto", RATE, "speed")
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
-    min_duration: float | Auto = flag("auto", RATE, "speed", takes="seconds", rank=11)
+    min_duration: Seconds | Auto = flag("auto", RATE, "speed", rank=11)
     """Minimum seconds of a performance test. auto: MLPerf's 600, less for a short run."""
-    batch_size: int | None = flag(None, RATE, "speed", takes=10**7)
+    batch_size: Annotated[int, above_0(10**7)] | None = flag(None, RATE, "speed")
     """Offline in fixed batches of N, one after the other. Unset: continuous batching."""
     sort_by_length: bool = flag(False, RATE, "speed")
     """Offline: longest prompt first in each pass of the data."""
@@ -112,17 +131,17 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
 
     profile: bool = flag(False, OUTPUT, "nothing")
     """After the tests, profile a short load with vLLM's profiler: where the engine's time goes."""
-    price_per_hour: float | None = flag(None, OUTPUT, "nothing", takes="price", rank=20)
+    price_per_hour: Price | None = flag(None, OUTPUT, "nothing", rank=20)
     """The machine's price per hour, in any currency. The report gives the cost of tokens."""
     label: str = flag("", OUTPUT, "nothing", rank=21)
     """Name of this run in reports. report.py takes it instead of a path."""
     dry_run: bool = flag(False, OUTPUT, "nothing", rank=22)
     """Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin."""
-    json: bool = flag(False, OUTPUT, "nothing")
+    json: bool = flag(False, OUTPUT, "nothing")  # type: ignore[assignment]  # of pydantic's own older methods
     """Print summary.json alone on standard output; all else on standard error."""
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
     """Folder for the runs."""
-    keep_all: Literal[0, 1] = flag(1, OUTPUT, "nothing")
+    keep_all: bool = flag(True, OUTPUT, "nothing")
     """0: delete older run folders at the end."""
     extra_metrics: bool = flag(False, OUTPUT, "nothing")
     """Record engine and machine telemetry once a second: requests, KV cache, tokens; GPU, CPU, memory."""
@@ -174,7 +193,6 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
             "metrics_url": endpoints.check_addresses(self.metrics_url, "--metrics-url"),
             "extra_metrics": self.extra_metrics or any(map(endpoints.exporter, self.telemetry_url)),
             "scenario": scenario,
-            "chosen_by": chosen.flag if chosen and "scenario" not in given else f"--scenario {self.scenario}",
             "category": rules.categories[0] if self.category == "auto" else self.category,
             "concurrency": self.concurrency or rules.pattern.defaults.get("concurrency"),
             "arrivals": self.arrivals or rules.pattern.defaults.get("arrivals"),
@@ -183,8 +201,14 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     @property
     def unmet(self) -> Need | None:
         """A flag that was given and that the scenario has no use for."""
-        needs = (need for need in NEEDS if need.name in vars(self)["given"])
+        needs = (need for need in NEEDS if need.name in self.given)
         return next((need for need in needs if need.name not in self.scenario_rules.flags), None)
+
+    @property
+    def chosen_by(self) -> str:
+        """The flag that the scenario follows from."""
+        chosen = next((need for need in NEEDS if need.implies and need.name in self.given), None)
+        return chosen.flag if chosen and "scenario" not in self.given else f"--scenario {self.scenario}"
 
     @property
     def allowed(self) -> str:
@@ -258,7 +282,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     def work(self) -> dict[str, object]:
         """The work of the engine, by flag: speeds at other work are not compared."""
         data = str(self.dataset_path or self.model_spec.data or "hub")
-        return {name: getattr(self, name) for name in affecting(RunConfig, "work")} | {"dataset_path": data}
+        return {name: getattr(self, name) for name in RunConfig.affecting("work")} | {"dataset_path": data}
 
     @property
     def task(self) -> mlperf.Task:

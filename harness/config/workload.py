@@ -176,7 +176,6 @@ class RequestSet:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class WorkloadFlags(ArrivalFlags):
     workload: str = flag(OFFICIAL, BENCHMARK, "work", rank=5)
     """summarization, chat, classification, code, long-chat, long-classification; or a file of requests, a profile
@@ -243,7 +242,7 @@ class WorkloadFlags(ArrivalFlags):
     @property
     def official_flag(self) -> str:
         """A flag that was given and is for MLPerf's samples."""
-        return next((as_flag(name) for name in ("compliance", "dataset_path") if name in vars(self)["given"]), "")
+        return next((as_flag(name) for name in ("compliance", "dataset_path") if name in self.given), "")
 
     @property
     def lengths_from(self) -> str:

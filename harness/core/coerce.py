@@ -1,12 +1,10 @@
-"""Values from the outside: text and YAML into what a setting holds, files that the user named."""
+"""Values from the outside: names of flags, words that are wrong, files that the user named."""
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from harness.core.errors import UsageError, why
 from harness.core.moved import MOVED
@@ -15,49 +13,8 @@ from harness.core.secrets import arguments, hide_word
 
 # Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-NUMBERS = ((int,), (float,))  # what lists with commas may hold
 # Older names of settings, which are still taken.
 RENAMED = {"version": "round", "total_limit": "total_sample_count", "data": "dataset_path"}
-
-
-def coerce(value: Any, hint: Any) -> Any:
-    """`value` as `hint` asks for it. Raises ValueError where it does not fit.
-
-    Text counts as the number it writes out and a number as text where text is asked for; true and false do not.
-    """
-    members = get_args(hint) if get_origin(hint) is not Literal else (hint,)
-    for member in members:
-        if get_origin(member) is Literal:
-            choice = next((c for c in get_args(member) if str(c) == str(value)), None)
-            if choice is not None:
-                return choice
-    if isinstance(value, bool) and hint is not bool:
-        raise ValueError("true and false are not numbers")
-    if isinstance(value, str) and "," in value and any(get_args(arg)[:1] in NUMBERS for arg in get_args(hint)):
-        value = tuple(value.split(","))
-    if get_origin(hint) is tuple and isinstance(value, str):
-        value = (value,)
-    if get_origin(hint) is tuple and not (isinstance(value, list | tuple) and all(isinstance(x, str) for x in value)):
-        raise ValueError("every item must be text")
-    return adapter(hint).validate_python(value)
-
-
-@cache
-def adapter(hint: Any) -> Any:
-    from pydantic import ConfigDict, TypeAdapter
-
-    return TypeAdapter(hint, config=ConfigDict(coerce_numbers_to_str=True))
-
-
-def describe(hint: Any, each: str = "") -> str:
-    """A type in words, for messages; `each` is an item of a list."""
-    if get_origin(hint) is Literal:
-        return " or ".join(str(choice) for choice in get_args(hint))
-    if get_origin(hint) is tuple:
-        return "numbers with commas between" if get_args(hint)[:1] in NUMBERS else f"a list of {each}"
-    if args := get_args(hint):
-        return " or ".join(describe(arg) for arg in args if arg is not type(None))
-    return {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}.get(hint, "text")
 
 
 def read_given(
@@ -118,16 +75,3 @@ def check_printable(name: str, text: str) -> None:
     """Raises UsageError for a value, which may be a secret, with control characters or bytes that are not UTF-8."""
     if UNPRINTABLE.search(text):
         raise UsageError(f"{name}: control characters, or invalid UTF-8, in a value.")
-
-
-def check_types(config: Any) -> None:
-    """Holds each field to its annotation, so that a --config file meets the same checks as the command line."""
-    hints = get_type_hints(type(config))
-    for name, metadata in ((item.name, item.metadata) for item in fields(config)):
-        hint, value = hints[name], getattr(config, name)
-        if isinstance(value, str):
-            check_printable(as_flag(name), value)
-        try:
-            object.__setattr__(config, name, coerce(value, hint))
-        except ValueError:
-            raise UsageError(f"{as_flag(name)} takes {describe(hint, metadata['metavar'])}; got {value!r}.") from None

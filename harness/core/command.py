@@ -96,17 +96,15 @@ def broken(name: str, width: int) -> list[str]:
 
 def value(parameter: Any) -> str:
     """What a flag takes, in short; nothing for a switch."""
-    if getattr(parameter, "is_flag", False):
-        return ""
     return str(parameter.metavar or "")
 
 
 def shown_default(parameter: Any) -> str:
     """The default where it says something: not of a switch that is off, a list that is empty, or None."""
     default = getattr(parameter, "default", None)
-    if getattr(parameter, "is_flag", False) or callable(default) or default in (None, "0", [], (), "None"):
+    if callable(default) or default in (None, False, [], ()):
         return ""
-    return str(default)
+    return "1" if default is True else str(default)
 
 
 # What every command begins with: standard streams, UTF-8, the token by both names.
@@ -166,6 +164,7 @@ HELP_ALL = "--help-all"
 # Names that flags had in some command, and the one that they have in all.
 RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()}
 RENAMED_FLAGS |= dict.fromkeys(("--samples", "--requests"), "--total-sample-count")
+ON_OFF = {"1": True, "true": True, "0": False, "false": False}  # words of a switch
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
@@ -194,7 +193,7 @@ class Command(TyperCommand):
             print(page(*self.heading(ctx), self.params, self.panels, self.examples), end="")
             ctx.exit()
         words = [*self.rewrite([*self.by_new_name(args)])]
-        self.check_values(words)  # a switch alone is "--dry-run=1" by now
+        self.check_values(words)
         left = super().parse_args(ctx, words)
         for each in self.params:
             value = ctx.params.get(each.name)
@@ -203,20 +202,19 @@ class Command(TyperCommand):
         return left
 
     def by_new_name(self, words: Sequence[str]) -> Iterator[str]:
-        """The words with today's names of flags, and without the 0 or 1 of a switch that takes none."""
+        """The words with today's names of flags, and a switch alone for its 1, or its opposite for its 0."""
         options = [each for each in self.params if each.param_type_name == "option"]
         flags = {name for each in options for name in each.opts}
-        switches = {name for each in options if getattr(each, "is_flag", False) for name in each.opts}
+        switches = {name: each for each in options if getattr(each, "is_flag", False) for name in each.opts}
         left = iter(pairwise([*words, ""]))
         for word, after in left:
             name, equals, value = word.partition("=")
             if name not in flags and RENAMED_FLAGS.get(name) in flags:
                 name = RENAMED_FLAGS[name]
-            if name in switches and (value or after) in ("0", "1"):
+            if name in switches and (value or after) in ON_OFF:
                 if not equals:
                     next(left, None)
-                if (value or after) == "1":
-                    yield name
+                yield from [name] if ON_OFF[value or after] else switches[name].secondary_opts
             else:
                 yield f"{name}{equals}{value}"
 
@@ -301,8 +299,6 @@ def make_command(
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command, help=about or function.__doc__, context_settings=HELP)(function)
     made: Any = typer.main.get_command(app)
-    for each in made.params:
-        each.secondary_opts = []  # a switch has no --no-switch
     made.examples, made.panels, made.rewrite, made.prints, made.basic = examples, panels, rewrite, prints, basic
     made.operands = operands
     return made  # type: ignore[no-any-return]

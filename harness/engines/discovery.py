@@ -5,7 +5,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 
 import aiohttp
@@ -196,7 +196,7 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
     if config.model != DEFAULT_MODEL or not names:
         return config
     is_name = "/" in names[0] or names[0] in MODELS
-    served = replace(config, model=names[0]) if is_name else config
+    served = config.changed(model=names[0]) if is_name else config
     try:
         checkpoint.load_tokenizer(served)
     except UsageError:

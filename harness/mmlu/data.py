@@ -2,13 +2,13 @@
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from harness.config.endpoint import ServerFlags
-from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, flag
+from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Seed, above_0, flag
 from harness.config.run import RunConfig
 from harness.core.coerce import did_you_mean
 from harness.core.errors import UsageError
@@ -272,22 +272,21 @@ def letter_tokens(tokenizer: Any, prompt: str) -> list[int]:
 
 
 # The settings of an MMLU evaluation.
-@dataclass(frozen=True, kw_only=True)
 class MMLUConfig(ServerFlags):
     """One evaluation, as its flags say."""
 
     backend: Literal["auto", "vllm", "openai"] = flag("auto", MODEL, "answers")
     """vllm: in this process; openai: a running vLLM server. auto: openai with --endpoint, else vllm."""
-    max_model_len: int | Auto = flag("auto", ENGINE, "answers", takes=10**8)
+    max_model_len: Annotated[int, above_0(10**8)] | Auto = flag("auto", ENGINE, "answers")
     """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
 
     num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers", rank=2)
     """Examples before each question, from the dev split."""
-    total_sample_count: int | None = flag(None, BENCHMARK, "answers", takes=10**6, rank=6)
+    total_sample_count: Annotated[int, above_0(10**6)] | None = flag(None, BENCHMARK, "answers", rank=6)
     """Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."""
     subjects: str = flag("all", BENCHMARK, "answers", rank=3)
     """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
-    seed: int = flag(0, BENCHMARK, "answers", takes="seed")
+    seed: Seed = flag(0, BENCHMARK, "answers")
     """Seed of the sample of --total-sample-count, and of vLLM."""
 
     dataset_path: Path | None = flag(None, DATA, "answers", rank=19)
@@ -295,7 +294,7 @@ class MMLUConfig(ServerFlags):
 
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
     """Evaluations are written to PATH/mmlu/."""
-    details: Literal[0, 1] = flag(0, OUTPUT, "nothing", rank=22)
+    details: bool = flag(False, OUTPUT, "nothing", rank=22)
     """1: print every subject's score, and keep the text of each question beside its answer."""
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
@@ -305,7 +304,7 @@ class MMLUConfig(ServerFlags):
     @property
     def run(self) -> RunConfig:
         """The engine's part of it as a run has it."""
-        shared = {item.name: getattr(self, item.name) for item in fields(ServerFlags)}
+        shared = {name: getattr(self, name) for name in self.given & {*ServerFlags.model_fields}}
         own = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
         return RunConfig(**shared | own)
 

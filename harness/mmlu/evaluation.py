@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from harness import engines
@@ -29,7 +29,7 @@ QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at
 
 def evaluate(config: MMLUConfig, run: RunFolder, display: Display) -> int:
     """The way of one evaluation."""
-    settings = asdict(config) | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
+    settings = config.model_dump() | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
     facts = MMLUFacts(config=as_json(settings), **results.first_facts())
     write_json(run.path / "config.json", facts.model_dump(mode="json"))

@@ -1,7 +1,7 @@
 """Finished runs to be compared: which, their settings and results, and why two speeds may not be compared."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def divergences(a: Path, b: Path, tables: Tables) -> list[Divergence]:
 
 # Settings that say nothing of the work: where results go, and what `auto` was or became by measuring.
 IGNORED_SETTINGS = {
-    *(item.name for item in fields(RunConfig) if item.metadata["panel"] == OUTPUT and item.name != "price_per_hour"),
+    *(name for name, flag in RunConfig.flags().items() if flag.panel == OUTPUT and name != "price_per_hour"),
     *("total_sample_count", "min_duration", "offline_expected_qps", "target_qps", "expected_latency_ms"),
     *("quantization", "kv_cache_dtype", "running", "model", "category", "scenario", "asked"),
 }

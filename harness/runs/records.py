@@ -11,6 +11,7 @@ from harness.config.comparability import Comparable
 from harness.config.flags import setting
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
+from harness.config.run import RunConfig
 from harness.core.markdown import number
 from harness.core.schema import File, Model, stored_as
 from harness.core.screen import Stage
@@ -259,7 +260,8 @@ class RunFacts(Facts):
         """The settings by today's names."""
         match data:
             case {"plan": {"config": {**config}} as plan}:
-                return data | {"plan": plan | {"config": {setting(str(name)): value for name, value in config.items()}}}
+                settings = {setting(str(name)): value for name, value in config.items()}
+                return data | {"plan": plan | {"config": RunConfig.differing(settings)}}
         return data
 
     def adopt(self, plan: Plan) -> None:

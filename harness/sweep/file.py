@@ -17,7 +17,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -205,7 +205,7 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
             yield f"{where}: the grid's values do not form a folder name: {item.name[:80]!r}"
         names.add(item.name)
         try:
-            config = RunConfig(**item.settings, given=frozenset(item.settings))
+            config = RunConfig(**item.settings)
             if (
                 config.scenario_rules.pattern.is_rated
                 and config.mode != "accuracy"
@@ -285,7 +285,7 @@ def explain(item: Any) -> str:
 
 def misnamed_settings(source: Source) -> Iterator[str]:
     """Names that are given twice, secrets, and settings that run.py does not have, or that are not a sweep's to set."""
-    flags = [item.name for item in fields(RunConfig)]
+    flags = list(RunConfig.model_fields)
     grid = source.content.grid
     sections: dict[tuple[str | int, ...], Settings | Grid] = {("baseline",): source.content.baseline}
     sections |= dict(source.changes) | ({("grid",): grid} if grid else {})
@@ -381,9 +381,11 @@ def repetitions(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:
 def effective_settings(item: Experiment) -> dict[str, object]:
     """The settings of an experiment without those of its output, with the values that `auto` stands for."""
     config = RunConfig(**item.settings)
-    config = replace(config, max_model_len=config.least_context, gpu_memory_utilization=config.memory_share)
-    output = {setting.name for setting in fields(config) if setting.metadata["panel"] == OUTPUT}
-    settings = {name: value for name, value in asdict(config).items() if name not in output | {"engine_arg"}}
+    config = config.model_copy(
+        update={"max_model_len": config.least_context, "gpu_memory_utilization": config.memory_share}
+    )
+    output = {name for name, flag in RunConfig.flags().items() if flag.panel == OUTPUT}
+    settings = {name: value for name, value in config.model_dump().items() if name not in output | {"engine_arg"}}
     return settings | {"engine": config.engine_args, "env": dict(item.env)}
 
 

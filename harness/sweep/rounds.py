@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -240,7 +240,7 @@ def compare_servers(
 ) -> ServerComparison:
     """The comparison that a CompareConfig asks for, kept in the folder after each round. Raises BenchmarkError."""
     sides: list[Side] = []
-    flags = {item.name: getattr(config, item.name) for item in fields(RunConfig)}
+    flags = RunConfig.differing(vars(config))
     each = (RunConfig(**flags | {"endpoint": (one,), "results_dir": folder.path}) for one in config.endpoint)
     configs = [with_served_model(one) for one in each]
     for one in configs:  # what any of them lacks is found before the first test

@@ -1,7 +1,7 @@
 """What came of each experiment over all its rounds, compared with the baseline: numbers, change, verdict."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
@@ -9,7 +9,6 @@ from typing import Literal
 
 from harness.config import mlperf
 from harness.config.comparability import CONFIGURED, NOT_COUNTED, Comparable, Difference, differences
-from harness.config.engine import affecting
 from harness.config.models import DEFAULT_MODEL
 from harness.config.run import RunConfig
 from harness.core.coerce import as_flag
@@ -227,8 +226,8 @@ def unlike(item: Experiment, base: Experiment) -> list[Difference]:
     """Why the speed of an experiment has no ratio to the baseline's, by what their file says of them."""
     found = []
     for each in (item, base):
-        settings = {setting.name: setting.default for setting in fields(RunConfig)} | each.settings
-        work = {name: str(settings[name]) for name in affecting(RunConfig, "work")}
+        settings = {name: info.default for name, info in RunConfig.model_fields.items()} | each.settings
+        work = {name: str(settings[name]) for name in RunConfig.affecting("work")}
         found.append(Comparable(work, validity={CONFIGURED: True} if has_fixed_rate(each) else {}))
     mine, theirs = found
     return differences(mine, theirs, IGNORED)

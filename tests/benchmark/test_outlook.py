@@ -69,7 +69,7 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
     )
     last = target_rate.at_level(first, 4, Trial(16, 4 / rate_of_one))
     assert rate.total(last, has_rate=True) == "about 48 s from here on: performance test 48 s"
-    both = replace(last, config=replace(config, mode="both"), samples=32)
+    both = replace(last, config=config.changed(mode="both"), samples=32)
     assert rate.total(both, has_rate=True) == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"
 
 

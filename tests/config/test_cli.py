@@ -5,10 +5,8 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pytest
 import yaml
@@ -18,8 +16,6 @@ from hypothesis import strategies as st
 from harness.commands.run import EXAMPLES
 from harness.config import mlperf
 from harness.config.cli import config_command, load_file
-from harness.config.engine import affecting
-from harness.config.flags import helps
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS
@@ -95,10 +91,10 @@ def test_help_lists_every_flag_in_its_panel():
             panel = title[1]
         elif flag := re.match(r"  (--[\w-]+)", line):
             panels[flag[1]] = panel
-    texts = helps(RunConfig)
-    expected = {as_flag(item.name): item.metadata["panel"] for item in fields(RunConfig) if item.name in texts}
+    texts = {name: info.description or "" for name, info in RunConfig.model_fields.items()}
+    expected = {as_flag(name): flag.panel for name, flag in RunConfig.flags().items() if texts[name]}
     assert panels == {**expected, "--config": "Results"}
-    assert {item.name for item in fields(RunConfig)} - {*texts} == {"dataset"}  # of older commands
+    assert [name for name, text in texts.items() if not text] == ["dataset"]  # of older commands
     assert texts["workload"].startswith(f"{', '.join(WORKLOADS)}; or ")
 
 
@@ -152,10 +148,10 @@ def test_a_results_folder_that_cannot_be_made_ends_before_anything_starts(tmp_pa
     ("words", "wanted"),
     [
         (("--gpu-memory-utilization", "1.5"), "at most 1"),
-        (("--gpu-memory-utilization", "much"), "a number or auto"),
-        (("--gpu-memory-utilization", "nan"), "a share above 0"),
+        (("--gpu-memory-utilization", "much"), "a number above 0, at most 1 or auto; got 'much'"),
+        (("--gpu-memory-utilization", "nan"), "a number above 0"),
         (("--tensor-parallel-size", "0"), "above 0"),
-        (("--data-parallel-size", "1.5"), "a whole number or auto"),
+        (("--data-parallel-size", "1.5"), "a whole number above 0"),
         (("--max-num-seqs", "-1"), "above 0"),
         (("--total-sample-count", "0"), "above 0"),
         (("--min-duration", "inf"), "above 0"),
@@ -289,18 +285,17 @@ def test_repeated_engine_args_are_kept_in_order(parse):
         ("", "expected lines of `flag: value`"),
         ("model: [", "not YAML"),
         ("model: 2024-13-45", "not YAML"),
-        ("max_num_seqs: many", "a whole number; got 'many'"),
-        ("max_num_seqs: 1.5", "a whole number; got 1.5"),
-        ("max_num_seqs: true", "a whole number; got True"),
+        ("max_num_seqs: many", "a whole number above 0, at most 1,000,000; got 'many'"),
+        ("max_num_seqs: 1.5", "at most 1,000,000; got 1.5"),
+        ("max_num_seqs: true", "at most 1,000,000; got True"),
         ("sort_by_length: 2", "true or false; got 2"),
-        ("keep_all: 2", "--keep-all takes 0 or 1; got 2"),
-        ("keep_all: true", "--keep-all takes 0 or 1; got True"),
+        ("keep_all: 2", "--keep-all takes true or false; got 2"),
         ("precision: int8", "bf16 or fp32; got 'int8'"),
         ("engine_arg: {a: 1}", "a list of KEY=VALUE"),
         ("engine_arg: [1]", "a list of KEY=VALUE"),
         ("engine_arg: novalue", "--engine-arg takes KEY=VALUE; got 'novalue'"),
         ("dataset_path: [a]", "--dataset-path takes a path"),
-        ("min_duration: soon", "a number or auto; got 'soon'"),
+        ("min_duration: soon", "at most 2,592,000 or auto; got 'soon'"),
         ("category: edge\nscenario: server", "--category edge takes --scenario offline,"),
     ],
 )
@@ -309,14 +304,12 @@ def test_a_wrong_file_ends_with_one_line(refusal, file, text: str, message: str)
 
 
 def test_an_empty_value_in_a_file_is_refused_where_a_setting_must_have_one(file):
-    hints = get_type_hints(RunConfig)
-    optional = {item.name for item in fields(RunConfig) if NoneType in get_args(hints[item.name])}
     accepted = set()
-    for item in fields(RunConfig):
+    for name in RunConfig.model_fields:
         with contextlib.suppress(UsageError):
-            assert getattr(RunConfig(**load_file(file(f"{item.name}:\n"), RunConfig)), item.name) is None
-            accepted.add(item.name)
-    assert accepted == optional
+            assert RunConfig(**load_file(file(f"{name}:\n"))) == RunConfig()
+            accepted.add(name)
+    assert accepted == {name for name, info in RunConfig.model_fields.items() if info.default is None}
 
 
 def test_a_missing_file_and_a_folder_end_with_one_line(refusal, tmp_path: Path):
@@ -366,7 +359,7 @@ def test_a_file_and_the_command_line_agree(tmp_path_factory: pytest.TempPathFact
             words += [as_flag(name), str(item)]
     with pytest.MonkeyPatch.context() as patch:
         typed = parsed(patch, *words)
-    loaded = RunConfig(**load_file(path, RunConfig), given=frozenset(chosen))
+    loaded = RunConfig(**load_file(path))
     assert loaded == typed
     assert [type(value) for value in vars(loaded).values()] == [type(value) for value in vars(typed).values()]
 
@@ -375,7 +368,7 @@ def test_a_file_and_the_command_line_agree(tmp_path_factory: pytest.TempPathFact
     ("name", "value", "held"),
     [
         ("round", 6.0, "6.0"),
-        ("keep_all", "0", 0),
+        ("keep_all", "0", False),
         ("max_num_seqs", "8", 8),
         ("max_model_len", 1024.0, 1024),
         ("gpu_memory_utilization", 1, 1.0),
@@ -411,8 +404,8 @@ def test_a_switch_takes_an_optional_0_or_1(parse, name: str):
     assert getattr(parse(f"{flag}=0"), name) is False
 
 
-def test_a_number_that_is_a_switch_may_stand_alone(parse):
-    assert (parse("--keep-all").keep_all, parse("--keep-all", "0").keep_all) == (1, 0)
+def test_a_switch_that_is_on_by_default_is_one_as_others(parse):
+    assert [parse(*words).keep_all for words in ((), ("--keep-all",), ("--keep-all", "0"))] == [True, True, False]
 
 
 def test_a_switch_in_a_file_may_be_0_or_1(parse, file):
@@ -451,9 +444,9 @@ def test_the_older_name_of_the_token_counts(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_flag_says_what_it_affects():
-    assert {item.metadata["affects"] for item in fields(RunConfig)} == {"work", "answers", "speed", "nothing"}
-    assert "max_num_seqs" in affecting(RunConfig, "speed")
-    assert "results_dir" not in affecting(RunConfig, "answers", "speed")
+    assert {flag.affects for flag in RunConfig.flags().values()} == {"work", "answers", "speed", "nothing"}
+    assert "max_num_seqs" in RunConfig.affecting("speed")
+    assert "results_dir" not in RunConfig.affecting("answers", "speed")
 
 
 def test_the_table_of_scenarios():

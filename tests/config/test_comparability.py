@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, Comparable, differences, reason
-from harness.config.engine import affecting
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.report import compare_page
@@ -49,7 +48,7 @@ def test_a_rate_is_the_same_within_a_percent(rate: float | None, alike: bool) ->
 
 def test_the_settings_are_all_flags_that_answers_or_speed_depend_on_and_what_the_engine_made() -> None:
     plan = resolve(RunConfig(precision="fp16"), [], 0)
-    assert {*affecting(RunConfig, "answers", "speed")} <= {*plan.settings}
+    assert {*RunConfig.affecting("answers", "speed")} <= {*plan.settings}
     assert plan.settings["precision"] == "fp16"  # not None, which the engine says where it has nothing to add
     assert plan.settings["max_model_len"] == 2668 and plan.settings["prefix_caching"] is False
     assert {*tree.LOADGEN_FLAGS} < {*plan.settings}

@@ -1,7 +1,6 @@
 """What a rate costs, how near it is to the hardware, and what to try where a limit broke."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +127,7 @@ def test_what_to_try(test: Performance, said: list[str]) -> None:
 
 
 def test_every_flag_that_is_advised_exists() -> None:
-    flags = {as_flag(item.name) for item in fields(RunConfig)}
+    flags = {*map(as_flag, RunConfig.model_fields)}
     texts = [(ROOT / "harness" / "results" / name).read_text() for name in ("advice.py", "telemetry.py")]
     assert {flag for text in texts for flag in re.findall(r"--[a-z-]+[a-z]", text)} <= flags
 
