@@ -146,7 +146,7 @@ def test_an_engine_that_dies_leaves_nothing_half_written(tmp_path: Path) -> None
         (["--data", "nowhere"], "nowhere: no such folder"),
         pytest.param(["--max-model-len", "64"], "do not fit --max-model-len 64", marks=pytest.mark.slow),
         (["--num-fewshot", "6"], "--num-fewshot"),
-        (["--total-limit", "0"], "--total-sample-count takes a number above 0"),
+        (["--total-limit", "0"], "--total-sample-count takes a whole number above 0"),
     ],
 )
 def test_bad_input_ends_at_once(flags: list[str], words: str, tmp_path: Path) -> None:
