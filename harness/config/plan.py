@@ -230,7 +230,7 @@ class Plan:
     @property
     def unproven_args(self) -> str:
         """The engine arguments that are not known to leave the model as it is."""
-        return ", ".join(sorted(set(self.config.engine_args) - models.SPEED_ARGS))
+        return ", ".join(sorted(set(self.config.engine_args).difference(models.SPEED_ARGS)))
 
     @property
     def deviations(self) -> list[str]:

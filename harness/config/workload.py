@@ -41,7 +41,8 @@ WORKLOADS = {
         Workload("code", FOLDER / "code.jsonl", "a programming assistant: complete, explain, repair, test"),
         Workload("long-chat", FOLDER / "long-chat.yaml", "conversations of four turns under one system prompt"),
         Workload(
-            *("long-classification", FOLDER / "long-classification.yaml"),
+            "long-classification",
+            FOLDER / "long-classification.yaml",
             "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
         ),
     )

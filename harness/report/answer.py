@@ -42,19 +42,25 @@ SPEED: Mapping[str, Column] = {"LoadGen": "verdict", "output tokens/s": "tokens_
 CURVES: Mapping[str, Mapping[str, Column]] = {  # by the unit of the load
     Sequential.unit: {
         **SPEED,
-        **{"latency of a query p50, ms": "latency_p50", "p90, ms": "latency_p90"},
+        "latency of a query p50, ms": "latency_p50",
+        "p90, ms": "latency_p90",
         **at(ttft="p50", tpot="p50 p99"),
     },
     ClosedLoop.unit: {
-        **{"output tokens/s": "tokens_per_sec", "per user": "tokens_per_sec_per_user"},
+        "output tokens/s": "tokens_per_sec",
+        "per user": "tokens_per_sec_per_user",
         **at(ttft="p50 p90 p99", tpot="p50 p90 p99"),
-        **{"latency p99, ms": "latency_p99", "trend": ("trend", 3), "J per token": ("joules_per_token", 3)},
+        "latency p99, ms": "latency_p99",
+        "trend": ("trend", 3),
+        "J per token": ("joules_per_token", 3),
         "over the limits": why,
     },
     Poisson.unit: {
         **SPEED,
         **at(ttft="p50 p99", tpot="p50 p99"),
-        **{"client delay p99, ms": ("client_delay_p99", 3), "s": ("seconds", 3), "why it fell": why},
+        "client delay p99, ms": ("client_delay_p99", 3),
+        "s": ("seconds", 3),
+        "why it fell": why,
     },
 }
 

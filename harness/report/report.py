@@ -42,7 +42,9 @@ MAIN = {  # the picture of a run without a picture of loads: the first that was 
     "timeline": "Where the time went",
 }
 SOURCES: Mapping[str, Column] = {
-    **{"accelerator": "accelerator", "samples/s each": "samples_per_sec", "accelerators": "accelerators"},
+    "accelerator": "accelerator",
+    "samples/s each": "samples_per_sec",
+    "accelerators": "accelerators",
     **{name: name for name in ("submitter", "software", "weights", "round", "source")},
 }
 TRACK = 80.0  # percent of a bar's length at which its limit stands
@@ -152,9 +154,10 @@ def build(folder: Path) -> Summary:
 
 def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
     """What the report's template shows of a run, by the names that it uses."""
+    test, config = summary.run.performance, facts.plan.config
     return dict(
         few=mlperf.FEWEST_BOOTSTRAPPED,
-        config=facts.plan.config,
+        config=config,
         request_set=facts.plan.request_set,
         summary=summary,
         scenario=summary.scenario,
@@ -162,15 +165,15 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         headline=metrics.BY_NAME[summary.scenario.headline],
         quantities=telemetry.BY_NAME,
         **curve(summary.run),
-        unexposed=telemetry.missing_counters(summary.run.performance.usage if summary.run.performance else {}),
+        unexposed=telemetry.missing_counters(test.usage if test else {}),
         screen=answer.last_screen(summary, whole=True),
         levels=answer.levels_table(answer.levels(summary)),
         setting=setting(summary),
-        latencies=answer.latencies(summary.run.performance),
-        intervals=answer.intervals(summary.run.performance),
-        gpu_time=answer.gpu_time(summary.run.performance.gpu_time if summary.run.performance else []),
-        findings=findings(summary, "max" in (facts.plan.config.server_target_qps, facts.plan.config.concurrency)),
-        late=client(summary.run.performance),
+        latencies=answer.latencies(test),
+        intervals=answer.intervals(test),
+        gpu_time=answer.gpu_time(test.gpu_time if test else []),
+        findings=findings(summary, "max" in (config.server_target_qps, config.concurrency)),
+        late=client(test),
         **dict(summary),
     )
 

@@ -98,7 +98,11 @@ METRICS: tuple[Metric, ...] = (
     test("samples_per_sec", "samples/s", "higher", INDEXED),
     test("target_qps", "target, queries/s", None, INDEXED, rate_flag="server_target_qps"),
     test(
-        *("expected_samples_per_sec", "expected samples/s", None, PLACES, "target_qps"),
+        "expected_samples_per_sec",
+        "expected samples/s",
+        None,
+        PLACES,
+        "target_qps",
         rate_flag="offline_expected_qps",
     ),
     test("concurrency", "requests in flight at most", None, PLACES),
@@ -152,7 +156,9 @@ METRICS: tuple[Metric, ...] = (
     test("peak_memory_gib", "peak GPU memory, GiB", "lower", SWEPT),
     *(
         test(
-            *(f"{item.name}_{how}", f"{item.text}, {how}", None),
+            f"{item.name}_{how}",
+            f"{item.text}, {how}",
+            None,
             ("mlflow", "sweep") if (item.name, how) in IN_SWEEPS else ("mlflow",),
             f"usage.{item.name}.{how}",
         )
