@@ -88,12 +88,6 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
     return found or ([] if result.valid else result.invalid_reasons)
 
 
-def run_attempt(session: LoadGenSession, plan: Plan) -> tuple[TestRun, Probe]:
-    """The performance test of the run: what it left, and as a point of a curve."""
-    test = TestRun.read(session.test("performance", plan), plan)
-    return test, probe_of(test, plan, session.folder.path)
-
-
 def set_aside(session: LoadGenSession, attempt: Probe, number: int) -> Probe:
     """Moves the logs of a performance test that another one follows."""
     folder = session.folder.sub("Attempts") / str(number)
