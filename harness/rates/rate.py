@@ -48,7 +48,7 @@ def known_offline(plan: Plan) -> target_rate.OfflineRun | None:
 def calibrate(plan: Plan, session: LoadGenSession) -> probing.Trial:
     session.display.stage("calibrating", "load")
     at_once = session.engine.concurrency
-    size = WAYS[type(plan.config.scenario_rules.pattern)].trial_size(plan, at_once)
+    size = WAYS[type(plan.pattern)].trial_size(plan, at_once)
     prompts = list(islice(cycle(session.samples(plan).requests), size))
     engine = probing.Sparing.of(session.engine, plan.config.max_failed, size)
     return session.measure(probing.run_trial(plan, engine, prompts, at_once))
@@ -201,7 +201,7 @@ def parts(plan: Plan) -> list[Part]:
     if plan.config.mode != "accuracy":
         if before := PREPARATIONS[rate_needed(plan.config)](plan):
             found.append(before)
-        length = plan.config.scenario_rules.pattern.length(plan.load)
+        length = plan.pattern.length(plan.load)
         least = Part("performance test", f"at least {minutes(plan.min_duration_s)}", plan.min_duration_s, "at least ")
         found.append(replace(least, text=plan.length or least.text, seconds=length[1], bound="") if length else least)
     return found

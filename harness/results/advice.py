@@ -19,7 +19,7 @@ NEAR_LIMIT_SHARE = 0.9  # of a limit: beyond, a higher rate will hardly keep it
 def findings(summary: Summary, searched: bool = False) -> list[str]:
     """What bounds the performance test and what to try, a sentence each; none where there was no test. `searched`: the
     load was found by a search for the highest."""
-    test = summary.run.performance
+    test = summary.performance
     if test is None:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]

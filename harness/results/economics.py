@@ -117,7 +117,7 @@ class Economics(Model):
         if (part := test.window) and part.requests:  # the result of a fixed concurrency is without its ramps
             both = part.tokens_per_sec + part.input_tokens_per_sec
             speeds = (part.tokens_per_sec, both, part.samples_per_sec)
-        counts = log.valid or not plan.config.scenario_rules.pattern.is_rated
+        counts = log.valid or not plan.pattern.is_rated
         return cls(
             joules_per_output_token=joules / tokens if joules and tokens else None,
             cost=cost(plan.config.price_per_hour, *speeds),

@@ -48,7 +48,7 @@ class Metric:
             return None
         if self.in_process and summary.meta.endpoints:
             return None
-        test = summary.run.performance
+        test = summary.performance
         if self.path.endswith(".p99") and test and test.is_few:
             return None
         if self.rate_flag and self.rate_flag != summary.scenario.pattern.rate_flag:
@@ -183,7 +183,7 @@ def values(summary: Summary, place: Place) -> dict[str, float | None]:
 def rows(summary: Summary) -> list[tuple[Metric, float]]:
     """The metrics that a run has, for its report's table with one a line."""
     found = [(metric, value) for metric in metrics_of("report") if (value := metric.of(summary)) is not None]
-    test = summary.run.performance
+    test = summary.performance
     if test and test.steady and test.steady.ttft_ms:  # the same as the output tokens/s above it
         found = [(metric, value) for metric, value in found if metric.name != "steady_tokens_per_sec"]
     return found
@@ -247,7 +247,7 @@ def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
-    test, score = summary.run.performance, summary.run.accuracy
+    test, score = summary.performance, summary.accuracy
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
 
     def cell(values: dict[str, float | None], *flaws: str, level: Probe | None = None) -> Cell:
