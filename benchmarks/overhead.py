@@ -32,7 +32,11 @@ class InstantEngine(Engine):
         return ANSWER
 
     async def stream(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+        self,
+        prompt: list[int],
+        max_new_tokens: int | None = None,
+        exchange: Exchange | None = None,
+        is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
         yield ANSWER[:1]
         yield ANSWER[1:]

@@ -19,6 +19,7 @@ from harness.core.screen import Display
 from harness.engines import discovery, vllm_args
 from harness.loadgen import recorder
 from harness.loadgen.session import LoadGenSession
+from harness.loadgen.test_run import TestRun
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing, rate, target_rate
 from harness.rates.rate import find_rate
@@ -148,7 +149,8 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
     attempts, most = run.facts.attempts, MOST_LOWERED if run.config.has_several_rates else MOST_CORRECTED
     while True:
-        test, attempt = probing.run_attempt(session, run.plan)
+        test = TestRun.read(session.test("performance", run.plan), run.plan)
+        attempt = probing.probe_of(test, run.plan, session.folder.path)
         tests = [*run.facts.probes, *attempts, attempt]
         better = target_rate.correct_plan(run.plan, test.result, tests) if len(attempts) < most else None
         if better is None:

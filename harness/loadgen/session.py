@@ -68,7 +68,7 @@ class LoadGenSession:
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
         tested = self.make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
-        pattern = plan.config.scenario_rules.pattern
+        pattern = plan.pattern
         shown = pattern.shown_queries(plan.load) if mode == "performance" else total
         watch = partial(self.watch, tested, folder, shown, pattern.least_seconds(plan.load, total) if timed else 0.0)
         self.watchdog.reset()

@@ -11,6 +11,7 @@ from harness.config.comparability import Comparable
 from harness.config.flags import setting
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
+from harness.config.run import RunConfig
 from harness.core.markdown import number
 from harness.core.schema import File, Model, stored_as
 from harness.core.screen import Stage
@@ -266,6 +267,10 @@ class RunFacts(Facts):
         """Takes the plan as it is known now, and what follows from it."""
         self.plan, self.deviations = plan, plan.deviations
         self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.scenario_rules.loadgen}
+
+    @property
+    def config(self) -> RunConfig:
+        return self.plan.config
 
     @property
     def settings(self) -> dict[str, object]:
