@@ -18,7 +18,7 @@ from typer._completion_classes import completion_init
 from typer.core import TyperCommand, TyperGroup
 
 from harness.core.coerce import RENAMED, as_flag, check_printable, read_given
-from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line
+from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line, why
 from harness.core.interrupts import interruptible
 from harness.core.moved import MOVED
 from harness.core.reading import CHECKOUT, MIB
@@ -143,6 +143,14 @@ def read_environment() -> None:
             os.environ.setdefault(name.strip(), value)
 
 
+def check_current_folder() -> None:
+    """Raises UsageError where it was deleted: no relative path leads anywhere, nor can libraries be imported."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(f"the current folder: {why(error)}: change into one that is there.") from None
+
+
 def take_token() -> None:
     """Hugging Face's libraries read HF_TOKEN alone; its older name counts as well."""
     if older := os.environ.get("HUGGINGFACE_HUB_TOKEN"):
@@ -155,6 +163,7 @@ def prepare() -> None:
     open_streams()
     in_utf8()
     with ends_in_one_line():
+        check_current_folder()
         read_environment()
     take_token()
 

@@ -18,7 +18,7 @@ from harness.core.errors import UsageError
 from harness.runs import ending
 from harness.sweep import file as sweep_file
 from tests import made
-from tests.conftest import ROOT, called, ended, tells
+from tests.conftest import ROOT, called, ended, patience, tells
 from tests.hostile import end
 
 LONG = "x" * 300
@@ -175,6 +175,30 @@ def test_a_full_standard_output_is_named_and_a_reader_that_left_ends_a_help() ->
         assert (done.returncode, done.stderr) == (3, "error: standard output: No space left on device.\n")
     line = f"{sys.executable} run.py -h | true; exit ${{PIPESTATUS[0]}}"
     assert subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True).returncode in (0, 141)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run.py --model demo --backend echo",
+        "run.py --model demo --backend echo --results-dir {place}",
+        "mmlu.py --model demo",
+        "sweep.py {root}/sweeps/demo.yaml",
+        "report.py latest",
+        "util_logs.py log",
+        "-m harness doctor",
+    ],
+)
+def test_a_current_folder_that_was_deleted(words: str, tmp_path: Path) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    words = words.format(place=tmp_path / "results", root=ROOT)
+    command = words if words.startswith("-m") else f"{ROOT}/{words}"
+    line = f"rmdir {gone}; exec {sys.executable} {command}"
+    how = {"cwd": gone, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "timeout": patience(60)}
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, **how)  # type: ignore[call-overload]
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("error: ") and "No such file or directory" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 ECHO = ("run.py", "--model", "demo", "--backend", "echo", "--mode", "performance", "--min-duration", "1")
