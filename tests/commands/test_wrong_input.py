@@ -211,14 +211,18 @@ ECHO = ("run.py", "--model", "demo", "--backend", "echo", "--mode", "performance
         ("{run} >/dev/full", 0, ""),
         ("{run} | head -n 1; exit ${{PIPESTATUS[0]}}", 0, ""),
         ("{run} >&-", 0, ""),
-        ("{run} --json 2>&1 >/dev/full | tail -n 1 >&2; exit ${{PIPESTATUS[0]}}", 3, "error: standard output: No space"),
+        (
+            "{run} --json 2>&1 >/dev/full | tail -n 1 >&2; exit ${{PIPESTATUS[0]}}",
+            3,
+            "error: standard output: No space",
+        ),
     ],
     ids=["full", "head", "closed", "json"],
 )
 def test_a_run_is_complete_whoever_reads_what_it_says(shell: str, code: int, said: str, tmp_path: Path) -> None:
     """Only the JSON that was asked for is a result that standard output alone would have had."""
     command = shell.format(run=shlex.join([sys.executable, *ECHO, "--results-dir", str(tmp_path)]))
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == code and done.stderr.startswith(said) and bool(done.stderr) == bool(said), done.stderr
     assert {"report.md", "report.html", "summary.json"} <= {path.name for path in (tmp_path / "latest").iterdir()}
     assert json.loads((tmp_path / "latest" / "status.json").read_text())["status"] == "complete"
