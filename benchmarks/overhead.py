@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.start import start
 from harness.engines.protocol import Engine, Exchange
 
 ANSWER = list(range(128))
@@ -93,4 +94,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -15,6 +15,7 @@ from harness.core import screen as last_screen
 from harness.core import system
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
 from harness.core.markdown import number
+from harness.core.processes import ignore_signals
 from harness.core.screen import Display
 from harness.engines import discovery, vllm_args
 from harness.loadgen import recorder
@@ -171,6 +172,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
 def report(run: BenchmarkRun) -> Summary:
     """Writes all that is made from the run's logs, and shows the result."""
     config, display = run.config, run.display
+    ignore_signals()  # all is measured: what ends a command is not to cost the run
     display.stage("writing the report")
     run.facts.stages = display.stages
     run.save()

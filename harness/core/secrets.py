@@ -96,13 +96,13 @@ SECRET_FORMS = (
     (re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})"), HIDDEN),
     (re.compile(r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})"), HIDDEN),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"), HIDDEN),  # a JWT
-    (re.compile(r"//[^/@\s]+@"), f"//{HIDDEN}@"),  # whoever an address names
+    (re.compile(r"(//|:/)[^/@\s]+@"), rf"\1{HIDDEN}@"),  # whoever an address, or a path made of one, names
     (re.compile(r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+"), rf"\1{HIDDEN}"),
     (re.compile(r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+"), rf"\1{HIDDEN}"),
 )
 # Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
 PLAIN_QUERY = names_in("api-version version gpu host")  # keys of an address's query that hold no secret
-QUERY = re.compile(r"(?i)\b(https?://[^\s\"'<>?]+\?)([^\s\"'<>#]+)")
+QUERY = re.compile(r"(?i)\b(https?:/+[^\s\"'<>?]+\?)([^\s\"'<>#]+)")
 HARMLESS_NAMES = names_in(
     """
     model served_model_name tokenizer revision tokenizer_revision dtype quantization kv_cache_dtype load_format

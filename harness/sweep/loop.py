@@ -315,6 +315,7 @@ def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
 
 
 def finish(state: SweepState, interrupted: bool, display: Display) -> int:
+    processes.ignore_signals()  # all has run: what ends a command is not to cost the sweep
     display.stage("writing the report")
     folder = state.folder
     if interrupted:
