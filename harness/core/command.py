@@ -21,8 +21,7 @@ from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, r
 from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line, why
 from harness.core.interrupts import interruptible
 from harness.core.moved import MOVED
-from harness.core.reading import CHECKOUT, MIB
-from harness.core.secrets import names_in
+from harness.core.reading import CHECKOUT, MIB, names_in
 from harness.core.system import module, program
 
 # The help of a command: a line or two a flag, topic by topic, what is needed first, first; examples and exit codes.
