@@ -13,6 +13,7 @@ import harness.core.interrupts  # noqa: F401
 import signal
 from pathlib import Path
 
+from harness.core.coerce import check_path
 from harness.core.errors import UsageError, ends_in_one_line
 from harness.core.interrupts import interruptible
 from harness.loadgen.log import Latency, LogError, TestResult, as_json, read
@@ -33,6 +34,7 @@ def main(words: list[str]) -> None:
         if len(words) != 1 or words[0].startswith("-"):
             given = f"not {len(words)}" if not words[1:] else f"not {len(words)} of them"
             raise UsageError(f"name one folder, {given}; {USAGE}")
+        check_path("LOG_DIR", words[0])
         print(as_json(Path(words[0])))
 
 

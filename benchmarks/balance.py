@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+from benchmarks.start import start
 from harness.core.files import read
 from harness.core.reading import ROOT
 from harness.engines.discovery import UNSTARTED_WEIGHT
@@ -114,4 +115,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -16,7 +16,7 @@ import yaml
 
 from harness.config import checkpoint
 from harness.config.run import RunConfig
-from harness.core import files
+from harness.core import files, processes
 from harness.core.command import make_command, start
 from harness.core.errors import DONE, EndpointError, UsageError, first_line
 from harness.core.markdown import number
@@ -245,6 +245,7 @@ def crosscheck(
     out.mkdir(parents=True)
     folder = out.resolve()
     served = next(iter(discovery.list_models(config)), config.model_path)
+    processes.install_signal_handlers()  # what it starts does not outlive it
     load = CrosscheckLoad(config, concurrency, requests, tokens, folder / "prompts.jsonl", folder, served)
     write_prompts(load)
     print(page([(tool, run_tool(tool, load)) for tool in TOOLS if tool.there()]))

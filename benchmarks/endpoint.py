@@ -20,6 +20,8 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.start import start
+
 PROMPT_TOKENS, ANSWER_TOKENS = 778, 128
 SAMPLES = 13368
 SECONDS = 10
@@ -167,4 +169,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -19,8 +19,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
 
-from harness.core import files, processes
-from harness.core.errors import BenchmarkError, ends_in_one_line
+from benchmarks.start import start
+from harness.core import files
+from harness.core.errors import BenchmarkError
 from harness.core.processes import end_group
 from harness.core.reading import ROOT
 from harness.core.system import gpus
@@ -253,6 +254,4 @@ def as_json(ended: Ended) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    processes.install_signal_handlers()  # a step's engine does not outlive this command
-    with ends_in_one_line():
-        main()
+    start(main)

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from multiprocessing.connection import Connection
 
+from benchmarks.start import start
+
 RATE, TOKENS, TOKEN_S = 60.0, 16, 0.004
 FLAGS = ["--model", "demo", "--scenario", "server", "--mode", "performance"]
 FLAGS += ["--server-target-qps", "max"]
@@ -72,4 +74,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    start(main)

@@ -30,6 +30,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from benchmarks.start import start
+
 ROOT = Path(__file__).parent.parent
 MODEL = str(ROOT / "demo" / "model")
 CLOSE = 1e-3  # log-probabilities this near count as the same in fp32
@@ -305,4 +307,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

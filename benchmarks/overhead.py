@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.start import start
 from harness.engines.protocol import Engine, Exchange
 
 ANSWER = list(range(128))
@@ -32,7 +33,11 @@ class InstantEngine(Engine):
         return ANSWER
 
     async def stream(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+        self,
+        prompt: list[int],
+        max_new_tokens: int | None = None,
+        exchange: Exchange | None = None,
+        is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
         yield ANSWER[:1]
         yield ANSWER[1:]
@@ -89,4 +94,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

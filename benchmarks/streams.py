@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from benchmarks.endpoint import Instant, message
+from benchmarks.start import start
 
 FIRST_S, EACH_S, TOKENS = 1.0, 0.1, 32
 PROMPT_TOKENS, WAVES = 778, 5
@@ -100,4 +101,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from benchmarks.start import start
 from harness.sweep.rounds import FILE, ServerComparison, finding
 
 FIRST_S, EACH_S, TOKENS = 0.1, 0.05, 3
@@ -105,4 +106,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -15,10 +15,12 @@ from harness.core import screen as last_screen
 from harness.core import system
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
 from harness.core.markdown import number
+from harness.core.processes import ignore_signals
 from harness.core.screen import Display
 from harness.engines import discovery, vllm_args
 from harness.loadgen import recorder
 from harness.loadgen.session import LoadGenSession
+from harness.loadgen.test_run import TestRun
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing, rate, target_rate
 from harness.rates.rate import find_rate
@@ -148,7 +150,8 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
     attempts, most = run.facts.attempts, MOST_LOWERED if run.config.has_several_rates else MOST_CORRECTED
     while True:
-        test, attempt = probing.run_attempt(session, run.plan)
+        test = TestRun.read(session.test("performance", run.plan), run.plan)
+        attempt = probing.probe_of(test, run.plan, session.folder.path)
         tests = [*run.facts.probes, *attempts, attempt]
         better = target_rate.correct_plan(run.plan, test.result, tests) if len(attempts) < most else None
         if better is None:
@@ -169,6 +172,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
 def report(run: BenchmarkRun) -> Summary:
     """Writes all that is made from the run's logs, and shows the result."""
     config, display = run.config, run.display
+    ignore_signals()  # all is measured: what ends a command is not to cost the run
     display.stage("writing the report")
     run.facts.stages = display.stages
     run.save()

@@ -14,7 +14,7 @@ from harness.core import files
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
 from harness.core.processes import command_of
-from harness.core.reading import ROOT, as_text
+from harness.core.reading import ROOT, as_text, names_in
 from harness.core.schema import gpu_names
 from harness.core.secrets import hide_text
 from harness.core.system import System
@@ -32,7 +32,7 @@ NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says
 IDENTITY = "llama31_mlperf_folder"  # the tag
 LIMIT_S = 90.0  # that a run waits for it
 LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
-KEPT = ("*.json", "*.md", "*.csv", "plots/*", "Accuracy/*", "Performance/*", "Compliance/**/*")  # with a run
+KEPT = names_in("*.json *.md *.csv plots/* Accuracy/* Performance/* Compliance/**/*")  # with a run
 TRACE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
 
 
@@ -164,7 +164,7 @@ def entry(folder: Path) -> TrackedRun:
 
 def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
     facts, summary = results.facts_of(folder), files.read(folder / "summary.json", Summary)
-    meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
+    meta, test, score = summary.meta, summary.performance, summary.accuracy
     numbers: dict[str, float | None] = metrics.values(summary, "mlflow")
     numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
     for name in ("latency_ms", "ttft_ms", "tpot_ms"):

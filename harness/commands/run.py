@@ -45,9 +45,9 @@ def benchmark_run(config: RunConfig) -> NoReturn:
             if config.json:
                 console.file.write((run.path / "summary.json").read_text())
                 console.file.flush()
-            if getattr(console.file, "is_full", False):  # the screen's text is lost; the results are not
-                errors.print("error: standard output: No space left on device.", markup=False)
-                code = code or ENGINE_FAILED
+                if getattr(console.file, "is_full", False):  # all else that is said is in the run folder, too
+                    errors.print("error: standard output: No space left on device.", markup=False)
+                    code = code or ENGINE_FAILED
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)
             if any(run.path.rglob("mlperf_log_detail.txt")):

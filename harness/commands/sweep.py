@@ -1,6 +1,7 @@
 """A tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
 import sys
+from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -65,7 +66,7 @@ def sweep(
     from harness.sweep.loop import SweepOptions, SweepState
 
     processes.install_signal_handlers()
-    limit = None if time_limit is None else 60 * time_limit
+    limit = 60 * time_limit if time_limit else inf
     options = SweepOptions(repeat, timeout, limit, finalists, combine, tuple(only or ()))
     begun = loop.resume if resume else loop.new
     state = SweepState(*begun(whole, results_dir), chosen, options, reasons)

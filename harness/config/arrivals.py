@@ -58,10 +58,6 @@ def exponential(source: random.Random, numbers: Numbers) -> float:
     return source.expovariate(1.0)
 
 
-def even(source: random.Random, numbers: Numbers) -> float:
-    return 1.0
-
-
 def bursts(source: random.Random, numbers: Numbers) -> float:
     (cv,) = numbers
     return source.gammavariate(cv**-2, cv**2)  # mean 1, standard deviation cv
@@ -71,7 +67,7 @@ SHAPES = {
     shape.name: shape
     for shape in (
         Shape("poisson", "poisson", exponential, nothing),
-        Shape("constant", "constant", even, nothing),
+        Shape("constant", "constant", lambda source, numbers: 1.0, nothing),
         Shape("gamma", "gamma:CV", bursts, one),
         Shape("ramp", "ramp:A-B", exponential, two, lambda numbers: (numbers[0], numbers[1])),
     )

@@ -10,17 +10,22 @@ from harness.config.engine import EngineConfig
 from harness.config.flags import SERVER, AtOnce, Rules, Seconds, above_0, flag
 from harness.core.coerce import as_flag
 from harness.core.errors import UsageError
+from harness.core.reading import names_in
 from harness.core.secrets import hide_text, note_address
 
 PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key
 # What only an engine in this process can obey: a server was started with its own settings.
-IN_PROCESS = (
-    *("precision", "quantization", "kv_cache_dtype", "load_format", "tensor_parallel_size", "data_parallel_size"),
-    *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "engine_arg", "profile"),
+IN_PROCESS = names_in(
+    """
+    precision quantization kv_cache_dtype load_format tensor_parallel_size data_parallel_size gpu_memory_utilization
+    max_num_seqs max_num_batched_tokens engine_arg profile
+    """
 )
-ENDPOINT_ONLY = (
-    *("endpoint_api", "request_timeout", "wait_ready", "max_in_flight", "max_failed"),
-    *("metrics_url", "telemetry_url", "served_model_name", "new_connections"),
+ENDPOINT_ONLY = names_in(
+    """
+    endpoint_api request_timeout wait_ready max_in_flight max_failed metrics_url telemetry_url served_model_name
+    new_connections
+    """
 )
 
 

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
-from harness.core.coerce import RENAMED, as_flag, check_printable, unknown_setting
+from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, unknown_setting
 from harness.core.errors import UsageError
 
 Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
@@ -128,6 +128,8 @@ class Settings(BaseModel):
         kinds = [*members(cls.model_fields[name].annotation)]
         if isinstance(value, str):
             check_printable(as_flag(name), value)
+            if str not in items(kinds):
+                check_path(as_flag(name), value)
         for choice in (choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)):
             if str(choice) == str(value):
                 return choice

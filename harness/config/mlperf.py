@@ -195,18 +195,11 @@ OFFICIAL = {
 }
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """What a score must keep to: floors for ROUGE, a corridor for gen_len."""
-
-    floor: dict[str, float]
-    gen_len: tuple[float, float]
-
-
 GATE = {False: 0.99, True: 0.999}  # share of the reference that each ROUGE score must reach, by high accuracy or not
 
 
-def bounds(reference: Scores, high_accuracy: bool = False) -> Bounds:
-    """ROUGE at least 0.99 of the reference (0.999 for high accuracy), gen_len within 10 % of it."""
-    floor = {name: GATE[high_accuracy] * getattr(reference, name) for name in ROUGE}
-    return Bounds(floor, (0.9 * reference.gen_len, 1.1 * reference.gen_len))
+def bounds(reference: Scores, high_accuracy: bool) -> dict[str, tuple[float, float | None]]:
+    """What each score must keep to: ROUGE at least 0.99 of the reference (0.999 for high accuracy), gen_len within
+    10 % of it."""
+    floors = {name: (GATE[high_accuracy] * getattr(reference, name), None) for name in ROUGE}
+    return floors | {"gen_len": (0.9 * reference.gen_len, 1.1 * reference.gen_len)}

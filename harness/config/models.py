@@ -7,36 +7,40 @@ from pathlib import Path
 
 from harness.config import mlperf
 from harness.core import reading
-from harness.core.reading import ROOT
+from harness.core.reading import ROOT, names_in
 
 DEMO = ROOT / "demo"
 
 SHAPE = {  # Llama-3.1-8B, from its config.json
-    **{"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "vocab_size": 128256},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072},
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "vocab_size": 128256,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
 }
 # vLLM's arguments that decide how fast it computes, and not what: any other makes a result another model's.
-SPEED_ARGS = {
-    *("aggregate_engine_logging", "async_scheduling", "attention_backend", "attention_config", "block_size"),
-    *("compilation_config", "cpu_distributed_timeout_seconds", "cpu_offload_gb", "cudagraph_capture_sizes"),
-    *("cudagraph_metrics", "data_parallel_address", "data_parallel_backend", "data_parallel_rpc_port"),
-    *("data_parallel_size_local", "device_ids", "disable_cascade_attn", "disable_custom_all_reduce"),
-    *("disable_hybrid_kv_cache_manager", "disable_log_stats", "disable_nccl_for_dp_synchronization"),
-    *("distributed_executor_backend", "distributed_timeout_seconds", "download_dir", "enable_chunked_prefill"),
-    *("enable_flashinfer_autotune", "enable_layerwise_nvtx_tracing", "enable_log_requests", "enable_mfu_metrics"),
-    *("enable_prefix_caching", "enable_shm_tensor_arena", "enforce_eager", "gpu_memory_utilization"),
-    *("ir_op_priority", "jit_monitor_mode", "jit_monitor_verbose", "kernel_config", "kv_cache_memory_bytes"),
-    *("kv_cache_metrics", "kv_cache_metrics_sample", "kv_transfer_config", "linear_backend", "log_config_file"),
-    *("log_level", "logging_config", "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive"),
-    *("master_addr", "master_port", "max_cudagraph_capture_size", "max_num_scheduled_tokens"),
-    *("max_parallel_loading_workers", "model_impl", "nnodes", "node_rank", "num_gpu_blocks_override", "numa_bind"),
-    *("numa_bind_cpus", "numa_bind_nodes", "optimization_level", "otlp_traces_endpoint", "performance_mode"),
-    *("pipeline_parallel_size", "prefill_schedule_interval", "prefix_caching_hash_algo", "profiler_config"),
-    *("pt_load_map_location", "ray_workers_use_nsight", "safetensors_load_strategy"),
-    *("safetensors_prefetch_block_size", "safetensors_prefetch_num_threads", "scheduler_reserve_full_isl"),
-    *("scheduling_policy", "shutdown_timeout", "speculative_config", "stream_interval", "use_tqdm_on_load"),
-    *("watermark", "worker_extension_cls"),
-}
+SPEED_ARGS = names_in(
+    """
+    aggregate_engine_logging async_scheduling attention_backend attention_config block_size compilation_config
+    cpu_distributed_timeout_seconds cpu_offload_gb cudagraph_capture_sizes cudagraph_metrics data_parallel_address
+    data_parallel_backend data_parallel_rpc_port data_parallel_size_local device_ids disable_cascade_attn
+    disable_custom_all_reduce disable_hybrid_kv_cache_manager disable_log_stats disable_nccl_for_dp_synchronization
+    distributed_executor_backend distributed_timeout_seconds download_dir enable_chunked_prefill
+    enable_flashinfer_autotune enable_layerwise_nvtx_tracing enable_log_requests enable_mfu_metrics
+    enable_prefix_caching enable_shm_tensor_arena enforce_eager gpu_memory_utilization ir_op_priority
+    jit_monitor_mode jit_monitor_verbose kernel_config kv_cache_memory_bytes kv_cache_metrics
+    kv_cache_metrics_sample kv_transfer_config linear_backend log_config_file log_level logging_config
+    long_prefill_token_threshold long_prefill_token_threshold_adaptive master_addr master_port
+    max_cudagraph_capture_size max_num_scheduled_tokens max_parallel_loading_workers model_impl nnodes node_rank
+    num_gpu_blocks_override numa_bind numa_bind_cpus numa_bind_nodes optimization_level otlp_traces_endpoint
+    performance_mode pipeline_parallel_size prefill_schedule_interval prefix_caching_hash_algo profiler_config
+    pt_load_map_location ray_workers_use_nsight safetensors_load_strategy safetensors_prefetch_block_size
+    safetensors_prefetch_num_threads scheduler_reserve_full_isl scheduling_policy shutdown_timeout
+    speculative_config stream_interval use_tqdm_on_load watermark worker_extension_cls
+    """
+)
 
 
 @dataclass(frozen=True)

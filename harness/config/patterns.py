@@ -54,6 +54,7 @@ class LoadPattern:
     demo_s: ClassVar[float] = 20.0  # the minimum duration of a test of the demo
     is_streamed: ClassVar[bool] = True  # whether the time of each first token is measured
     is_rated: ClassVar[bool] = False  # whether the speed follows from a rate that was given
+    named_rate: ClassVar[Literal["logged", "planned", "none"]] = "logged"
     is_paced: ClassVar[bool] = False  # whether LoadGen's duration ends before the last query does
     is_own_clock: ClassVar[bool] = False  # whether the client sends and times each request, and not LoadGen
 
@@ -113,8 +114,8 @@ class LoadPattern:
         return None if self.is_paced else duration_s
 
     def target_qps(self, planned: float | None, logged: float | None) -> float | None:
-        """The rate that the result names: what LoadGen logged of the one that it was given, or the plan's."""
-        return logged
+        """The rate that the result names: what LoadGen logged of the one that it was given, or the plan's, or none."""
+        return {"logged": logged, "planned": planned}.get(self.named_rate)
 
     def kept_in_flight(self, load: Load, engine: int | None) -> int | None:
         """How many requests the engine, which computes so many at once, always has between ramp and drain."""
@@ -207,6 +208,7 @@ class Sequential(LoadPattern):
     several: bool = False
     rate_flag = "samples_per_query"
     unit = "samples per query"
+    named_rate = "none"
     is_paced = True
 
     @property
@@ -240,9 +242,6 @@ class Sequential(LoadPattern):
         if not queries or not load.expected_latency_ms:
             return None
         return queries, queries / load.samples_per_query * load.expected_latency_ms / 1000
-
-    def target_qps(self, planned: float | None, logged: float | None) -> float | None:
-        return None
 
     def settings(self, load: Load) -> Settings:
         return super().settings(load) | ({"samples_per_query": load.samples_per_query} if self.several else {})
@@ -320,6 +319,7 @@ class Schedule(OwnClock):
     rate_flag = "server_target_qps"
     defaults: ClassVar[dict[str, str]] = {"arrivals": "poisson"}
     more_flags = ("arrivals",)
+    named_rate = "planned"
     is_rated = True
 
     def need(self, given: object, accuracy_only: bool) -> Need:
@@ -330,9 +330,6 @@ class Schedule(OwnClock):
 
     def queries(self, load: Load) -> int | None:
         return load.scheduled if load.rate is not None else None
-
-    def target_qps(self, planned: float | None, logged: float | None) -> float | None:
-        return planned
 
     def settings(self, load: Load) -> Settings:
         """LoadGen issues the minimum number of queries, and no more: those of the schedule."""

@@ -11,7 +11,7 @@ from harness.config.arrivals import Replay
 from harness.config.comparability import DEVIATIONS
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.flags import MOST_S, broken
-from harness.config.patterns import SURE_QUERIES, Load
+from harness.config.patterns import SURE_QUERIES, Load, LoadPattern
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, RequestSet
 from harness.core.errors import UsageError
@@ -92,6 +92,11 @@ class Plan:
     @property
     def loadgen_model(self) -> str:
         return mlperf.loadgen_model(self.config.category, self.config.scenario)
+
+    @property
+    def pattern(self) -> LoadPattern:
+        """How its tests load the engine."""
+        return self.config.scenario_rules.pattern
 
     @property
     def max_new_tokens(self) -> int:
@@ -187,18 +192,18 @@ class Plan:
 
     @property
     def min_queries(self) -> int:
-        return self.config.scenario_rules.pattern.min_queries(self.load)
+        return self.pattern.min_queries(self.load)
 
     @property
     def queries(self) -> int | None:
         """About how many samples LoadGen will issue one after the other; None where that is not known."""
-        return self.config.scenario_rules.pattern.queries(self.load)
+        return self.pattern.queries(self.load)
 
     @property
     def length(self) -> str:
         """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
         known yet. LoadGen takes whole passes of the samples."""
-        pattern = self.config.scenario_rules.pattern
+        pattern = self.pattern
         if (length := pattern.length(self.load)) is None:
             return ""
         return f"{length[0]:,} {pattern.queries_are} in about {minutes(length[1])}"
@@ -206,7 +211,7 @@ class Plan:
     @property
     def too_short(self) -> str | None:
         """Why the performance test cannot be VALID at its rate, in words; None where it can."""
-        if self.config.mode == "accuracy" or not self.config.scenario_rules.pattern.is_too_short(self.load):
+        if self.config.mode == "accuracy" or not self.pattern.is_too_short(self.load):
             return None
         return (
             f"{self.queries:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
@@ -230,7 +235,7 @@ class Plan:
     @property
     def unproven_args(self) -> str:
         """The engine arguments that are not known to leave the model as it is."""
-        return ", ".join(sorted(set(self.config.engine_args) - models.SPEED_ARGS))
+        return ", ".join(sorted(set(self.config.engine_args).difference(models.SPEED_ARGS)))
 
     @property
     def deviations(self) -> list[str]:

@@ -14,7 +14,7 @@ from harness.config.arrivals import ArrivalFlags, Replay
 from harness.config.flags import BENCHMARK, Rules, flag
 from harness.core.coerce import as_flag, require
 from harness.core.errors import UsageError
-from harness.core.reading import ROOT
+from harness.core.reading import ROOT, names_in
 
 FOLDER = ROOT / "workloads"
 OFFICIAL = "summarization"
@@ -41,7 +41,8 @@ WORKLOADS = {
         Workload("code", FOLDER / "code.jsonl", "a programming assistant: complete, explain, repair, test"),
         Workload("long-chat", FOLDER / "long-chat.yaml", "conversations of four turns under one system prompt"),
         Workload(
-            *("long-classification", FOLDER / "long-classification.yaml"),
+            "long-classification",
+            FOLDER / "long-classification.yaml",
             "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
         ),
     )
@@ -91,7 +92,7 @@ SaltAt = Literal["none", "start", "after-prefix"]
 SALT_TOKENS = 8
 MOST_DRAWS = 1000  # of a length, before its bounds are drawn from directly
 MOST_SHARED = {"prefix_len": MOST_TOKENS, "prefixes": 10**5, "turns": 1000}
-PROFILE_KEYS = ("about", "input_len", "output_len", "prefix_len", "prefixes", "turns", "salt")
+PROFILE_KEYS = names_in("about input_len output_len prefix_len prefixes turns salt")
 
 
 @dataclass(frozen=True)

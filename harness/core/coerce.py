@@ -13,6 +13,7 @@ from harness.core.secrets import arguments, hide_word
 
 # Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+ADDRESS = re.compile(r"\w[\w+.-]+:/")  # as a path, with one slash, too
 # Older names of settings, which are still taken.
 RENAMED = {"version": "round", "total_limit": "total_sample_count", "data": "dataset_path"}
 
@@ -55,8 +56,6 @@ def unknown_setting(key: str, names: Sequence[str]) -> str:
 
 def no_such_file(flag: str, name: str, names: Sequence[str]) -> UsageError:
     """What to say of a value that is neither a file nor one of `names`."""
-    if name.startswith(("http:/", "https:/")):
-        return UsageError(f"{flag}: an address is not fetched: download the file and give its path.")
     return UsageError(f"{flag} {name}: not a file, and not one of {', '.join(names)}{did_you_mean(name, names)}")
 
 
@@ -75,3 +74,9 @@ def check_printable(name: str, text: str) -> None:
     """Raises UsageError for a value, which may be a secret, with control characters or bytes that are not UTF-8."""
     if UNPRINTABLE.search(text):
         raise UsageError(f"{name}: control characters, or invalid UTF-8, in a value.")
+
+
+def check_path(name: str, value: object) -> None:
+    """Raises UsageError for an address where a path may stand: it is not shown, for it may hold a secret."""
+    if ADDRESS.match(str(value)):
+        raise UsageError(f"{name} takes no address, but a path: download the file first if it is to be read.")

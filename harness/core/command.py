@@ -17,11 +17,11 @@ import typer
 from typer._completion_classes import completion_init
 from typer.core import TyperCommand, TyperGroup
 
-from harness.core.coerce import RENAMED, as_flag, check_printable, read_given
-from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line
+from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, read_given
+from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line, why
 from harness.core.interrupts import interruptible
 from harness.core.moved import MOVED
-from harness.core.reading import CHECKOUT, MIB
+from harness.core.reading import CHECKOUT, MIB, names_in
 from harness.core.system import module, program
 
 # The help of a command: a line or two a flag, topic by topic, what is needed first, first; examples and exit codes.
@@ -129,6 +129,9 @@ def in_utf8() -> None:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
+FOLDERS = names_in("HF_HOME HF_HUB_CACHE HF_DATASETS_CACHE XDG_CACHE_HOME VLLM_CACHE_ROOT TORCH_HOME NLTK_DATA TMPDIR")
+
+
 def read_environment() -> None:
     """Takes the variables of a checkout's `.env`, as `docker run --env-file` does: NAME=VALUE, without quotes; what is
     set already wins. Raises UsageError."""
@@ -139,6 +142,16 @@ def read_environment() -> None:
         check_printable(f"{path}: line {number}", line)
         if equals and name.strip().isidentifier() and value:
             os.environ.setdefault(name.strip(), value)
+    for name in FOLDERS:
+        check_path(name, os.environ.get(name))
+
+
+def check_current_folder() -> None:
+    """Raises UsageError where it was deleted: no relative path leads anywhere, nor can libraries be imported."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(f"the current folder: {why(error)}: change into one that is there.") from None
 
 
 def take_token() -> None:
@@ -153,6 +166,7 @@ def prepare() -> None:
     open_streams()
     in_utf8()
     with ends_in_one_line():
+        check_current_folder()
         read_environment()
     take_token()
 
@@ -197,6 +211,8 @@ class Command(TyperCommand):
         left = super().parse_args(ctx, words)
         for each in self.params:
             value = ctx.params.get(each.name)
+            for one in value if isinstance(value, list) and each.metavar != "URL" else [value]:
+                check_path(each.opts[0], one)
             if isinstance(value, float) and not math.isfinite(value):
                 raise UsageError(f"{each.opts[0]} takes a number; got {value:g}.")
         return left

@@ -50,7 +50,10 @@ def append_line(path: Path, text: str) -> None:
 @contextmanager
 def lock_folder(folder: Path, what: str) -> Iterator[int]:
     """Holds the lock of a folder, and yields its file descriptor. Raises UsageError where somebody has it: `what`."""
-    with (folder / ".lock").open("w") as file:
+    path = folder / ".lock"
+    path.touch()
+    reading.check_regular(path.stat(), path, reading.MIB)  # a FIFO would wait for a reader
+    with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -29,6 +29,11 @@ ROOT = CHECKOUT if IS_CHECKOUT else PACKAGE / "data"
 INFERENCE = ROOT / "third_party" / "inference"  # MLPerf's own repository, the submodule
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """A list of names that is written as text, with spaces between them."""
+    return tuple(text.split())
+
+
 class NotRegularError(OSError):
     """A device, a FIFO, a folder; or a file too large to be what it is taken for."""
 

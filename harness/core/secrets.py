@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.core.reading import as_text, from_yaml
+from harness.core.reading import as_text, from_yaml, names_in
 
 # What the installed vLLM's sources say of it, read as text: importing vLLM takes 10 to 20 seconds.
 LITERAL, WORD = re.compile(r"Literal\[([^\]]*)\]"), re.compile(r"[\"']([\w.+-]+)[\"']")
@@ -23,6 +23,12 @@ def folder() -> Path | None:
     """Where vLLM is installed; None where it is not."""
     spec = find_spec("vllm")
     return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def source(*names: str) -> str:
+    """The text of a file of vLLM's; empty without vLLM."""
+    place = folder()
+    return place.joinpath(*names).read_text() if place else ""
 
 
 @cache
@@ -37,27 +43,23 @@ def enumerations() -> frozenset[str]:
 @cache
 def architectures() -> frozenset[str]:
     """The names of the model classes that vLLM has; none without vLLM."""
-    place = folder()
-    text = (place / "model_executor" / "models" / "registry.py").read_text() if place else ""
-    return frozenset(ARCHITECTURE.findall(text))
+    return frozenset(ARCHITECTURE.findall(source("model_executor", "models", "registry.py")))
 
 
 @cache
 def variables() -> frozenset[str]:
     """The environment variables that vLLM reads; none without vLLM."""
-    place = folder()
-    return frozenset(VARIABLE.findall((place / "envs.py").read_text())) if place else frozenset()
+    return frozenset(VARIABLE.findall(source("envs.py")))
 
 
 @cache
 def arguments() -> frozenset[str]:
     """The arguments of vLLM's AsyncEngineArgs; none without vLLM."""
-    place = folder()
-    return frozenset(fields(place / "engine" / "arg_utils.py")) if place else frozenset()
+    return frozenset(fields(source("engine", "arg_utils.py")))
 
 
-def fields(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def fields(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ClassDef) and node.name in ("EngineArgs", "AsyncEngineArgs"):
             yield from (
                 item.target.id
@@ -72,10 +74,6 @@ HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an end
 noted: set[str] = set()  # of addresses and engine arguments: hidden from now on
 PLAIN_PART = re.compile(r"[a-z][a-z-]{0,23}[0-9.]{0,4}")  # of a path, as in /openai/v1
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
-
-
-def names_in(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 # Words of a name that say that its value is secret: anywhere in it, as its last, or two that follow each other.
@@ -98,13 +96,13 @@ SECRET_FORMS = (
     (re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})"), HIDDEN),
     (re.compile(r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})"), HIDDEN),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"), HIDDEN),  # a JWT
-    (re.compile(r"//[^/@\s]+@"), f"//{HIDDEN}@"),  # whoever an address names
+    (re.compile(r"(//|:/)[^/@\s]+@"), rf"\1{HIDDEN}@"),  # whoever an address, or a path made of one, names
     (re.compile(r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+"), rf"\1{HIDDEN}"),
     (re.compile(r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+"), rf"\1{HIDDEN}"),
 )
 # Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
 PLAIN_QUERY = names_in("api-version version gpu host")  # keys of an address's query that hold no secret
-QUERY = re.compile(r"(?i)\b(https?://[^\s\"'<>?]+\?)([^\s\"'<>#]+)")
+QUERY = re.compile(r"(?i)\b(https?:/+[^\s\"'<>?]+\?)([^\s\"'<>#]+)")
 HARMLESS_NAMES = names_in(
     """
     model served_model_name tokenizer revision tokenizer_revision dtype quantization kv_cache_dtype load_format
@@ -128,11 +126,8 @@ PAIR = re.compile(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)")
 
 def is_secret(name: str) -> bool:
     words = [word.lower() for word in PART.findall(name)]
-    return (
-        not SECRET_WORDS.isdisjoint(words)
-        or not SECRET_ENDINGS.isdisjoint(words[-1:])
-        or not PAIRS.isdisjoint(pairwise(words))
-    )
+    is_named = any(word in SECRET_WORDS for word in words) or any(word in SECRET_ENDINGS for word in words[-1:])
+    return is_named or not PAIRS.isdisjoint(pairwise(words))
 
 
 def hide_text(text: str) -> str:

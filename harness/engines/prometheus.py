@@ -36,7 +36,8 @@ INTER_TOKEN = (
     "sglang:time_per_output_token_seconds{0}"
 )
 CACHE = Column(
-    *("prefix_hit_percent", "ratio"),
+    "prefix_hit_percent",
+    "ratio",
     "vllm:prefix_cache_hits_total vllm:gpu_prefix_cache_hits_total vllm:external_prefix_cache_hits_total "
     "sglang:cached_tokens_total",
     of_all="vllm:prefix_cache_queries_total vllm:gpu_prefix_cache_queries_total sglang:prompt_tokens_total",
@@ -47,7 +48,8 @@ COLUMNS = (
     Column("requests_running", "sum", "vllm:num_requests_running sglang:num_running_reqs llamacpp:requests_processing"),
     Column("requests_waiting", "sum", "vllm:num_requests_waiting sglang:num_queue_reqs llamacpp:requests_deferred"),
     Column(
-        *("kv_cache_percent", "mean"),
+        "kv_cache_percent",
+        "mean",
         "vllm:kv_cache_usage_perc vllm:gpu_cache_usage_perc sglang:token_usage llamacpp:kv_cache_usage_ratio "
         "trtllm_kv_cache_utilization",
         scale=100,
@@ -56,10 +58,11 @@ COLUMNS = (
     Column("inter_token_ms", "ratio", INTER_TOKEN.format("_sum"), of_all=INTER_TOKEN.format("_count"), scale=1000),
     Column("preemptions", "rate", "vllm:num_preemptions_total"),
     Column(
-        *("prompt_tokens_per_sec", "rate"),
+        "prompt_tokens_per_sec",
+        "rate",
         "vllm:prompt_tokens_total sglang:prompt_tokens_total llamacpp:prompt_tokens_total",
     ),
-    Column(*("generation_tokens_per_sec", "rate"), GENERATED),
+    Column("generation_tokens_per_sec", "rate", GENERATED),
 )
 # What a request waits for before its first token, on average: its turn, and its own prompt. Histograms, in ms.
 WAITS = tuple(

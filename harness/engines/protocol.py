@@ -271,12 +271,17 @@ class Engine:
     ) -> Sequence[int]:
         """The whole answer's token ids, at most as many as `sampling` or the request says. An engine that sends the
         request on notes in `exchange` when it did, and how the answer came. Raises EngineError."""
-        return [token async for tokens in self.stream(prompt, max_new_tokens, exchange) for token in tokens]
+        answer = self.stream(prompt, max_new_tokens, exchange, is_whole=True)
+        return [token async for tokens in answer for token in tokens]
 
     def stream(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+        self,
+        prompt: list[int],
+        max_new_tokens: int | None = None,
+        exchange: Exchange | None = None,
+        is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
-        """The same as they come: the first at once. Raises EngineError."""
+        """The same as they come: the first at once; `is_whole`: nobody looks before the end. Raises EngineError."""
         raise NotImplementedError
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:

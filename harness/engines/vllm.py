@@ -40,7 +40,7 @@ AMX_LOST = (
 def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
     """The engine of a run; with --profile, one that leaves its profiler's traces in that folder."""
     args = vllm_args.args_for(plan, choosing) | (vllm_args.profiler(traces) if plan.config.profile else {})
-    return VLLM(args, sampling_of(plan), plan.config.scenario_rules.pattern.is_streamed)
+    return VLLM(args, sampling_of(plan), plan.pattern.is_streamed)
 
 
 class VLLM(Engine):
@@ -133,18 +133,15 @@ class VLLM(Engine):
         self._final = partial(params, RequestOutputKind.FINAL_ONLY)
         self._delta = partial(params, RequestOutputKind.DELTA)
 
-    async def generate(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
-    ) -> Sequence[int]:
-        tokens: Sequence[int] = ()
-        async for output in self._outputs(prompt, self._final(max_new_tokens)):
-            tokens = output.outputs[0].token_ids
-        return tokens
-
     async def stream(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
+        self,
+        prompt: list[int],
+        max_new_tokens: int | None = None,
+        exchange: Exchange | None = None,
+        is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
-        async for output in self._outputs(prompt, self._delta(max_new_tokens)):
+        params = self._final if is_whole else self._delta
+        async for output in self._outputs(prompt, params(max_new_tokens)):
             yield output.outputs[0].token_ids
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.errors import BAD_INPUT, BenchmarkError, why
-from harness.core.reading import open_regular
+from harness.core.reading import names_in, open_regular
 from harness.loadgen import validity
 
 DETAIL = "mlperf_log_detail.txt"
@@ -23,10 +23,12 @@ SEEDS = ("qsl", "sample_index", "schedule")
 PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
 # The kinds of the entries that a result is read from.
-TEXT_ENTRIES = {
-    *("loadgen_version", "test_datetime", "effective_scenario", "effective_test_mode", "result_validity"),
-    *("result_invalid_reason", "early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"),
-}
+TEXT_ENTRIES = names_in(
+    """
+    loadgen_version test_datetime effective_scenario effective_test_mode result_validity result_invalid_reason
+    early_stopping_result early_stopping_ttft_result early_stopping_tpot_result
+    """
+)
 UNIQUE_ENTRIES = ("result_", "effective_", "early_stopping")  # entries that no log has twice with different values
 COUNTS = re.compile(r"(result|generated|effective)_.*(count|samples_per_query|duration_ms)|num_errors")  # whole numbers
 RATES = re.compile(r"(result|effective)_.*(qps|per_sec).*")

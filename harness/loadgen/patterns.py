@@ -249,11 +249,15 @@ WAYS: dict[type[LoadPattern], Way] = {
     Burst: Way(all_at_once, always_waiting),
     Poisson: Way(lambda *_: None, at_the_rate),
     Sequential: Way(
-        *(lambda *_: None, one_after_another, one_after_another),
+        lambda *_: None,
+        one_after_another,
+        one_after_another,
         trial_size=lambda plan, engine: STREAM_TRIAL * plan.samples_per_query,
     ),
     ClosedLoop: Way(
-        *(in_flight, concurrent, concurrent),
+        in_flight,
+        concurrent,
+        concurrent,
         trial_size=lambda plan, engine: max(2 * (plan.concurrency or engine), STREAM_TRIAL),
     ),
     Schedule: Way(at_times, at_the_rate),

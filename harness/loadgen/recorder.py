@@ -20,7 +20,7 @@ import psutil
 from harness.config.endpoint import exporter
 from harness.core import files
 from harness.core.errors import BenchmarkError, UsageError, first_line
-from harness.core.system import container_s, core_count, cores, nvml_gpus, query_or_none
+from harness.core.system import ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none
 from harness.engines import prometheus
 
 # The reasons for which a GPU's clock is held down, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
@@ -63,8 +63,7 @@ GPU_COLUMNS: dict[str, Callable[[Any, Any], float]] = {
 def joules(gpus: int | None) -> float | None:
     """The energy that the first visible GPUs (None: all) have taken since their driver was loaded; None where they do
     not report it."""
-    with nvml_gpus() as (nvml, handles):
-        energies = [query_or_none(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) for handle in handles[:gpus]]
+    energies = ask_gpus("nvmlDeviceGetTotalEnergyConsumption")[:gpus]
     return sum(energies) / 1000 if energies and None not in energies else None
 
 
@@ -348,9 +347,8 @@ def top_of(pid: int) -> int | None:
 
 def busy_gpus() -> list[int]:
     """The visible GPUs of which somebody holds memory; to be asked before the engine starts."""
-    with nvml_gpus() as (nvml, handles):
-        memory = [query_or_none(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in handles]
-        return [index for index, own in enumerate(memory) if own and own.used > GPU_SLACK_BYTES]
+    memory = ask_gpus("nvmlDeviceGetMemoryInfo")
+    return [index for index, own in enumerate(memory) if own and own.used > GPU_SLACK_BYTES]
 
 
 @contextlib.contextmanager

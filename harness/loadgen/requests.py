@@ -11,6 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,10 +82,9 @@ def read_event(line: str) -> Any:
 FILE = "requests.csv"
 LEVEL = 1  # of compression: a tenth of the size at a hundred MB/s
 LARGEST_FILE = 2**33  # bytes: some 70 a request
-COLUMNS = (
-    *("sample", "prompt_tokens", "output_tokens", "first_tokens"),
-    *("issued_s", "sent_ms", "ttft_ms", "latency_ms", "clock", "failure"),
-)
+COUNTS = ("sample", "prompt_tokens", "output_tokens", "first_tokens")
+TIMES = ("issued_s", "sent_ms", "ttft_ms", "latency_ms")
+COLUMNS = (*COUNTS, *TIMES, "clock", "failure")
 Clock = Literal["", "loadgen", "client"]
 
 
@@ -133,10 +133,7 @@ class Query:
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:
     """Writes requests.csv of a test, a line a request in the order of issue. Secrets are left out. Raises OSError."""
     rows = (
-        (
-            *(each.sample, each.prompt_tokens, each.output_tokens, each.first_tokens, decimal(each.issued_s)),
-            *(decimal(each.sent_ms), decimal(each.ttft_ms), decimal(each.latency_ms), each.clock, each.failure),
-        )
+        (*attrgetter(*COUNTS)(each), *map(decimal, attrgetter(*TIMES)(each)), each.clock, each.failure)
         for each in requests
     )
     write_table(folder / FILE, COLUMNS, rows)
@@ -171,11 +168,7 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     """The request of a line. Raises ValueError where a cell holds something else than its column does."""
     if len(cells) != len(COLUMNS):
         raise ValueError(f"{len(cells)} cells instead of {len(COLUMNS)}")
-    counts, times, (clock, failure) = (
-        [int(cell) for cell in cells[:4]],
-        [finite(cell) for cell in cells[4:8]],
-        cells[8:],
-    )
+    counts, times, (clock, failure) = [*map(int, cells[:4])], [*map(finite, cells[4:8])], cells[8:]
     if clock not in ("", "loadgen", "client"):
         raise ValueError(f"unknown clock {clock!r:.40}")
     if min(counts) < 0 or any(time is not None and time < 0 for time in times):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from harness.config.plan import Plan
 from harness.core import files, system
-from harness.core.errors import EmptyAnswerError, EngineError
+from harness.core.errors import EmptyAnswerError, EngineError, LoadGenError
 from harness.core.screen import Display, Kind
 from harness.engines import prometheus
 from harness.engines.protocol import Engine
@@ -27,7 +27,13 @@ from harness.workloads.cnn_dailymail import Library
 
 Result = TypeVar("Result")
 SILENT_S = 5.0  # without a token for any request, after which the screen says so
+CLOCK_SET_S = 2.0  # more than a clock that is only corrected moves in a test
 END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
+
+
+def clock_offset() -> float:
+    """Seconds from a clock that nobody sets to the system's, by which LoadGen times."""
+    return time.time() - time.monotonic()
 
 
 @dataclass
@@ -68,16 +74,22 @@ class LoadGenSession:
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
         tested = self.make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
-        pattern = plan.config.scenario_rules.pattern
+        pattern = plan.pattern
         shown = pattern.shown_queries(plan.load) if mode == "performance" else total
-        watch = partial(self.watch, tested, folder, shown, pattern.least_seconds(plan.load, total) if timed else 0.0)
+        least_s = pattern.least_seconds(plan.load, total) if timed else 0.0
+        watch = partial(self.watch, tested, folder, shown, least_s, clock_offset())
         self.watchdog.reset()
         with self.measuring(folder, plan, tested):
             sut.run_test(mode, settings, tested, plan.samples, folder, watch)
         keep_requests(tested, folder, measured=mode == "performance")
 
-    def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float) -> None:
+    def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
         """Shows how far a test is. Raises what failed in it, or why the run cannot go on."""
+        moved = clock_offset() - offset
+        if tested.timed and tested.clock == "loadgen" and abs(moved) > CLOCK_SET_S:
+            raise LoadGenError(
+                f"the system clock was set by {moved:+,.0f} s in a test that LoadGen times by it: run again."
+            )
         busy = tested.counters.issued > tested.counters.completed
         silent_s = self.watchdog.silent_s if busy else 0.0
         note = f"nothing received for {silent_s:.0f} s" if silent_s > SILENT_S else ""

@@ -192,7 +192,7 @@ class SUT:
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:
     """The system under test of a plan's scenario, of about so many queries; 0: LoadGen issues all at once."""
-    pattern = plan.config.scenario_rules.pattern
+    pattern = plan.pattern
     return SUT(
         engine,
         library,
@@ -242,7 +242,7 @@ class LoadGenSettings:
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
         settings = self._read = self._read or self.read(plan, conf)
-        given = plan.config.scenario_rules.pattern.settings(plan.load)
+        given = plan.pattern.settings(plan.load)
         for key, (names, unit) in CHANGING_SETTINGS.items():
             for name in names:
                 official = self._official[name]

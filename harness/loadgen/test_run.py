@@ -164,7 +164,7 @@ class TestRun:
 def client_delay(requests: Sequence[Request], plan: Plan) -> Latency | None:
     """How long requests waited for this client; None where LoadGen sends each when the one before is answered, and of
     all at once."""
-    if plan.config.scenario_rules.pattern.is_rated:
+    if plan.pattern.is_rated:
         return spread(each.sent_ms for each in requests)
     return spread(gaps_ms(requests)) if plan.concurrency else None
 

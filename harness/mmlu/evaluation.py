@@ -12,6 +12,7 @@ from harness.config.plan import resolve
 from harness.core import screen, system
 from harness.core.errors import DONE, EngineError
 from harness.core.files import as_json, check_space, write_json
+from harness.core.processes import ignore_signals
 from harness.core.screen import Counters, Display
 from harness.core.secrets import hide_word
 from harness.engines.protocol import Engine
@@ -59,6 +60,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, display: Display) -> int:
     display.stage(f"stopping {engine.name}")
     engine.close()
 
+    ignore_signals()  # all is asked: what ends a command is not to cost the run
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     summary = report.write(run, config, facts, data, seconds, rows)

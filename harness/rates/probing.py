@@ -38,7 +38,7 @@ def probe_of(test: TestRun, plan: Plan, run: Path) -> Probe:
             result = replace(with_times(result, part.requests), **speeds)  # type: ignore[arg-type]
     ends = [(one.issued_s or 0.0, one.done_s) for one in test.requests if one.done_s is not None]
     queue, sent = None, None
-    if plan.config.scenario_rules.pattern.is_rated:
+    if plan.pattern.is_rated:
         queue, sent = queue_of([at for at, _ in ends], [end for _, end in ends]), result.scheduled_qps
     count = len(part.requests if part and part.requests else test.answered) // plan.samples_per_query
     tokens, joules = sum(one.output_tokens for one in test.requests), test.machine.gpu_joules
@@ -86,12 +86,6 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
     if queue and queue.has_grown:
         found.append(f"queue grew by {number(queue.growth, 2)} a second")
     return found or ([] if result.valid else result.invalid_reasons)
-
-
-def run_attempt(session: LoadGenSession, plan: Plan) -> tuple[TestRun, Probe]:
-    """The performance test of the run: what it left, and as a point of a curve."""
-    test = TestRun.read(session.test("performance", plan), plan)
-    return test, probe_of(test, plan, session.folder.path)
 
 
 def set_aside(session: LoadGenSession, attempt: Probe, number: int) -> Probe:
@@ -180,7 +174,7 @@ async def run_trial(plan: Plan, engine: Engine | Sparing, prompts: Sequence[Prom
 
     After `TRIAL_S` it ends with the answers that came by then, or with the first. Raises EngineError.
     """
-    pattern, answered, first = plan.config.scenario_rules.pattern, 0, asyncio.Event()
+    pattern, answered, first = plan.pattern, 0, asyncio.Event()
 
     async def answer(prompt: Prompt) -> None:
         nonlocal answered

@@ -49,7 +49,7 @@ def known_offline(plan: Plan) -> target_rate.OfflineRun | None:
 def calibrate(plan: Plan, session: LoadGenSession) -> probing.Trial:
     session.display.stage("calibrating", "load")
     at_once = session.engine.concurrency
-    size = WAYS[type(plan.config.scenario_rules.pattern)].trial_size(plan, at_once)
+    size = WAYS[type(plan.pattern)].trial_size(plan, at_once)
     prompts = list(islice(cycle(session.samples(plan).requests), size))
     engine = probing.Sparing.of(session.engine, plan.config.max_failed, size)
     return session.measure(probing.run_trial(plan, engine, prompts, at_once))
@@ -199,7 +199,7 @@ class Part:
 
 def parts(plan: Plan, has_rate: bool = False) -> list[Part]:
     """The tests of a run, and what comes before the performance test unless it `has_rate`, as far as it is known."""
-    pattern, found, last = plan.config.scenario_rules.pattern, list[Part](), at_most(plan)
+    pattern, found, last = plan.pattern, list[Part](), at_most(plan)
     length = pattern.length(last.load)
     if plan.config.mode != "performance":
         seconds = plan.samples * length[1] / length[0] if length else None
@@ -246,7 +246,7 @@ def lower_levels(plan: Plan) -> Part | None:
         text = "up to what the engine computes at once, each as long as the last"
         return Part("a test at each power of four", text, None)
     *lower, _ = sorted(plan.config.levels)
-    lengths = [plan.config.scenario_rules.pattern.length(at_most(plan, level).load) for level in lower]
+    lengths = [plan.pattern.length(at_most(plan, level).load) for level in lower]
     seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
     each = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
     text, name = f"at least {minutes(seconds)}, {each}", f"{len(lower)} lower level{'s' * (len(lower) > 1)}"

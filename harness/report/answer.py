@@ -42,19 +42,25 @@ SPEED: Mapping[str, Column] = {"LoadGen": "verdict", "output tokens/s": "tokens_
 CURVES: Mapping[str, Mapping[str, Column]] = {  # by the unit of the load
     Sequential.unit: {
         **SPEED,
-        **{"latency of a query p50, ms": "latency_p50", "p90, ms": "latency_p90"},
+        "latency of a query p50, ms": "latency_p50",
+        "p90, ms": "latency_p90",
         **at(ttft="p50", tpot="p50 p99"),
     },
     ClosedLoop.unit: {
-        **{"output tokens/s": "tokens_per_sec", "per user": "tokens_per_sec_per_user"},
+        "output tokens/s": "tokens_per_sec",
+        "per user": "tokens_per_sec_per_user",
         **at(ttft="p50 p90 p99", tpot="p50 p90 p99"),
-        **{"latency p99, ms": "latency_p99", "trend": ("trend", 3), "J per token": ("joules_per_token", 3)},
+        "latency p99, ms": "latency_p99",
+        "trend": ("trend", 3),
+        "J per token": ("joules_per_token", 3),
         "over the limits": why,
     },
     Poisson.unit: {
         **SPEED,
         **at(ttft="p50 p99", tpot="p50 p99"),
-        **{"client delay p99, ms": ("client_delay_p99", 3), "s": ("seconds", 3), "why it fell": why},
+        "client delay p99, ms": ("client_delay_p99", 3),
+        "s": ("seconds", 3),
+        "why it fell": why,
     },
 }
 
@@ -144,7 +150,7 @@ def last_screen(summary: Summary, whole: bool = False, scatter: str = "") -> Las
 
 def title(summary: Summary) -> str:
     """The result with its meaning, or the verdict that takes its place."""
-    test, score = summary.run.performance, summary.run.accuracy
+    test, score = summary.performance, summary.accuracy
     if test is None or test.tokens_per_sec is None:
         return without_speed(summary)
     disputed = "DISPUTED: " if test.disagreements else ""
@@ -155,7 +161,7 @@ def title(summary: Summary) -> str:
 
 
 def without_speed(summary: Summary) -> str:
-    score, meta = summary.run.accuracy, summary.meta
+    score, meta = summary.accuracy, summary.meta
     if score is None:
         kept = [probe.text for probe in curve(summary) if not probe.why]
         held = f"; {kept[-1]} held until then" if kept else ""
@@ -192,13 +198,13 @@ def result(summary: Summary, test: Performance) -> str:
 
 def has_own_limits(summary: Summary) -> bool:
     """Whether LoadGen holds no limit against the test, and this program its own."""
-    test = summary.run.performance
+    test = summary.performance
     return test is not None and bool(test.concurrency or test.arrivals)
 
 
 def of_levels(summary: Summary) -> str:
     """The best of the levels that kept the limits; without levels, whether the test did."""
-    test = summary.run.performance
+    test = summary.performance
     assert test is not None
     if not (test.concurrency and curve(summary)):
         over = [tail.kind for tail in tails(test).values() if tail.is_over]
@@ -219,7 +225,7 @@ def levels(summary: Summary) -> list[Cells]:
     """The levels of a curve as rows, the head first; none of a search, whose answer is a rate."""
     probes = curve(summary)
     is_known = len(probes) < 2 or probes[0].unit == Poisson.unit  # by the test that followed
-    if not probes or (is_known and summary.run.performance):
+    if not probes or (is_known and summary.performance):
         return []
     return [probes[0].head, *(probe.cells for probe in probes)]
 
@@ -279,7 +285,7 @@ def engine(summary: Summary) -> str:
 
 
 def tone(summary: Summary) -> Tone:
-    test, score = summary.run.performance, summary.run.accuracy
+    test, score = summary.performance, summary.accuracy
     if test is None:
         return TONES.get(score.verdict, "") if score else "bad"
     if test.disagreements:
@@ -292,9 +298,9 @@ def tone(summary: Summary) -> Tone:
 
 def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     """What stands under the title, each with its label; empty ones are left out."""
-    meta, test = summary.meta, summary.run.performance
+    meta, test = summary.meta, summary.performance
     yield from (Line("disputed", said, "careful") for said in (test.disagreements if test else []))
-    if meta.ended and (test or summary.run.accuracy):
+    if meta.ended and (test or summary.accuracy):
         yield Line("ended early", meta.ended, "bad")
     yield from verdicts(summary)
     if test:
@@ -320,7 +326,7 @@ def of_curve(summary: Summary, test: Performance) -> str:
 
 def verdicts(summary: Summary) -> Iterator[Line]:
     """LoadGen's verdict with what it rests on, the gate's with its score."""
-    test, score = summary.run.performance, summary.run.accuracy
+    test, score = summary.performance, summary.accuracy
     if test and not has_own_limits(summary):
         verdict, unit = "VALID" if test.valid else "INVALID", summary.scenario.pattern.queries_are
         count = f"{number(test.samples, 9)} {unit} in {number(test.duration_s)} s"
@@ -340,7 +346,7 @@ def verdicts(summary: Summary) -> Iterator[Line]:
 
 def scores(summary: Summary) -> str:
     """The first score with its threshold, those below theirs, and the number of samples."""
-    score = summary.run.accuracy
+    score = summary.accuracy
     assert score is not None
     low = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
     said = ", ".join(f"{check.name} {number(check.score)}, at least {number(check.low)}" for check in low)
@@ -391,7 +397,7 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
 
 def next_command(summary: Summary) -> str:
     """The command that goes on from a result that is none; empty where there is one."""
-    test, command = summary.run.performance, summary.meta.command
+    test, command = summary.performance, summary.meta.command
     good = [probe.load for probe in curve(summary) if probe.has_held]
     if test is None and summary.meta.ended:
         good = good or [probe.load for probe in curve(summary) if probe.is_short]

@@ -221,9 +221,9 @@ def score_again(folder: Path, copy: Path, facts: RunFacts) -> str:
     if made != here:
         return f"the scores: made with {made} sentences, and here is {here}"
     try:
-        tokenizer = load_tokenizer(facts.plan.config)
-        library = custom.load(facts.plan.config, tokenizer)
-        library = library or cnn_dailymail.load(facts.plan.config, tokenizer, facts.plan.samples)
+        tokenizer = load_tokenizer(facts.config)
+        library = custom.load(facts.config, tokenizer)
+        library = library or cnn_dailymail.load(facts.config, tokenizer, facts.plan.samples)
     except BenchmarkError as error:
         return f"the scores: {first_line(error)}"
     (copy / ACCURACY).unlink()

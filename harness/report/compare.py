@@ -105,8 +105,8 @@ class ComparedRun:
     @property
     def comparable(self) -> Comparable:
         """All that another run may differ in, its performance test included."""
-        test, score = self.summary.run.performance, self.summary.run.accuracy
-        config, system = self.facts.plan.config, self.summary.system
+        test, score = self.summary.performance, self.summary.accuracy
+        config, system = self.facts.config, self.summary.system
         has_rate = test is not None and self.summary.scenario.pattern.is_rated
         flaws = [  # a latency over its limit makes a test INVALID, and is a measurement all the same
             *([GATE_FAILED] if score and score.verdict == "FAIL" else []),
@@ -124,7 +124,7 @@ class ComparedRun:
 
     @property
     def is_measured(self) -> bool:
-        test = self.summary.run.performance
+        test = self.summary.performance
         return test is not None and test.tokens_per_sec is not None
 
     @property
@@ -136,7 +136,7 @@ class ComparedRun:
     def flags(self) -> dict[str, str]:
         settings = {name: value for name, value in self.facts.settings.items() if name not in IGNORED_SETTINGS}
         settings["max_new_tokens"] = self.facts.plan.max_new_tokens
-        settings["workload"] = self.facts.plan.config.workload_name
+        settings["workload"] = self.facts.config.workload_name
         return {name: words(value) for name, value in (settings | asdict(self.facts.plan.engine_state)).items()}
 
     @property
@@ -153,25 +153,25 @@ class ComparedRun:
 
     def paired_answers(self, other: "ComparedRun") -> Pair | None:
         """Its answers beside another's; None where either has none, or the samples were not the same."""
-        mine, theirs = self.summary.run.accuracy, other.summary.run.accuracy
+        mine, theirs = self.summary.accuracy, other.summary.accuracy
         if mine is None or theirs is None:
             return None
         return answers(self.accuracy, other.accuracy, mine.splitter == theirs.splitter)
 
     @property
     def verdict(self) -> str | None:
-        score = self.summary.run.accuracy
+        score = self.summary.accuracy
         return score.verdict if score else None
 
     @property
     def validity(self) -> str | None:
-        test = self.summary.run.performance
+        test = self.summary.performance
         return None if test is None else "VALID" if test.valid else "INVALID"
 
     @property
     def busy(self) -> str | None:
         """What other programs took of the machine during its performance test; None where there were none."""
-        test = self.summary.run.performance
+        test = self.summary.performance
         return "; ".join(test.background_load) or None if test else None
 
 
@@ -179,7 +179,7 @@ def cautions(run: ComparedRun, name: str) -> Iterator[str]:
     """What other programs took of its machine, and where that is not known; `name` is the run's."""
     if run.busy:
         yield f"the machine was busy in {name}: {run.busy}"
-    elif (test := run.summary.run.performance) and test.others_cpu_cores is None:
+    elif (test := run.summary.performance) and test.others_cpu_cores is None:
         yield f"other programs were not measured in {name}"
 
 

@@ -28,8 +28,12 @@ from harness.results.published import ACCELERATORS, Published, published
 
 # A picture's SVG file as a part of a page: the page's colours in both themes, and nothing that its policy forbids.
 PALETTE = {  # of matplotlib's pictures, by what the page calls it
-    **{"blue": "#2f6db5", "amber": "#e07b39", "grey": "#8a8f98"},
-    **{"red": "#c0392b", "green": "#3a8f5c", "purple": "#8e5ea2"},
+    "blue": "#2f6db5",
+    "amber": "#e07b39",
+    "grey": "#8a8f98",
+    "red": "#c0392b",
+    "green": "#3a8f5c",
+    "purple": "#8e5ea2",
 }
 COLORS = {color: f"var(--{name})" for name, color in PALETTE.items()}
 COLORS |= {"#000000": "currentColor", "#ffffff": "var(--paper)", "#b0b0b0": "var(--grey)"}

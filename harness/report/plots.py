@@ -109,7 +109,7 @@ class Curve:
     @classmethod
     def of(cls, summary: Summary, name: str = "") -> Self | None:
         """None of a run without a load to vary."""
-        test = summary.run.performance
+        test = summary.performance
         picture = LoadPicture.of(summary.run.search or [], test, test.limits_ms if test else None)
         price = test.cost.price_per_hour if test and test.cost else None
         return cls(name, picture, max(1, summary.gpus), price) if picture else None
@@ -254,23 +254,23 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
     """Draws what the run has data for into plots/; returns name -> path relative to `folder`. `test`: the performance
     test."""
     drawn: dict[str, Figure] = {}
-    run, recordings = summary.run, dict[Test, Recording]()
+    run, measured, recordings = summary.run, summary.performance, dict[Test, Recording]()
     if run.accuracy:
         drawn["scores"] = scores(run.accuracy)
         recordings["accuracy"] = Recording.read(folder / FOLDER["accuracy"] / FILE)
-    if run.performance and test:
+    if measured and test:
         recordings["performance"] = test.recording
-        if run.performance.ttft_ms and test.is_timed:
+        if measured.ttft_ms and test.is_timed:
             requests = (test.window.requests if test.window else []) or test.answered
-            drawn["latency_cdf"] = latencies(requests, run.performance, summary.scenario.headline)
-        elif not run.performance.ttft_ms and (figure := completions(test.answered)):
+            drawn["latency_cdf"] = latencies(requests, measured, summary.scenario.headline)
+        elif not measured.ttft_ms and (figure := completions(test.answered)):
             drawn["tokens_per_sec"] = figure
     if run.search:
         drawn["search"] = draw_curves(summary)
-    if run.performance and test and test.recording:
-        part = run.performance.steady
+    if measured and test and test.recording:
+        part = measured.steady
         ends = (part.begin_s, part.begin_s + part.seconds) if part and part.begin_s is not None else None
-        drawn["machine"] = timelines.machine(test.recording, run.performance.ran_out, run.performance.gpu_time, ends)
+        drawn["machine"] = timelines.machine(test.recording, measured.ran_out, measured.gpu_time, ends)
     if run.profile and run.profile.kinds:
         drawn["profile"] = kinds(run.profile)
     if summary.meta.stages:

@@ -42,7 +42,9 @@ MAIN = {  # the picture of a run without a picture of loads: the first that was 
     "timeline": "Where the time went",
 }
 SOURCES: Mapping[str, Column] = {
-    **{"accelerator": "accelerator", "samples/s each": "samples_per_sec", "accelerators": "accelerators"},
+    "accelerator": "accelerator",
+    "samples/s each": "samples_per_sec",
+    "accelerators": "accelerators",
     **{name: name for name in ("submitter", "software", "weights", "round", "source")},
 }
 TRACK = 80.0  # percent of a bar's length at which its limit stands
@@ -50,7 +52,7 @@ TRACK = 80.0  # percent of a bar's length at which its limit stands
 
 def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPicture | None, markdown: str) -> str:
     """The page; `picture` is of its loads, `markdown` is its report, whose sections are folded into the page."""
-    found = summary.run.performance
+    found = summary.performance
     name = None if picture else next((name for name in MAIN if summary.plots.get(name)), None)
     parts = page.sections(re.sub(rf"^!\[.*\]\(plots/{name}\.png\)$", "", markdown, flags=re.M), folder)
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
@@ -93,7 +95,7 @@ def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
 
 def tracks(summary: Summary, level: Load | None) -> Iterator[dict[str, Any]]:
     """Each latency against its limit, as a bar: its place and the limit's in percent."""
-    test = summary.run.performance
+    test = summary.performance
     for name, (kind, value, limit) in (answer.tails(test) if test else {}).items():
         shown = (level.at(kind.lower(), "p99") if level else None) or value
         full = max(100 * limit / TRACK, 1.05 * shown)
@@ -116,7 +118,7 @@ def shares(spent: GpuTime) -> Iterator[dict[str, Any]]:
 
 def among(summary: Summary) -> Strip | None:
     """The published results of the scenario, where they are of this model and work, and its accelerators are known."""
-    found, score = summary.run.performance, summary.run.accuracy
+    found, score = summary.performance, summary.accuracy
     if not (found and found.samples_per_sec and summary.gpus and answer.is_reference(summary)):
         return None
     ranked = summary.meta.comparable and score is not None and score.verdict == "PASS"
@@ -141,7 +143,7 @@ def build(folder: Path) -> Summary:
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
     summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
-    picture = LoadPicture.of(summary.run.search or [], summary.run.performance, facts.plan.limits)
+    picture = LoadPicture.of(summary.run.search or [], summary.performance, facts.plan.limits)
     values = template_values(facts, summary) | {"drawn": picture}
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", f"{render('report.md.j2', sent=False, **values)}\n")
@@ -152,9 +154,10 @@ def build(folder: Path) -> Summary:
 
 def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
     """What the report's template shows of a run, by the names that it uses."""
+    test, config = summary.performance, facts.config
     return dict(
         few=mlperf.FEWEST_BOOTSTRAPPED,
-        config=facts.plan.config,
+        config=config,
         request_set=facts.plan.request_set,
         summary=summary,
         scenario=summary.scenario,
@@ -162,15 +165,15 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         headline=metrics.BY_NAME[summary.scenario.headline],
         quantities=telemetry.BY_NAME,
         **curve(summary.run),
-        unexposed=telemetry.missing_counters(summary.run.performance.usage if summary.run.performance else {}),
+        unexposed=telemetry.missing_counters(test.usage if test else {}),
         screen=answer.last_screen(summary, whole=True),
         levels=answer.levels_table(answer.levels(summary)),
         setting=setting(summary),
-        latencies=answer.latencies(summary.run.performance),
-        intervals=answer.intervals(summary.run.performance),
-        gpu_time=answer.gpu_time(summary.run.performance.gpu_time if summary.run.performance else []),
-        findings=findings(summary, "max" in (facts.plan.config.server_target_qps, facts.plan.config.concurrency)),
-        late=client(summary.run.performance),
+        latencies=answer.latencies(test),
+        intervals=answer.intervals(test),
+        gpu_time=answer.gpu_time(test.gpu_time if test else []),
+        findings=findings(summary, "max" in (config.server_target_qps, config.concurrency)),
+        late=client(test),
         **dict(summary),
     )
 
@@ -215,7 +218,7 @@ def summarize(folder: Path, facts: RunFacts, test: TestRun | None, ended: str | 
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
     run = tests(folder, facts, performance(test, facts) if test else None)
     deviations = [*facts.deviations, *(["the run did not finish"] if ended else [])]
-    deviations += result_deviations(run, facts.plan.config.mode, facts.plan.engine_state.cache_counted)
+    deviations += result_deviations(run, facts.config.mode, facts.plan.engine_state.cache_counted)
     return Summary(
         schema_version=SCHEMA,
         meta=meta(folder, facts, deviations, ended),
@@ -254,7 +257,7 @@ def performance_test(folder: Path, facts: RunFacts, whole: bool) -> TestRun | No
 
 
 def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:
-    plan, config, engine_state = facts.plan, facts.plan.config, facts.plan.engine_state
+    plan, config, engine_state = facts.plan, facts.config, facts.plan.engine_state
     values = dict(facts) | vars(config) | vars(plan) | vars(engine_state)  # by the names of the fields
     values |= {"engine": facts.engine, "precision": engine_state.precision or config.precision}
     values |= {"run": folder.resolve().name, "mlperf_version": config.round, "workload": config.workload_name}

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import re
 import zipfile
 import zlib
@@ -159,10 +160,10 @@ def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: b
     part, whole = len(rows) / task.samples, len(rows) == task.samples
     spread = None if whole else intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
     checks = []
-    for column, name in enumerate((*mlperf.ROUGE, "gen_len")):
-        low, high, reference = bounds.floor.get(name), None, getattr(task.reference, name)
-        if low is None:
-            low, high, reference = bounds.gen_len[0] * part, bounds.gen_len[1] * part, reference * part
+    for column, (name, (low, high)) in enumerate(bounds.items()):
+        reference = getattr(task.reference, name)
+        if high is not None:  # a sum over samples
+            low, high, reference = low * part, high * part, reference * part
         value, interval = getattr(scores, name), spread and tuple(spread[column])
         enough = whole or len(rows) >= mlperf.FEWEST_BOOTSTRAPPED
         found = verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE"
@@ -174,11 +175,10 @@ def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: b
 
 def verdict(interval: tuple[float, float], low: float, high: float | None) -> Verdict:
     """PASS when the whole interval is within the bounds, FAIL when all of it is outside."""
-    if interval[0] >= low and (high is None or interval[1] <= high):
+    (begin, end), most = interval, math.inf if high is None else high
+    if low <= begin and end <= most:
         return "PASS"
-    if interval[1] < low or (high is not None and interval[0] > high):
-        return "FAIL"
-    return "INCONCLUSIVE"
+    return "FAIL" if end < low or begin > most else "INCONCLUSIVE"
 
 
 def overall(checks: Sequence[Check]) -> Verdict:

@@ -19,7 +19,7 @@ NEAR_LIMIT_SHARE = 0.9  # of a limit: beyond, a higher rate will hardly keep it
 def findings(summary: Summary, searched: bool = False) -> list[str]:
     """What bounds the performance test and what to try, a sentence each; none where there was no test. `searched`: the
     load was found by a search for the highest."""
-    test = summary.run.performance
+    test = summary.performance
     if test is None:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
@@ -119,32 +119,23 @@ def advice(test: Performance) -> list[str]:
     """What to change, a sentence each; nothing for a test that kept its limits, or has none."""
     match [tail.kind for tail in test.tails if tail.is_over]:
         case [_, _]:
-            return [both(test)]
+            return [
+                f"TTFT and TPOT are both over their limits{flight(test)}: {less(test)}; if that does not do, a faster "
+                "set-up (fewer bits, more GPUs), since larger or smaller steps help the one and cost the other"
+            ]
         case ["TTFT"]:
             return [late_starts(test)]
         case ["TPOT"]:
-            return [slow_tokens(test)]
+            return [
+                f"TPOT is over its limit{flight(test)}: {less(test)}, or shorter steps (a lower "
+                "--max-num-batched-tokens, so that prompts hold up running answers less; a lower --max-num-seqs, so "
+                "that fewer share a step)"
+            ]
     return []
 
 
 def flight(test: Performance) -> str:
     return f" with {test.requests_in_flight:,.0f} requests in flight" if test.requests_in_flight else ""
-
-
-def both(test: Performance) -> str:
-    """Neither limit is kept: what would help one by the size of steps costs the other."""
-    return (
-        f"TTFT and TPOT are both over their limits{flight(test)}: {less(test)}; if that does not do, a faster set-up "
-        "(fewer bits, more GPUs), since larger or smaller steps help the one and cost the other"
-    )
-
-
-def slow_tokens(test: Performance) -> str:
-    """TPOT over its limit: each step of the engine takes too long."""
-    return (
-        f"TPOT is over its limit{flight(test)}: {less(test)}, or shorter steps (a lower --max-num-batched-tokens, so "
-        "that prompts hold up running answers less; a lower --max-num-seqs, so that fewer share a step)"
-    )
 
 
 def late_starts(test: Performance) -> str:

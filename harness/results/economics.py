@@ -58,20 +58,6 @@ LINEAR = SHAPE["num_hidden_layers"] * (
 OUTPUT_LAYER = SHAPE["vocab_size"] * SHAPE["hidden_size"]
 
 
-@dataclass(frozen=True)
-class OfflineLoad:
-    """What was computed, on what: `prompts` and `answers` are tokens of each request, `seconds` for all of them."""
-
-    gpus: Sequence[str]
-    bits: int | None  # of weights and activations in the linear layers; None where they are not known
-    kv_cache_dtype: str
-    replicas: int
-    concurrency: int  # most requests at once, over all replicas
-    prompts: Sequence[int]
-    answers: Sequence[int]
-    seconds: float
-
-
 def bits(quantization: str, known_checkpoint: bool) -> int | None:
     """Of weights and activations in the linear layers. A checkpoint's own format may have any number of them: 8 in
     those that are known here."""
@@ -80,31 +66,34 @@ def bits(quantization: str, known_checkpoint: bool) -> int | None:
     return 8 if known_checkpoint else None
 
 
-def operations(prompts: Sequence[int], answers: Sequence[int]) -> float:
-    """The arithmetic of these requests on Llama-3.1-8B."""
-    tokens, new = sum(prompts) + sum(answers), sum(answers)
-    earlier = sum((read + wrote) ** 2 / 2 for read, wrote in zip(prompts, answers, strict=True))
-    attention = 4 * SHAPE["num_hidden_layers"] * SHAPE["hidden_size"] * earlier
-    return 2 * LINEAR * tokens + 2 * OUTPUT_LAYER * new + attention
+def shares(
+    gpus: Sequence[str],
+    bits: int | None,
+    kv_cache_dtype: str,
+    replicas: int,
+    concurrency: int,
+    prompts: Sequence[int],
+    answers: Sequence[int],
+    seconds: float,
+) -> tuple[float, float] | None:
+    """Percent of the arithmetic, and at least so many of the bandwidth; None on a card that is not known here.
 
-
-def bytes_read(load: OfflineLoad) -> float:
-    """The least that decoding these requests reads from memory."""
-    kv_bytes = 1 if load.kv_cache_dtype.startswith("fp8") else 2
-    weights = LINEAR * (load.bits or 16) / 8 + 2 * OUTPUT_LAYER
-    earlier = sum(wrote * (read + wrote / 2) for read, wrote in zip(load.prompts, load.answers, strict=True))
-    steps = sum(load.answers) / load.concurrency
-    return KV_VALUES * kv_bytes * earlier + load.replicas * steps * weights
-
-
-def shares(load: OfflineLoad) -> tuple[float, float] | None:
-    """Percent of the arithmetic, and at least so many of the bandwidth; None on a card that is not known here."""
-    card = CARDS.get(load.gpus[0]) if load.gpus else None
-    peak = {16: card.bf16, 8: card.fp8}.get(load.bits or 0) if card else None
-    if card is None or peak is None or len(set(load.gpus)) > 1 or not load.seconds:
+    `prompts` and `answers` are tokens of each request, `seconds` for all of them; `bits` those of weights and
+    activations in the linear layers, None where they are not known; `concurrency` over all replicas.
+    """
+    card = CARDS.get(gpus[0]) if gpus else None
+    peak = {16: card.bf16, 8: card.fp8}.get(bits or 0) if card else None
+    if card is None or peak is None or len(set(gpus)) > 1 or not seconds:
         return None
-    whole = 1e12 * len(load.gpus) * load.seconds / 100
-    return operations(load.prompts, load.answers) / (peak * whole), bytes_read(load) / (card.memory * whole)
+    whole = 1e12 * len(gpus) * seconds / 100
+    pairs, new = list(zip(prompts, answers, strict=True)), sum(answers)
+    attention = 4 * SHAPE["num_hidden_layers"] * SHAPE["hidden_size"] * sum(sum(pair) ** 2 / 2 for pair in pairs)
+    operations = 2 * LINEAR * (sum(prompts) + new) + 2 * OUTPUT_LAYER * new + attention
+    earlier = sum(wrote * (read + wrote / 2) for read, wrote in pairs)
+    weights = LINEAR * (bits or 16) / 8 + 2 * OUTPUT_LAYER
+    steps, kv_bytes = new / concurrency, 1 if kv_cache_dtype.startswith("fp8") else 2
+    bytes_read = KV_VALUES * kv_bytes * earlier + replicas * steps * weights
+    return operations / (peak * whole), bytes_read / (card.memory * whole)
 
 
 class Economics(Model):
@@ -128,7 +117,7 @@ class Economics(Model):
         if (part := test.window) and part.requests:  # the result of a fixed concurrency is without its ramps
             both = part.tokens_per_sec + part.input_tokens_per_sec
             speeds = (part.tokens_per_sec, both, part.samples_per_sec)
-        counts = log.valid or not plan.config.scenario_rules.pattern.is_rated
+        counts = log.valid or not plan.pattern.is_rated
         return cls(
             joules_per_output_token=joules / tokens if joules and tokens else None,
             cost=cost(plan.config.price_per_hour, *speeds),
@@ -152,16 +141,14 @@ def near_peak(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     model = plan.config.model
     in_eight_bits = model in models.QUANTIZED or bool(models.made_of(model))
     return shares(
-        OfflineLoad(
-            gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
-            bits=bits(engine_state.quantization, in_eight_bits),
-            kv_cache_dtype=engine_state.kv_cache_dtype,
-            replicas=plan.data_parallel_size,
-            concurrency=facts.concurrency,
-            prompts=[each.prompt_tokens for each in test.answered],
-            answers=[each.output_tokens for each in test.answered],
-            seconds=seconds,
-        )
+        gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
+        bits=bits(engine_state.quantization, in_eight_bits),
+        kv_cache_dtype=engine_state.kv_cache_dtype,
+        replicas=plan.data_parallel_size,
+        concurrency=facts.concurrency,
+        prompts=[each.prompt_tokens for each in test.answered],
+        answers=[each.output_tokens for each in test.answered],
+        seconds=seconds,
     )
 
 

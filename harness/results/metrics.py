@@ -48,7 +48,7 @@ class Metric:
             return None
         if self.in_process and summary.meta.endpoints:
             return None
-        test = summary.run.performance
+        test = summary.performance
         if self.path.endswith(".p99") and test and test.is_few:
             return None
         if self.rate_flag and self.rate_flag != summary.scenario.pattern.rate_flag:
@@ -98,7 +98,11 @@ METRICS: tuple[Metric, ...] = (
     test("samples_per_sec", "samples/s", "higher", INDEXED),
     test("target_qps", "target, queries/s", None, INDEXED, rate_flag="server_target_qps"),
     test(
-        *("expected_samples_per_sec", "expected samples/s", None, PLACES, "target_qps"),
+        "expected_samples_per_sec",
+        "expected samples/s",
+        None,
+        PLACES,
+        "target_qps",
         rate_flag="offline_expected_qps",
     ),
     test("concurrency", "requests in flight at most", None, PLACES),
@@ -152,7 +156,9 @@ METRICS: tuple[Metric, ...] = (
     test("peak_memory_gib", "peak GPU memory, GiB", "lower", SWEPT),
     *(
         test(
-            *(f"{item.name}_{how}", f"{item.text}, {how}", None),
+            f"{item.name}_{how}",
+            f"{item.text}, {how}",
+            None,
             ("mlflow", "sweep") if (item.name, how) in IN_SWEEPS else ("mlflow",),
             f"usage.{item.name}.{how}",
         )
@@ -177,7 +183,7 @@ def values(summary: Summary, place: Place) -> dict[str, float | None]:
 def rows(summary: Summary) -> list[tuple[Metric, float]]:
     """The metrics that a run has, for its report's table with one a line."""
     found = [(metric, value) for metric in metrics_of("report") if (value := metric.of(summary)) is not None]
-    test = summary.run.performance
+    test = summary.performance
     if test and test.steady and test.steady.ttft_ms:  # the same as the output tokens/s above it
         found = [(metric, value) for metric, value in found if metric.name != "steady_tokens_per_sec"]
     return found
@@ -241,7 +247,7 @@ def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
-    test, score = summary.run.performance, summary.run.accuracy
+    test, score = summary.performance, summary.accuracy
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
 
     def cell(values: dict[str, float | None], *flaws: str, level: Probe | None = None) -> Cell:

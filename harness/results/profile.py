@@ -282,7 +282,7 @@ def ramp_s(plan: Plan, measured: TestResult, concurrency: int) -> float:
 
     By Little's law, from the measured test: requests in flight over their rate.
     """
-    in_flight = plan.config.batch_size or plan.config.scenario_rules.pattern.kept_in_flight(plan.load, concurrency)
+    in_flight = plan.config.batch_size or plan.pattern.kept_in_flight(plan.load, concurrency)
     if in_flight is None:
         return min(measured.latency_ms.mean / 1000, LONGEST_RAMP_S) if measured.latency_ms else 0.0
     return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0
@@ -312,7 +312,7 @@ async def still(loading: "asyncio.Task[object]", seconds: float) -> None:
 
 def load(plan: Plan, session: LoadGenSession) -> Load:
     """The load of the scenario, without end, on the run's samples over and over."""
-    engine, requests, pattern = session.engine, session.library.requests, plan.config.scenario_rules.pattern
+    engine, requests, pattern = session.engine, session.library.requests, plan.pattern
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
 

@@ -146,6 +146,14 @@ class Summary(File):
         return mlperf.SCENARIO[self.meta.scenario]
 
     @property
+    def performance(self) -> Performance | None:
+        return self.run.performance
+
+    @property
+    def accuracy(self) -> Accuracy | None:
+        return self.run.accuracy
+
+    @property
     def gpus(self) -> int:
         """How many GPUs the engine used; none where that is not known."""
         used = self.meta.tensor_parallel_size * self.meta.data_parallel_size
@@ -226,7 +234,7 @@ class History(File):
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:
         """The line of a run; `metrics` by name."""
-        meta, test, score = summary.meta, summary.run.performance, summary.run.accuracy
+        meta, test, score = summary.meta, summary.performance, summary.accuracy
         tokens = test.total_new_tokens if test else None
         values: dict[str, Any] = {name: value for name, value in meta if name in cls.model_fields}
         values |= metrics

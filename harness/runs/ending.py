@@ -18,6 +18,7 @@ from harness.core.errors import (
     LONGEST_QUOTE,
     BenchmarkError,
     EngineError,
+    UsageError,
     as_input,
     first_line,
     line_of,
@@ -42,6 +43,8 @@ def fail(error: BaseException, run: RunFolder, errors: "Console") -> int:
         except BenchmarkError as cause:
             error = cause
     error = as_input(error) or error
+    if isinstance(error, UsageError) and run.name in str(error):  # the run's own folder: no wrong input, but its disk
+        error = BenchmarkError(str(error))
     interrupted = isinstance(error, KeyboardInterrupt)
     if interrupted:
         code, line = INTERRUPTED, "interrupted"
@@ -68,8 +71,8 @@ def exit(code: int, log: Path) -> NoReturn:
     """
     os.register_at_fork(after_in_child=partial(os._exit, code))
     end_children()
-    scrub(log)
     with contextlib.suppress(OSError):
+        scrub(log)
         sys.stdout.flush()
         sys.stderr.flush()
     end_children()

@@ -270,6 +270,10 @@ class RunFacts(Facts):
         self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.scenario_rules.loadgen}
 
     @property
+    def config(self) -> RunConfig:
+        return self.plan.config
+
+    @property
     def settings(self) -> dict[str, object]:
         """Every setting by its name: flags, and over them the values of `auto`."""
         plan = self.model_dump()["plan"]

@@ -13,25 +13,27 @@ from typing import Any
 
 from harness.core.coerce import read_given
 from harness.core.errors import UsageError
+from harness.core.reading import names_in
 from harness.core.system import System, nvml_gpus
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
-FIELDS = (
-    *("submitter", "division", "status", "system_name", "system_type", "system_type_detail", "number_of_nodes"),
-    *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count"),
-    *("host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
-    *("host_memory_capacity", "host_memory_configuration", "host_storage_type", "host_storage_capacity"),
-    *("host_networking", "host_networking_topology", "host_network_card_count"),
-    *("accelerators_per_node", "accelerator_model_name", "accelerator_memory_capacity"),
-    *("accelerator_memory_configuration", "accelerator_frequency", "accelerator_host_interconnect"),
-    *("accelerator_interconnect", "accelerator_interconnect_topology", "accelerator_on-chip_memories"),
-    *("cooling", "framework", "operating_system", "other_software_stack", "hw_notes", "sw_notes"),
+FIELDS = names_in(
+    """
+    submitter division status system_name system_type system_type_detail number_of_nodes host_processor_model_name
+    host_processors_per_node host_processor_core_count host_processor_frequency host_processor_caches
+    host_processor_interconnect host_memory_capacity host_memory_configuration host_storage_type
+    host_storage_capacity host_networking host_networking_topology host_network_card_count accelerators_per_node
+    accelerator_model_name accelerator_memory_capacity accelerator_memory_configuration accelerator_frequency
+    accelerator_host_interconnect accelerator_interconnect accelerator_interconnect_topology
+    accelerator_on-chip_memories cooling framework operating_system other_software_stack hw_notes sw_notes
+    """
 )
-MAY_BE_EMPTY = {
-    *("system_type_detail", "host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
-    *("accelerator_frequency", "accelerator_interconnect_topology", "accelerator_on-chip_memories"),
-    *("hw_notes", "sw_notes"),
-}
+MAY_BE_EMPTY = names_in(
+    """
+    system_type_detail host_processor_frequency host_processor_caches host_processor_interconnect
+    accelerator_frequency accelerator_interconnect_topology accelerator_on-chip_memories hw_notes sw_notes
+    """
+)
 BUILD_FIELDS = ("submitter", "division", "system_type")  # `build` knows these
 STATUSES = ("available", "preview", "rdi")
 TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")

@@ -22,7 +22,7 @@ from harness.core.coerce import read_given
 from harness.core.errors import UsageError, why
 from harness.core.files import check_folder_name, in_submodule, parse_as, read, write_json, write_text
 from harness.core.markdown import render
-from harness.core.reading import INFERENCE, ROOT
+from harness.core.reading import INFERENCE, ROOT, names_in
 from harness.loadgen import log as loadgen_log
 from harness.results import compliance
 from harness.results.accuracy import CUT, accuracy_txt, digest
@@ -115,7 +115,7 @@ class SubmittedRun:
 
     @property
     def config(self) -> RunConfig:
-        return self.facts.plan.config
+        return self.facts.config
 
     def folder(self, test: Test) -> Path:
         return self.path / FOLDER[test]
@@ -218,10 +218,7 @@ LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")
 ACCURACY_LOG = "mlperf_log_accuracy.json"
 KEPT_CHARACTERS = 4096  # of the accuracy log, at each end
 NOTES = Path("documentation") / "calibration.md"
-CODE = (
-    *("*.py", "harness/**/*.py", "templates/**/*", "configs/*"),
-    *("requirements*.txt", "pyproject.toml", "Makefile", "README.md"),
-)
+CODE = names_in("*.py harness/**/*.py templates/**/* configs/* requirements*.txt pyproject.toml Makefile README.md")
 
 
 def build(entries: Sequence[Entry], description: Mapping[str, object], system: str, out: Path) -> Path:

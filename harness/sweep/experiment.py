@@ -264,7 +264,7 @@ def outcome(folder: Path) -> ExperimentOutcome:
 
 
 def from_summary(summary: Summary) -> ExperimentOutcome:
-    test, score = summary.run.performance, summary.run.accuracy
+    test, score = summary.performance, summary.accuracy
     values, verdict = metrics.values(summary, "sweep"), score.verdict if score else None
     if test is None:
         return ExperimentOutcome(values, verdict=verdict)

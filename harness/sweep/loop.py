@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import math
 import os
 import threading
 import time
@@ -50,7 +51,7 @@ class SweepOptions:
 
     repeat: int = 1
     timeout: float = 7200.0  # seconds, of each
-    limit: float | None = None  # seconds, of all
+    limit: float = math.inf  # seconds, of all
     finalists: int = 0  # so many of the fastest run again at full length
     combine: bool = False  # the changes that helped run together, after all others
     again: tuple[str, ...] = ()  # those that are tried again where they failed
@@ -82,7 +83,11 @@ class SweepState:
     @property
     def is_late(self) -> bool:
         """Whether the time limit is over."""
-        return self.options.limit is not None and time.monotonic() > self.began + self.options.limit
+        return self.is_over_after(0.0)
+
+    def is_over_after(self, seconds: float) -> bool:
+        """Whether the time limit is over by then."""
+        return time.monotonic() + seconds > self.began + self.options.limit
 
     def next(self, lane: Lane) -> Job | None:
         """The next job of a lane; None where there is none left, or no time for it.
@@ -113,7 +118,7 @@ class SweepState:
         return key not in self.taken and (before is None or before.status not in ENDED or again)
 
     def take(self, job: Job, lane: Lane) -> Job | None:
-        if self.options.limit is not None and time.monotonic() + self.seconds_of(job) > self.began + self.options.limit:
+        if self.is_over_after(self.seconds_of(job)):
             self.out_of_time = True
             return None
         self.taken.add(job.key(lane))
@@ -133,7 +138,7 @@ class SweepState:
         """The experiments of a round in the file's order; under a time limit those first that the file calls more
         valuable and, once there are speeds, the faster ones."""
         changes = [item for item in self.chosen if item.name != BASELINE]
-        if self.options.limit is None:
+        if self.options.limit == math.inf:
             return changes
         speeds = {r.experiment: r.outcome.values.get(SPEED) or 0.0 for r in self.kept.records if r.round < number}
         return sorted(changes, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
@@ -304,14 +309,13 @@ def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
     while not interrupted and state.extend():
         interrupted = crew.work(places)
     if state.out_of_time:
-        minutes = (state.options.limit or 0) / 60
-        state.keep(
-            note=f"the time limit of {minutes:g} min left no time for {', '.join(state.left())}: --resume continues"
-        )
+        limit = f"the time limit of {state.options.limit / 60:g} min"
+        state.keep(note=f"{limit} left no time for {', '.join(state.left())}: --resume continues")
     return interrupted
 
 
 def finish(state: SweepState, interrupted: bool, display: Display) -> int:
+    processes.ignore_signals()  # all has run: what ends a command is not to cost the sweep
     display.stage("writing the report")
     folder = state.folder
     if interrupted:

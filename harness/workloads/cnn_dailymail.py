@@ -126,7 +126,8 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
         source = "/".join((*HUB_DATASET, SPLIT))
         records = from_columns(hub.download(*HUB_DATASET, SPLIT, instead(config)), HUB_DATASET[0])
     else:
-        records, source = read_articles(path), str(path)
+        source = str(path)
+        records = from_columns(hub.read_saved(path, SPLIT), source) if path.is_dir() else from_json(path)
     whole = config.task.samples
     if config.category == "edge" and len(records) > whole:
         from datasets import Dataset  # in the order that its seed gives, as the reference has it
@@ -190,11 +191,6 @@ def is_official(library: Library, stored: int, category: str) -> bool:
     return (
         whole and longest <= mlperf.LONGEST_PROMPT and abs(library.mean_prompt_tokens / mlperf.MEAN_PROMPT - 1) < 0.02
     )
-
-
-def read_articles(path: Path) -> list[Article]:
-    """The records of --dataset-path, a file or a folder. Raises UsageError where it cannot be read."""
-    return from_columns(hub.read_saved(path, SPLIT), str(path)) if path.is_dir() else from_json(path)
 
 
 def encode_articles(records: Sequence[Article], tokenizer: Any, source: str) -> Library:

@@ -11,13 +11,16 @@ from typing import Any, Literal, TypeGuard, get_args
 from harness.config.workload import MOST_TOKENS
 from harness.core.coerce import read_given
 from harness.core.errors import UsageError
+from harness.core.reading import names_in
 
 MOST_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
 Kind = Literal["prompt", "messages", "prompt_token_ids"]
 # The longest answer by the names that OpenAI, vLLM's benchmarks, guidellm and others have for it.
-LENGTH_KEYS = (
-    *("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens"),
-    *("output_tokens", "output_tokens_count", "output_len", "output_length"),
+LENGTH_KEYS = names_in(
+    """
+    max_tokens max_completion_tokens max_output_tokens max_new_tokens output_tokens output_tokens_count output_len
+    output_length
+    """
 )
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CHATS = ("conversations", "conversation", "messages")  # what a conversation is called

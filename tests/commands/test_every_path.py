@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import pytest
 from harness.__main__ import main
 from harness.config.checkpoint import load_tokenizer
 from harness.config.run import RunConfig
+from harness.core.coerce import as_flag
+from harness.core.secrets import hide_text
+from harness.mmlu.data import MMLUConfig
 from harness.runs import ending
-from tests.conftest import called, patience
+from tests.conftest import called, ended, patience
 from tests.hostile import command_words, commands, end
 
 PATHS = re.compile(r"\b(PATH|FILE|DIR|RUN|LOG|LOG_DIR|RUN_DIR|DATASET|MODEL|FILE)\b|\w+\.(json|yaml|csv|png)")
@@ -55,6 +59,8 @@ def empty_folder(place: Path) -> str:
     return str(place / "folder")
 
 
+ADDRESS = "http://user:hidden1@host/?api_key=hidden2&mine=hidden3"
+FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "TMPDIR")
 HOSTILE: dict[str, Callable[[Path], str]] = {
     "not there": lambda place: str(place / "nothing" / "there"),
     "a folder": empty_folder,
@@ -70,8 +76,18 @@ HOSTILE: dict[str, Callable[[Path], str]] = {
     "5,000 characters": lambda place: str(place / ("x" * 5000)),
     "a huge file": sparse,
     "NUL": lambda place: str(place / "a\0b"),
+    "an address": lambda place: ADDRESS,
 }
-UNNAMEABLE = {"a line end", "an escape", "no UTF-8", "5,000 characters", "NUL", "a link to itself", "below a file"}
+UNNAMEABLE = {
+    "an address",
+    "a line end",
+    "an escape",
+    "no UTF-8",
+    "5,000 characters",
+    "NUL",
+    "a link to itself",
+    "below a file",
+}
 CASES = [(words, parameter) for words, command in commands() for parameter in command.params if takes_path(parameter)]
 
 
@@ -124,3 +140,45 @@ def test_a_path_that_is_none_ends_in_one_line(
     said = done.stderr + capfd.readouterr().err  # a run writes past Python's own streams
     lines = [line for line in said.splitlines() if not line.startswith("partial results: ")]
     assert len(lines) == (1 if done.returncode in (2, 3) else 0), said
+    if kind == "an address":
+        assert "hidden" not in said and "host" not in said
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+FIELDS = [
+    (words, item.name)
+    for words, kind in (("run", RunConfig), ("mmlu", MMLUConfig))
+    for item in fields(kind)
+    if item.type in (Path, Path | None) or as_flag(item.name) in ALSO
+]
+
+
+@pytest.mark.parametrize(("words", "name"), FIELDS)
+def test_an_address_for_a_path_in_a_file_of_settings(words: str, name: str, tmp_path: Path) -> None:
+    (path := tmp_path / "settings.yaml").write_text(
+        f"model: demo\n{name}: {ADDRESS}\n".replace("model: demo\nmodel", "model")
+    )
+    done = called(main, "llama31-mlperf", words, "--config", str(path))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"error: {as_flag(name)} takes no address") and "hidden" not in done.stderr
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_an_address_for_a_folder_in_the_environment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, ADDRESS)
+    done = called(main, "llama31-mlperf", "report", "latest", "--results-dir", str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"error: {name} takes no address") and "hidden" not in done.stderr
+
+
+def test_an_address_for_a_log() -> None:
+    done = ended("util_logs.py", ADDRESS)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: LOG_DIR takes no address, but a path: download the file first if it is to be read.\n",
+    )
+
+
+def test_an_address_that_was_made_a_path_is_hidden() -> None:
+    said = hide_text(f"{Path(ADDRESS)}: not there; {Path('/a:b/c@d')}")
+    assert "hidden" not in said and "host" in said and "/a:b/c@d" in said

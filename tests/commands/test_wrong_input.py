@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from harness.core.errors import UsageError
 from harness.runs import ending
 from harness.sweep import file as sweep_file
 from tests import made
-from tests.conftest import ROOT, called, ended, tells
+from tests.conftest import ROOT, called, ended, patience, tells
 from tests.hostile import end
 
 LONG = "x" * 300
@@ -176,14 +177,55 @@ def test_a_full_standard_output_is_named_and_a_reader_that_left_ends_a_help() ->
     assert subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True).returncode in (0, 141)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run.py --model demo --backend echo",
+        "run.py --model demo --backend echo --results-dir {place}",
+        "mmlu.py --model demo",
+        "sweep.py {root}/sweeps/demo.yaml",
+        "report.py latest",
+        "util_logs.py log",
+        "-m harness doctor",
+    ],
+)
+def test_a_current_folder_that_was_deleted(words: str, tmp_path: Path) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    words = words.format(place=tmp_path / "results", root=ROOT)
+    command = words if words.startswith("-m") else f"{ROOT}/{words}"
+    line = f"rmdir {gone}; exec {sys.executable} {command}"
+    how = {"cwd": gone, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "timeout": patience(60)}
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, **how)  # type: ignore[call-overload]
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("error: ") and "No such file or directory" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+ECHO = ("run.py", "--model", "demo", "--backend", "echo", "--mode", "performance", "--min-duration", "1")
+
+
 @pytest.mark.slow
-def test_what_a_run_said_into_a_full_device_is_lost_and_it_says_so(tmp_path: Path) -> None:
-    words = ("run.py", "--model", "demo", "--backend", "echo", "--mode", "performance", "--min-duration", "1")
-    with open("/dev/full", "w") as full:
-        command = [sys.executable, *words, "--results-dir", str(tmp_path)]
-        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (3, "error: standard output: No space left on device.\n")
-    assert (tmp_path / "latest" / "summary.json").exists()
+@pytest.mark.parametrize(
+    ("shell", "code", "said"),
+    [
+        ("{run} >/dev/full", 0, ""),
+        ("{run} | head -n 1; exit ${{PIPESTATUS[0]}}", 0, ""),
+        ("{run} >&-", 0, ""),
+        (
+            "{run} --json 2>&1 >/dev/full | tail -n 1 >&2; exit ${{PIPESTATUS[0]}}",
+            3,
+            "error: standard output: No space",
+        ),
+    ],
+    ids=["full", "head", "closed", "json"],
+)
+def test_a_run_is_complete_whoever_reads_what_it_says(shell: str, code: int, said: str, tmp_path: Path) -> None:
+    """Only the JSON that was asked for is a result that standard output alone would have had."""
+    command = shell.format(run=shlex.join([sys.executable, *ECHO, "--results-dir", str(tmp_path)]))
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code and done.stderr.startswith(said) and bool(done.stderr) == bool(said), done.stderr
+    assert {"report.md", "report.html", "summary.json"} <= {path.name for path in (tmp_path / "latest").iterdir()}
+    assert json.loads((tmp_path / "latest" / "status.json").read_text())["status"] == "complete"
 
 
 @pytest.fixture

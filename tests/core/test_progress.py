@@ -1,5 +1,6 @@
 """What a person sees, and what happens where nobody can see it any more."""
 
+import errno
 import io
 import math
 import os
@@ -17,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.core import files, processes
-from harness.core.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError
+from harness.core.errors import BAD_INPUT, ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, UsageError
 from harness.core.files import read_json
 from harness.core.screen import Display, bar, describe, lasting_console
 from harness.loadgen.sut import Counters
 from harness.runs import ending
-from harness.runs.folder import RunFolder, open_run
+from harness.runs.folder import RunFolder, facts_of, open_run
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +80,35 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     assert ending.fail(OSError(2, "No such file or directory"), run, screen) == ENGINE_FAILED
     assert "folder was deleted" in screen.export_text()
     assert not run.path.exists()
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        lambda path: files.write_json(path / "summary.json", {}),
+        lambda path: (path / "requests.csv").open("w"),
+        lambda path: facts_of(path),
+    ],
+)
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOENT])
+def test_a_run_folder_that_fails_during_the_run_is_no_wrong_input(
+    number: int, breaks: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler tries again what ended with 3, and not what ended with 2."""
+
+    def refused(path: Path, *_: object, **how: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.chdir(tmp_path)
+    run, screen = open_run(Path("results"), "one"), Console(record=True, width=200)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refused)
+        with pytest.raises((OSError, UsageError)) as caught:
+            breaks(run.path)
+    assert ending.fail(caught.value, run, screen) == ENGINE_FAILED
+    (said, _) = screen.export_text().splitlines()
+    assert said.startswith("error: ") and run.name in said
+    assert ending.fail(OSError(number, os.strerror(number), "elsewhere"), run, Console(quiet=True)) == BAD_INPUT
 
 
 def test_time_left_is_no_less_than_a_rate_needs() -> None:

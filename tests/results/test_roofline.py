@@ -13,7 +13,6 @@ from harness.core.reading import ROOT
 from harness.report import report as rendering
 from harness.results import economics
 from harness.results.advice import advice
-from harness.results.economics import OfflineLoad
 from harness.results.summary import Performance
 from harness.runs.folder import RunFolder
 from harness.runs.records import Usage
@@ -38,7 +37,7 @@ def test_the_weights_are_those_of_the_model() -> None:
 
 
 def test_the_shares_of_a_card() -> None:
-    found = economics.shares(OfflineLoad(**LOAD))
+    found = economics.shares(**LOAD)
     assert found is not None
     matrices = 2 * economics.LINEAR * 908_000 + 2 * economics.OUTPUT_LAYER * 128_000
     operations = matrices + 4 * 32 * 4096 * 1000 * 908**2 / 2
@@ -49,11 +48,11 @@ def test_the_shares_of_a_card() -> None:
 
 
 def test_eight_bits_halve_the_shares() -> None:
-    wide, narrow = economics.shares(OfflineLoad(**LOAD)), economics.shares(OfflineLoad(**LOAD | {"bits": 8}))
+    wide, narrow = economics.shares(**LOAD), economics.shares(**LOAD | {"bits": 8})
     assert wide and narrow and narrow[0] == pytest.approx(wide[0] / 2)
-    cache = economics.shares(OfflineLoad(**LOAD | {"bits": 8, "kv_cache_dtype": "fp8"}))
+    cache = economics.shares(**LOAD | {"bits": 8, "kv_cache_dtype": "fp8"})
     assert cache and cache[1] < narrow[1] < wide[1]
-    two = economics.shares(OfflineLoad(**LOAD | {"gpus": ["NVIDIA H200"] * 2, "replicas": 2, "concurrency": 512}))
+    two = economics.shares(**LOAD | {"gpus": ["NVIDIA H200"] * 2, "replicas": 2, "concurrency": 512})
     assert two and two[0] == pytest.approx(wide[0] / 2)
 
 
@@ -69,7 +68,7 @@ def test_eight_bits_halve_the_shares() -> None:
     ],
 )
 def test_no_share_where_the_peak_is_not_known(other: dict[str, Any]) -> None:
-    assert economics.shares(OfflineLoad(**LOAD | other)) is None
+    assert economics.shares(**LOAD | other) is None
 
 
 def test_what_a_rate_comes_to(tmp_path: Path) -> None:
@@ -134,12 +133,10 @@ def test_every_flag_that_is_advised_exists() -> None:
 
 @pytest.mark.parametrize("name", ["NVIDIA L40X", "NVIDIA H200 MIG 1g.18gb", "NVIDIA GH200 96GB", "H200"])
 def test_a_card_is_known_by_its_whole_name(name: str) -> None:
-    assert economics.shares(OfflineLoad(**LOAD | {"gpus": [name]})) is None
+    assert economics.shares(**LOAD | {"gpus": [name]}) is None
 
 
 def test_cards_that_look_alike_are_told_apart() -> None:
-    arithmetic = {
-        name: economics.shares(OfflineLoad(**LOAD | {"gpus": [f"NVIDIA {name}"]}))[0] for name in ("L4", "L40", "L40S")
-    }
+    arithmetic = {name: economics.shares(**LOAD | {"gpus": [f"NVIDIA {name}"]})[0] for name in ("L4", "L40", "L40S")}
     assert arithmetic["L4"] > arithmetic["L40"] > arithmetic["L40S"]
-    assert economics.shares(OfflineLoad(**LOAD | {"gpus": ["NVIDIA A30"]}))
+    assert economics.shares(**LOAD | {"gpus": ["NVIDIA A30"]})

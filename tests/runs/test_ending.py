@@ -51,6 +51,19 @@ def test_a_thread_that_starts_processes_until_the_end(tmp_path: Path) -> None:
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(log) in (p.info["cmdline"] or [])]
 
 
+def test_a_log_that_cannot_be_written_changes_no_exit_code(tmp_path: Path) -> None:
+    (log := tmp_path / "engine.log").write_text("secret")
+    code = f"from pathlib import Path; from harness.core import secrets; from harness.runs import ending; {REFUSED}"
+    done = subprocess.run([sys.executable, "-c", code, log], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (3, "")
+
+
+REFUSED = """import errno, sys
+def refused(path, data): raise OSError(errno.EROFS, "Read-only file system", str(path))
+Path.write_bytes = refused
+secrets.noted.add("secret")
+ending.exit(3, Path(sys.argv[1]))
+"""
 DIED = (
     "(EngineCore pid=7) ERROR 11-23 16:18:39 [x.py:315] Worker proc VllmWorker-3 died unexpectedly (exit code: {}), so"
 )

@@ -25,7 +25,7 @@ from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord, Job, Lane
 from harness.sweep.file import BASELINE, Experiment
 from harness.sweep.loop import SweepState, new, resume
-from tests.conftest import tells
+from tests.conftest import patience, tells
 from tests.runs.test_failed_runs import engines
 from tests.sweep.made import SHORT, written
 
@@ -33,7 +33,7 @@ from tests.sweep.made import SHORT, written
 def sweep(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     command = [sys.executable, str(ROOT / "sweep.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500, **options)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, **({"timeout": 500} | options))
 
 
 def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
@@ -216,6 +216,17 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
     assert ran.called == begun
     (status,) = (tmp_path / "sweeps").glob("2*/status.json")
     assert files.read_json(status)["status"] == "failed"
+
+
+def test_a_lock_that_is_a_fifo_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
+    asked = sweep_file.load(path)
+    state = SweepState(*new(asked, tmp_path), list(asked.experiments))
+    state.keep(note="")
+    os.mkfifo(lock := state.folder.path / ".lock")
+    done = sweep(path, "--results-dir", tmp_path, "--resume", timeout=patience(20))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert tells(done.stderr, f"error: {lock}: ", "not a regular file") and lock.is_fifo()
 
 
 def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> None:
