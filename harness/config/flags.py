@@ -134,14 +134,14 @@ class Settings(BaseModel):
             if str(choice) == str(value):
                 return choice
         if isinstance(value, bool) and bool not in kinds:
-            raise ValueError("true and false are not numbers")
+            raise ValueError  # of pydantic's numbers they are some
         match [*items(kinds)]:
             case [kind] if kind is not str and isinstance(value, str) and "," in value:
                 return tuple(value.split(","))
             case [kind] if kind is str and isinstance(value, str):
                 return (value,)
             case [kind] if kind is str and not (isinstance(value, list | tuple) and {*map(type, value)} <= {str}):
-                raise ValueError("every item must be text")
+                raise ValueError
         return value
 
     @model_validator(mode="after")
@@ -216,7 +216,7 @@ def describe(hint: Any, bounds: tuple[Any, ...] = (), metavar: str = "") -> str:
     if origin is Literal:
         return " or ".join(map(str, args))
     if origin is tuple:
-        return f"a list of {metavar}" if str in items([hint]) else "several numbers with commas between, each once"
+        return f"a list of {metavar}" if str in items([hint]) else "numbers with commas between"
     if origin in (Union, types.UnionType):
         return " or ".join(describe(each, metavar=metavar) for each in args if each is not type(None))
     return NAMES.get(hint, "text") + words(bounds)
@@ -235,10 +235,12 @@ def words(bounds: tuple[Any, ...]) -> str:
 
 def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, Any]) -> str:
     """The first thing that is wrong with settings, in one line."""
-    first = error.errors()[0]
-    name = str(first["loc"][0])
-    if first["type"] == "extra_forbidden":
+    errors = error.errors()
+    name = str(errors[0]["loc"][0])
+    if errors[0]["type"] == "extra_forbidden":
         return unknown_setting(name, list(kind.model_fields))
+    if own := [said for each in errors if each["type"] == "value_error" and (said := str(each["ctx"]["error"]))]:
+        return f"{as_flag(name)}: {own[0]}."
     info = kind.model_fields[name]
     takes = describe(info.annotation, tuple(info.metadata), kind.flags()[name].metavar)
     return f"{as_flag(name)} takes {takes}; got {settings[name]!r}."

@@ -102,7 +102,7 @@ def value(parameter: Any) -> str:
 def shown_default(parameter: Any) -> str:
     """The default where it says something: not of a switch that is off, a list that is empty, or None."""
     default = getattr(parameter, "default", None)
-    if callable(default) or default in (None, False, [], ()):
+    if callable(default) or default is False or default in (None, [], ()):
         return ""
     return "1" if default is True else str(default)
 

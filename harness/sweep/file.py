@@ -204,6 +204,8 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
         if not re.match(NAME, item.name) or len(item.name) > LONGEST_NAME:
             yield f"{where}: the grid's values do not form a folder name: {item.name[:80]!r}"
         names.add(item.name)
+        if not item.settings.keys() <= RunConfig.model_fields.keys():
+            continue  # already among the mistakes
         try:
             config = RunConfig(**item.settings)
             if (
@@ -219,8 +221,6 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
             yield f"{where}: {item.name}: {error}"
             if item.name == BASELINE:
                 break  # the others have the same
-        except TypeError:
-            pass  # an unknown setting, already among the mistakes
 
 
 def chain(path: Path, where: str = "", below: tuple[Path, ...] = ()) -> Iterator[Source]:

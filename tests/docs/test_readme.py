@@ -129,7 +129,7 @@ def test_the_scores_and_limits_are_those_of_the_rules(page: str) -> None:
 
 
 def test_the_flags_exist() -> None:
-    own = {as_flag(name) for name in RunConfig.__dataclass_fields__} | {"--config"}
+    own = {as_flag(name) for name in RunConfig.model_fields} | {"--config"}
     lines = re.findall(r"python run\.py.*", ENGLISH + FLAGS)
     named = {flag for line in lines for flag in re.findall(r" (--[a-z0-9-]+)", line)}
     assert len(named) > 5

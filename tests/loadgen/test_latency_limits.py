@@ -43,7 +43,7 @@ def test_loadgen_holds_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"ttft_limit": 0}, "--ttft-limit takes whole milliseconds above 0"),
+        ({"ttft_limit": 0}, "--ttft-limit takes a whole number above 0"),
         ({"tpot_limit": 12.5}, "--tpot-limit takes .*; got 12.5"),
         ({"ttft_limit": 10**7}, "at most 1,000,000"),
         ({"scenario": "offline", "tpot_limit": 10}, "--tpot-limit .* server, interactive"),

@@ -30,8 +30,8 @@ def plan(**flags: Any) -> Plan:
     ("flags", "said"),
     [
         ({"samples_per_query": "1,x"}, "--samples-per-query takes .*commas"),
-        ({"samples_per_query": "0"}, "--samples-per-query takes a number above 0"),
-        ({"samples_per_query": "1,-2"}, "--samples-per-query takes a number above 0"),
+        ({"samples_per_query": "0"}, "--samples-per-query takes a whole number above 0"),
+        ({"samples_per_query": "1,-2"}, "--samples-per-query takes a whole number above 0"),
         ({"samples_per_query": "1.5"}, "--samples-per-query takes a whole number"),
         ({"samples_per_query": "1,2", "scenario": "server"}, "implies --scenario multistream"),
         ({"samples_per_query": 4, "scenario": "server"}, "implies --scenario multistream"),

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import jsonschema
@@ -11,6 +10,7 @@ import pytest
 from harness.__main__ import main
 from harness.commands import mlflow
 from harness.config import mlperf
+from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.schema import SCHEMA, gpu_names
@@ -204,7 +204,7 @@ def test_the_settings_of_a_run_come_back_typed(tmp_path: Path) -> None:
     facts = results.facts_of(made.run(tmp_path / "run", max_num_seqs=8, engine_arg=("block_size=32",)))
     assert isinstance(facts, RunFacts)
     assert (facts.plan.config.max_num_seqs, facts.plan.config.engine_args) == (8, {"block_size": 32})
-    assert {item.name for item in fields(facts.plan.config)} <= set(facts.settings)
+    assert set(RunConfig.model_fields) <= set(facts.settings)
 
 
 def test_gpus_as_people_name_them() -> None:
