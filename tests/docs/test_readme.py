@@ -115,11 +115,11 @@ def test_the_scores_and_limits_are_those_of_the_rules(page: str) -> None:
     text = (ROOT / page).read_text()
     for category in ("datacenter", "edge"):
         task = mlperf.OFFICIAL[category]
-        bounds = mlperf.bounds(task.reference)
+        bounds = mlperf.bounds(task.reference, high_accuracy=False)
         assert f"{task.samples:,}" in text
         for name in mlperf.ROUGE:
-            assert f"{getattr(task.reference, name):.4f}" in text and f"{bounds.floor[name]:.4f}" in text
-        for length in (task.reference.gen_len, *bounds.gen_len):
+            assert f"{getattr(task.reference, name):.4f}" in text and f"{bounds[name][0]:.4f}" in text
+        for length in (task.reference.gen_len, *bounds["gen_len"]):
             assert f"{length:,.0f}" in text
     for row in mlperf.SCENARIO.values():
         if row.limits:
