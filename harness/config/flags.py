@@ -17,6 +17,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, unknown_setting
@@ -49,7 +50,7 @@ Seconds = Annotated[float, above_0(MOST_S)]
 Milliseconds = Annotated[int, above_0(MOST_MS)]
 AtOnce = Annotated[int, above_0(MOST_AT_ONCE)]
 Share = Annotated[float, above_0(1)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Price = Annotated[float, Field(ge=0)]
 Rate = Annotated[float, above_0(10**6)]
 Each = AfterValidator(distinct)  # of a list of numbers
@@ -107,6 +108,7 @@ class Settings(BaseModel):
         defer_build=True,
     )
     RULES: ClassVar[Rules] = {}
+    named: ClassVar[Callable[[str], str]] = as_flag  # as messages call a setting
 
     def __init__(self, **settings: Any) -> None:
         fields = type(self).model_fields
@@ -127,9 +129,9 @@ class Settings(BaseModel):
         name = str(info.field_name)
         kinds = [*members(cls.model_fields[name].annotation)]
         if isinstance(value, str):
-            check_printable(as_flag(name), value)
+            check_printable(cls.named(name), value)
             if str not in items(kinds):
-                check_path(as_flag(name), value)
+                check_path(cls.named(name), value)
         for choice in (choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)):
             if str(choice) == str(value):
                 return choice
@@ -178,12 +180,17 @@ class Settings(BaseModel):
     @classmethod
     def flags(cls) -> dict[str, Flag]:
         """How each setting is shown, by name."""
-        return {name: info.json_schema_extra["flag"] for name, info in cls.model_fields.items()}  # type: ignore
+        return {name: shown(info) for name, info in cls.model_fields.items()}
 
     @classmethod
     def affecting(cls, *what: Affects) -> tuple[str, ...]:
         """The names of the settings that affect any of `what`."""
         return tuple(name for name, flag in cls.flags().items() if flag.affects in what)
+
+
+def shown(info: FieldInfo) -> Flag:
+    extra = info.json_schema_extra
+    return extra["flag"] if isinstance(extra, dict) else Flag("", "nothing")  # type: ignore[return-value]
 
 
 def members(hint: Any) -> Iterator[Any]:
@@ -224,23 +231,28 @@ def describe(hint: Any, bounds: tuple[Any, ...] = (), metavar: str = "") -> str:
 
 def words(bounds: tuple[Any, ...]) -> str:
     """Bounds of a number, as pydantic keeps them, in words."""
-    pairs = ((name, getattr(each, name, None)) for each in bounds for name in ("gt", "ge", "lt", "le"))
+    pairs = ((name, getattr(each, name, None)) for each in bounds for name in ("gt", "ge", "le"))
     limits = {name: limit for name, limit in pairs if limit is not None}
-    if "lt" in limits:
-        return f" from {limits['ge']} to {limits['lt'] - 1}"
-    if "gt" not in limits:
-        return f" of {limits['ge']} or more" if limits else ""
-    return f" above {limits['gt']}, at most {limits['le']:,}"
+    match limits:
+        case {"gt": low, "le": high}:
+            return f" above {low}, at most {high:,}"
+        case {"ge": low, "le": high}:
+            return f" from {low:,} to {high:,}"
+        case {"ge": low}:
+            return f" of {low} or more"
+    return ""
 
 
 def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, Any]) -> str:
     """The first thing that is wrong with settings, in one line."""
-    errors = error.errors()
+    errors = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     name = str(errors[0]["loc"][0])
     if errors[0]["type"] == "extra_forbidden":
         return unknown_setting(name, list(kind.model_fields))
     if own := [said for each in errors if each["type"] == "value_error" and (said := str(each["ctx"]["error"]))]:
-        return f"{as_flag(name)}: {own[0]}."
+        return f"{kind.named(name)}: {own[0]}."
     info = kind.model_fields[name]
-    takes = describe(info.annotation, tuple(info.metadata), kind.flags()[name].metavar)
-    return f"{as_flag(name)} takes {takes}; got {settings[name]!r}."
+    if errors[0]["type"] == "missing":
+        return f"{kind.named(name)} is missing."
+    takes = describe(info.annotation, tuple(info.metadata), shown(info).metavar)
+    return f"{kind.named(name)} takes {takes}; got {settings[name]!r}."

@@ -5,16 +5,19 @@ Rows, flags and what does not go with them. `requests_file` reads the files, `cu
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from harness.config.arrivals import ArrivalFlags, Replay
-from harness.config.flags import BENCHMARK, Rules, flag
-from harness.core.coerce import as_flag, require
+from harness.config.flags import BENCHMARK, Rules, Settings, flag
+from harness.core.coerce import as_flag
 from harness.core.errors import UsageError
-from harness.core.reading import ROOT, names_in
+from harness.core.reading import ROOT
 
 FOLDER = ROOT / "workloads"
 OFFICIAL = "summarization"
@@ -88,22 +91,23 @@ class Lengths:
         return f"{self.median}{spread}{f':{self.low}-{self.high}' if self.high else ''}"
 
 
-SaltAt = Literal["none", "start", "after-prefix"]
 SALT_TOKENS = 8
 MOST_DRAWS = 1000  # of a length, before its bounds are drawn from directly
-MOST_SHARED = {"prefix_len": MOST_TOKENS, "prefixes": 10**5, "turns": 1000}
-PROFILE_KEYS = names_in("about input_len output_len prefix_len prefixes turns salt")
 
 
-@dataclass(frozen=True)
-class Shared:
+class Shared(Settings):
     """What prompts share: one of `prefixes` beginnings of `prefix_len` tokens, and the turns before in a conversation
     of `turns`. Where `salt` is put in, prompts share nothing, or nothing but that."""
 
-    prefix_len: int = 0
-    prefixes: int = 1
-    turns: int = 1
-    salt: SaltAt = "none"
+    prefix_len: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = 0
+    prefixes: Annotated[int, Field(ge=1, le=10**5)] = 1
+    turns: Annotated[int, Field(ge=1, le=1000)] = 1
+    salt: Literal["none", "start", "after-prefix"] = "none"
+
+    RULES: ClassVar[Rules] = {
+        "prefixes needs prefix_len.": lambda shared: shared.prefixes > 1 and not shared.prefix_len
+    }
+    named: ClassVar[Callable[[str], str]] = str
 
     @property
     def is_plain(self) -> bool:
@@ -127,20 +131,12 @@ class Shared:
         return "".join(f"; {part}" for part in parts)
 
 
-def read_shared(where: str, **values: Any) -> Shared:
-    """What a profile says that prompts share; `where` stands before a name in messages. Raises UsageError."""
-    for name, value in values.items():
-        shown = where + name
-        if name == "salt":
-            require(value in get_args(SaltAt), shown, " or ".join(get_args(SaltAt)), value)
-        else:
-            least, most = int(name != "prefix_len"), MOST_SHARED[name]
-            ok = type(value) is int and least <= value <= most
-            require(ok, shown, f"a whole number from {least} to {most:,}", value)
-    found = Shared(**values)
-    if found.prefixes > 1 and not found.prefix_len:
-        raise UsageError(f"{where}prefixes needs prefix_len.")
-    return found
+class Profile(Shared):
+    """A file of lengths to draw: tokens of prompts and answers, as `--input-len` and `--output-len` take them."""
+
+    about: str = ""
+    input_len: str
+    output_len: str
 
 
 @dataclass(frozen=True)

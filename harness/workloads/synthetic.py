@@ -6,7 +6,7 @@ import math
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,13 @@ from harness.config.arrivals import COLUMNS, MOST_RATE, PREFIX, SHAPES, Replay
 from harness.config.run import RunConfig
 from harness.config.workload import (
     MOST_TOKENS,
-    PROFILE_KEYS,
     SYNTHETIC_COUNT,
     Lengths,
+    Profile,
     RequestSet,
     Shared,
     Workload,
     lengths,
-    read_shared,
 )
 from harness.core.coerce import no_such_file, read_given, require
 from harness.core.errors import UsageError
@@ -172,14 +171,17 @@ def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
 
     path = workload.path or Path()
     data = read_given("--workload", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_PROFILE)
-    if not isinstance(data, dict) or not {"input_len", "output_len"} <= set(data) or not set(data) <= set(PROFILE_KEYS):
-        raise UsageError(f"--workload {path} needs input_len and output_len; allowed keys: {', '.join(PROFILE_KEYS)}.")
-    read, write = (lengths(f"{path}: {name}", str(data[name])) for name in ("input_len", "output_len"))
-    own = {name: value for name, value in data.items() if name not in ("about", "input_len", "output_len")}
-    given = read_shared(f"{path}: ", **own)
-    together = replace(given, salt=config.salt or given.salt)
-    about = str(data.get("about", "")) or workload.imitates
-    return LengthProfile(workload.name, about, read, write, together, f"{path}: input_len {read}, output_len {write}")
+    if not isinstance(data, dict):
+        raise UsageError(f"--workload {path}: expected keys, {', '.join(Profile.model_fields)}.")
+    salt = {"salt": config.salt} if config.salt else {}
+    try:
+        found = Profile(**{str(key): value for key, value in data.items()} | salt)
+        read, write = (lengths(name, getattr(found, name)) for name in ("input_len", "output_len"))
+    except UsageError as error:
+        raise UsageError(f"--workload {path}: {error}") from None
+    shared = Shared(**{name: getattr(found, name) for name in Shared.model_fields})
+    place = f"{path}: input_len {read}, output_len {write}"
+    return LengthProfile(workload.name, found.about or workload.imitates, read, write, shared, place)
 
 
 def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:

@@ -164,9 +164,19 @@ def test_a_profile_of_ones_own(tokenizer: Any, tmp_path: Path) -> None:
     path.write_text("about: mine\ninput_len: 40\noutput_len: 8~0.2:4-9\nprefix_len: 16\n")
     found = load(tokenizer, workload=str(path), total_sample_count=10)
     assert {len(prompt) for prompt in found.prompts} == {56} and found.request_set.about.startswith("mine; ")
-    path.write_text("input_len: 40\noutput: 8\n")
-    with pytest.raises(UsageError, match="needs input_len and output_len"):
-        load(tokenizer, workload=str(path))
+    for text, said in (
+        ("input_len: 40\noutput: 8\n", "unknown setting 'output'; did you mean output_len?"),
+        ("input_len: 40\n", "output_len is missing."),
+        ("input_len: 40\noutput_len: 0\n", "output_len takes N tokens"),
+        ("input_len: 40\noutput_len: 8\nturns: 0\n", "turns takes a whole number from 1 to 1,000; got 0."),
+        ("input_len: 40\noutput_len: 8\nprefixes: 2\n", "prefixes needs prefix_len."),
+        ("input_len: 40\noutput_len: 8\nsalt: end\n", "salt takes none or start or after-prefix; got 'end'."),
+        ("- input_len\n", "expected keys, prefix_len, "),
+    ):
+        path.write_text(text)
+        with pytest.raises(UsageError) as refused:
+            load(tokenizer, workload=str(path))
+        assert str(refused.value).startswith(f"--workload {path}: ") and said in str(refused.value)
 
 
 ROLES = [
