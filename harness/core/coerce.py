@@ -13,7 +13,7 @@ from harness.core.secrets import arguments, hide_word
 
 # Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
 UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-ADDRESS = re.compile(r"\w[\w+.-]+:/")  # as a path, with one slash, too
+ADDRESS = re.compile(r"(?!hf:)\w[\w+.-]+:/")  # as a path, with one slash, too
 # Older names of settings, which are still taken.
 RENAMED = {"version": "round", "total_limit": "total_sample_count", "data": "dataset_path"}
 
