@@ -1,7 +1,7 @@
 """A class of settings as a command line: one flag a field, grouped by topic; `--config` files."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -9,14 +9,12 @@ import typer
 from pydantic.fields import FieldInfo
 
 from harness.config.engine import EngineConfig
-from harness.config.flags import NUMBERS, OUTPUT, PANELS, UNRANKED, items, members, setting
-from harness.core.coerce import as_flag, read_given
+from harness.config.flags import NUMBERS, OUTPUT, PANELS, UNRANKED, items, members
+from harness.core.coerce import as_flag
 from harness.core.command import Command, make_command
-from harness.core.errors import UsageError, ends_in_one_line
-from harness.core.reading import load_yaml
+from harness.core.errors import ends_in_one_line
 
 Config = TypeVar("Config", bound=EngineConfig)
-LARGEST_FILE = 4 * 2**20  # bytes of a --config file
 PLACEHOLDERS = {
     int: "N",
     float: "X",
@@ -40,7 +38,7 @@ def config_command(
     def function(context: typer.Context, config: str | None, **flags: Any) -> object:
         given = {name: value for name, value in flags.items() if context.get_parameter_source(name).name != "DEFAULT"}  # type: ignore[union-attr]
         with ends_in_one_line(f" (with --config {config})" if config else ""):
-            return main(kind(**(load_file(Path(config)) if config else {}) | given))
+            return main(kind.load(Path(config), **given) if config else kind(**given))
 
     function.__signature__ = inspect.Signature(parameters(kind))  # type: ignore[attr-defined]
     function.__annotations__ = {p.name: p.annotation for p in function.__signature__.parameters.values()}  # type: ignore[attr-defined]
@@ -95,16 +93,3 @@ def option(kind: type[EngineConfig], name: str, info: FieldInfo) -> tuple[Any, A
     if default is None:
         return Annotated[hint | None, made], None
     return Annotated[hint, made], default if hint is not str else str(default)
-
-
-def load_file(path: Path) -> dict[str, Any]:
-    """The settings of a `--config` YAML file, keys as flags are named, with '-' or '_'. Raises UsageError."""
-    import yaml
-
-    data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_FILE)
-    if not isinstance(data, Mapping):
-        raise UsageError(f"--config {path}: expected lines of `flag: value`.")
-    settings = {setting(str(key)): value for key, value in data.items()}
-    if twice := [key for key in map(str, data) if setting(key) != key and setting(key) in data]:
-        raise UsageError(f"--config {path}: {setting(twice[0])} is given twice, also as {twice[0]}.")
-    return settings

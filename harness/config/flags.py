@@ -20,8 +20,9 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, unknown_setting
+from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, read_given, unknown_setting
 from harness.core.errors import UsageError
+from harness.core.reading import MIB, load_yaml
 
 Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
 MODEL, ENGINE = "Model", "Engine and GPUs"
@@ -32,6 +33,7 @@ PANELS = (BENCHMARK, RATE, MODEL, SERVER, ENGINE, DATA, ACCURACY, OUTPUT)  # in 
 # What LoadGen can plan for, beyond which its counters overflow without a word; and requests at once, a connection each,
 # of which a client has the ports for about 60,000.
 MOST_S, MOST_MS, MOST_AT_ONCE = 30 * 24 * 3600, 10**6, 50_000
+LARGEST_FILE = 4 * MIB  # bytes of a --config file
 UNRANKED = 99  # of flags that -h leaves to --help-all
 
 
@@ -121,6 +123,20 @@ class Settings(BaseModel):
             super().__init__(**{name: value for name, value in settings.items() if name not in unset})
         except ValidationError as error:
             raise UsageError(mistake(type(self), error, settings)) from None
+
+    @classmethod
+    def load(cls, path: Path, **flags: Any) -> Self:
+        """The settings of a `--config` YAML file, keys as flags are named, with '-' or '_'; `flags` win. Raises
+        UsageError."""
+        import yaml
+
+        data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_FILE)
+        if not isinstance(data, Mapping):
+            raise UsageError(f"--config {path}: expected lines of `flag: value`.")
+        settings = {setting(str(key)): value for key, value in data.items()}
+        if twice := [key for key in map(str, data) if setting(key) != key and setting(key) in data]:
+            raise UsageError(f"--config {path}: {setting(twice[0])} is given twice, also as {twice[0]}.")
+        return cls(**settings | flags)
 
     @field_validator("*", mode="before")
     @classmethod

@@ -261,7 +261,8 @@ def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None
     values = dict(facts) | vars(config) | vars(plan) | vars(engine_state)  # by the names of the fields
     values |= {"engine": facts.engine, "precision": engine_state.precision or config.precision}
     values |= {"run": folder.resolve().name, "mlperf_version": config.round, "workload": config.workload_name}
-    values |= {"comparable": not deviations, "ended": ended, "deviations": deviations, "notes": list(plan.notes)}
+    values |= {"comparable": not deviations, "ended": ended, "deviations": deviations}
+    values |= {"notes": [*plan.notes, *facts.unread]}
     values |= {"max_new_tokens": plan.max_new_tokens, "setup": plan.setup, "work": plan.work}
     values |= {"endpoints": list(config.endpoint)}
     return Meta(**{name: values[name] for name in Meta.model_fields})

@@ -12,6 +12,7 @@ from harness.config.flags import setting
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
+from harness.core.coerce import as_flag
 from harness.core.markdown import number
 from harness.core.schema import File, Model, stored_as
 from harness.core.screen import Stage
@@ -253,15 +254,19 @@ class RunFacts(Facts):
     data: str | None = None
     mean_prompt_tokens: float | None = None
     stages: list[Stage] = []
+    unread: Annotated[list[str], Field(exclude=True)] = []
+    """What of the record this version does not read, in words."""
 
     @model_validator(mode="before")
     @classmethod
-    def rename(cls, data: Any) -> Any:
-        """The settings by today's names."""
+    def read_settings(cls, data: Any) -> Any:
+        """The settings of a record, of any version: by today's names, without those that there are no longer."""
         match data:
             case {"plan": {"config": {**config}} as plan}:
                 settings = {setting(str(name)): value for name, value in config.items()}
-                return data | {"plan": plan | {"config": RunConfig.differing(settings)}}
+                unknown = sorted(settings.keys() - RunConfig.model_fields.keys())
+                left = [f"config.json: {as_flag(name)} is no setting of this version" for name in unknown]
+                return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": left}
         return data
 
     def adopt(self, plan: Plan) -> None:

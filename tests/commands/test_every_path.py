@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +145,10 @@ def test_a_path_that_is_none_ends_in_one_line(
 
 
 FIELDS = [
-    (words, item.name)
+    (words, name)
     for words, kind in (("run", RunConfig), ("mmlu", MMLUConfig))
-    for item in fields(kind)
-    if item.type in (Path, Path | None) or as_flag(item.name) in ALSO
+    for name, info in kind.model_fields.items()
+    if info.annotation in (Path, Path | None) or as_flag(name) in ALSO
 ]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from harness.commands.run import EXAMPLES
 from harness.config import mlperf
-from harness.config.cli import config_command, load_file
+from harness.config.cli import config_command
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS
@@ -307,7 +307,7 @@ def test_an_empty_value_in_a_file_is_refused_where_a_setting_must_have_one(file)
     accepted = set()
     for name in RunConfig.model_fields:
         with contextlib.suppress(UsageError):
-            assert RunConfig(**load_file(file(f"{name}:\n"))) == RunConfig()
+            assert RunConfig.load(file(f"{name}:\n")) == RunConfig()
             accepted.add(name)
     assert accepted == {name for name, info in RunConfig.model_fields.items() if info.default is None}
 
@@ -359,7 +359,7 @@ def test_a_file_and_the_command_line_agree(tmp_path_factory: pytest.TempPathFact
             words += [as_flag(name), str(item)]
     with pytest.MonkeyPatch.context() as patch:
         typed = parsed(patch, *words)
-    loaded = RunConfig(**load_file(path))
+    loaded = RunConfig.load(path)
     assert loaded == typed
     assert [type(value) for value in vars(loaded).values()] == [type(value) for value in vars(typed).values()]
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from harness.config import checkpoint as model
 from harness.config import mlperf
-from harness.config.cli import load_file
 from harness.config.engine import EngineState
 from harness.config.models import DEMO
 from harness.config.plan import parallelism, resolve
@@ -90,7 +89,7 @@ def test_without_gpus_there_is_one_copy():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_config_is_sound(path: Path):
-    assert plan(**load_file(path)).deviations == []
+    assert resolve(RunConfig.load(path), [], 0).deviations == []
 
 
 def test_a_full_run_has_no_deviations_and_official_settings():

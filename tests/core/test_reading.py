@@ -12,7 +12,6 @@ import pytest
 import yaml
 from pyarrow import parquet
 
-from harness.config.cli import load_file
 from harness.config.run import RunConfig
 from harness.core import files, reading
 from harness.core.coerce import read_given
@@ -26,7 +25,7 @@ from harness.runs import folder as results
 from harness.sweep import file as sweep_file
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "--config": ("config.yaml", lambda path: load_file(path)),
+    "--config": ("config.yaml", RunConfig.load),
     "data": ("data.json", lambda path: read_given("--dataset-path", path, "JSON", str)),
     "sweep": ("sweep.yaml", sweep_file.load),
     "log": (loadgen_log.DETAIL, lambda path: loadgen_log.read(path.parent)),
@@ -93,7 +92,7 @@ BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
 
 @pytest.mark.parametrize("text", [BOMB, "a: &a [*a]", "&a {a: *a}"])
 def test_yaml_that_expands_is_refused(text: str, tmp_path: Path) -> None:
-    for read, name in ((lambda path: load_file(path), "c.yaml"), (sweep_file.load, "s.yaml")):
+    for read, name in ((RunConfig.load, "c.yaml"), (sweep_file.load, "s.yaml")):
         (tmp_path / name).write_text(text)
         with pytest.raises(UsageError, match=r"more than 100,000 values|recursive"):
             read(tmp_path / name)

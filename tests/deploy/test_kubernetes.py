@@ -11,7 +11,6 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from harness.config.cli import load_file
 from harness.config.run import RunConfig
 from tests.conftest import ROOT
 
@@ -116,7 +115,7 @@ def test_the_wait_ends_for_either_end(path: Path, conditions: str, tmp_path: Pat
 def test_its_settings_are_flags_of_run(path: Path, tmp_path: Path) -> None:
     (settings,) = named(path, "ConfigMap").values()
     (tmp_path / "run.yaml").write_text(settings["data"]["run.yaml"])
-    config = RunConfig(**load_file(tmp_path / "run.yaml"))
+    config = RunConfig.load(tmp_path / "run.yaml")
     if path.stem == "client":
         assert config.endpoint == ("http://llama-server:8000/v1",) and config.server_target_qps == "max"
     else:

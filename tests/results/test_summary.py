@@ -200,6 +200,19 @@ def test_a_run_whose_status_cannot_be_read_is_not_deleted(tmp_path: Path) -> Non
     assert odd.path.exists()
 
 
+def test_a_setting_of_an_older_version_is_read_by_its_name_or_named(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    record = json.loads(path.read_text())
+    del record["plan"]["config"]["round"]
+    record["plan"]["config"] |= {"version": "6.1", "stagger": 3}
+    path.write_text(json.dumps(record))
+    facts = results.facts_of(tmp_path / "run")
+    assert facts.plan.config.round == "6.1" and "unread" not in facts.model_dump()
+    assert rendering.build(tmp_path / "run").meta.notes[-1] == "config.json: --stagger is no setting of this version"
+    assert "--stagger is no setting of this version" in (tmp_path / "run" / "report.md").read_text()
+
+
 def test_the_settings_of_a_run_come_back_typed(tmp_path: Path) -> None:
     facts = results.facts_of(made.run(tmp_path / "run", max_num_seqs=8, engine_arg=("block_size=32",)))
     assert isinstance(facts, RunFacts)
