@@ -40,7 +40,7 @@ cache would raise the throughput above that of new requests. The report says whe
 
 A `.env` file in the checkout is read, one NAME=VALUE a line without quotes; variables that are set win. Completion
 in bash (or
-zsh, fish): `eval "$(_LLAMA31_MLPERF_COMPLETE=bash_source llama31-mlperf)"`.
+zsh, fish): `eval "$(_LLAMA31_MLPERF_COMPLETE=source_bash llama31-mlperf)"`.
 """
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 import typer
-from typer._completion_classes import completion_init
+from typer.completion import completion_init
 from typer.core import TyperCommand, TyperGroup
 
 from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, read_given
@@ -327,7 +327,7 @@ def make_group(about: str, commands: Mapping[str, Command]) -> Group:
 def start(entry: Command | Group, name: str = "") -> NoReturn:
     """Runs a command with the words of the command line; ends the process with its exit code."""
     prepare()
-    complete(name)
+    completion_init()
     if {"-h", "--help"} & set(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `-h | head`
     if sys.argv[1:] == ["--version"]:
@@ -340,15 +340,6 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
         except typer.TyperException as error:
             raise UsageError(refusal(error)) from None
     raise SystemExit(code or DONE)
-
-
-def complete(name: str) -> None:
-    """Lets Typer complete the installed command; the variable's words may stand in click's order, too."""
-    variable = f"_{name}_COMPLETE".replace("-", "_").upper()
-    first, _, last = os.environ.get(variable, "").rpartition("_")
-    if last in ("source", "complete"):
-        os.environ[variable] = f"{last}_{first}"
-    completion_init()
 
 
 def refusal(error: typer.TyperException) -> str:

@@ -38,7 +38,7 @@ def test_a_setting_that_an_earlier_version_had_is_refused_in_a_file_with_what_se
             assert MOVED[word] in done.stderr and "mine.yaml" in done.stderr
 
 
-@pytest.mark.parametrize("asked", ["bash_source", "source_bash", "zsh_source", "fish_source"])
+@pytest.mark.parametrize("asked", ["source_bash", "source_zsh", "source_fish"])
 def test_a_shell_completes_the_installed_command(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_LLAMA31_MLPERF_COMPLETE", asked)
     done = called(main, NAME)

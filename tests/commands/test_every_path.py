@@ -1,4 +1,4 @@
-"""Every option and argument that takes a path, with every path that is none; found by type, so that a new one is in."""
+"""Each option and argument that takes a path, in one command, with every path that is none; found by type."""
 
 import os
 import re
@@ -87,7 +87,8 @@ UNNAMEABLE = {
     "a link to itself",
     "below a file",
 }
-CASES = [(words, parameter) for words, command in commands() for parameter in command.params if takes_path(parameter)]
+READERS = [(words, each) for words, command in commands() for each in command.params if takes_path(each)]
+CASES = [*{each.opts[0]: (words, each) for words, each in reversed(READERS)}.values()]
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from harness.commands.run import EXAMPLES
 from harness.config import mlperf
 from harness.config.cli import config_command
+from harness.config.flags import UNRANKED, setting
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS
@@ -104,7 +105,8 @@ def test_help_is_short_and_its_examples_run():
         [sys.executable, "run.py", "-h"], cwd=ROOT, env=narrow, capture_output=True, text=True
     ).stdout.splitlines()
     flags = [found[1] for line in page if (found := re.match(r"  (--[\w-]+)", line))]
-    assert len(flags) <= 24 and flags[:3] == ["--category", "--scenario", "--mode"]
+    ranks = {as_flag(name): flag.rank for name, flag in RunConfig.flags().items() if flag.rank < UNRANKED}
+    assert {*flags} == {*ranks, "--config"} and flags[:3] == ["--category", "--scenario", "--mode"]
     assert len(page) < 90 and max(map(len, page)) <= 80
     assert re.fullmatch(r"--help-all shows \d\d more flags\.", page[-1])
     assert [line.strip() for line in page if line.startswith("  python run.py ")] == list(EXAMPLES)
@@ -250,6 +252,11 @@ def test_a_flag_of_a_file_counts_as_given(tmp_path: Path, refusal):
 
 def test_no_flags_means_the_defaults(parse):
     assert parse() == RunConfig()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_key_of_a_shipped_file_is_a_setting(path: Path) -> None:
+    assert {setting(key) for key in yaml.safe_load(path.read_text())} <= {*RunConfig.model_fields}
 
 
 def test_flags_win_over_the_file(parse, file):
