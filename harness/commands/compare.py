@@ -112,4 +112,4 @@ def compare(config: CompareConfig) -> int:
         ending.exit(code, log)
 
 
-command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, with_sides, operands="A B [C ...]")
+command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, rewrite=with_sides, operands="A B [C ...]")

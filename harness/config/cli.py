@@ -1,7 +1,7 @@
 """A class of settings as a command line: one flag a field, grouped by topic; `--config` files."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -25,15 +25,9 @@ PLACEHOLDERS = {
 
 
 def config_command(
-    kind: type[Config],
-    main: Callable[[Config], object],
-    about: str,
-    examples: Sequence[str] = (),
-    rewrite: Callable[[Sequence[str]], Iterable[str]] = lambda words: words,
-    operands: str = "",
+    kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **known: Any
 ) -> Command:
-    """A command that reads the command line into a `kind` and runs `main` with it; `rewrite` turns its words, which
-    the help calls `operands`, into flags."""
+    """A command that reads the command line into a `kind` and runs `main` with it; of a Command more may be `known`."""
 
     def function(context: typer.Context, config: str | None, **flags: Any) -> object:
         given = {name: value for name, value in flags.items() if context.get_parameter_source(name).name != "DEFAULT"}  # type: ignore[union-attr]
@@ -44,9 +38,7 @@ def config_command(
     function.__annotations__ = {p.name: p.annotation for p in function.__signature__.parameters.values()}  # type: ignore[attr-defined]
     flags = kind.flags()
     basic = [as_flag(name) for name in by_rank(kind) if flags[name].rank < UNRANKED] + ["--config"]
-    return make_command(
-        function, about, examples=examples, panels=PANELS, rewrite=rewrite, basic=basic, operands=operands
-    )
+    return make_command(function, about, examples=examples, panels=PANELS, basic=basic, **known)
 
 
 def by_rank(kind: type[EngineConfig]) -> list[str]:

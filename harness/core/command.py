@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 import typer
-from typer.completion import completion_init
+from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperCommand, TyperGroup
 
 from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, read_given
@@ -300,23 +300,13 @@ def raise_if_moved(word: str) -> None:
         raise UsageError(f"{word} {MOVED[word]}.")
 
 
-def make_command(
-    function: Callable[..., object],
-    about: str = "",
-    *,
-    examples: Sequence[str] = (),
-    panels: Sequence[str] = (),
-    rewrite: Callable[[Sequence[str]], Iterable[str]] = lambda words: words,
-    prints: bool = False,
-    basic: Sequence[str] = (),
-    operands: str = "",
-) -> Command:
-    """A function as a command: a flag for each parameter, its docstring or `about` as the help's first paragraph."""
+def make_command(function: Callable[..., object], about: str = "", **known: Any) -> Command:
+    """A function as a command: a flag for each parameter, its docstring or `about` as the help's first paragraph, and
+    what else is `known` of it, by the names of Command."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command, help=about or function.__doc__, context_settings=HELP)(function)
     made: Any = typer.main.get_command(app)
-    made.examples, made.panels, made.rewrite, made.prints, made.basic = examples, panels, rewrite, prints, basic
-    made.operands = operands
+    vars(made).update(known)
     return made  # type: ignore[no-any-return]
 
 
@@ -327,7 +317,7 @@ def make_group(about: str, commands: Mapping[str, Command]) -> Group:
 def start(entry: Command | Group, name: str = "") -> NoReturn:
     """Runs a command with the words of the command line; ends the process with its exit code."""
     prepare()
-    completion_init()
+    get_completion_inspect_parameters()  # which tells Typer what the shells are
     if {"-h", "--help"} & set(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `-h | head`
     if sys.argv[1:] == ["--version"]:
