@@ -17,7 +17,7 @@ from harness.core.system import System
 
 SAME_RATE = 0.01  # of a rate: latencies at other rates say nothing of each other
 FLAWS = ("busyness", "validity")  # aspects that neither run may have anything in; of the others both have the same
-INVALID, OVER_LIMIT = "INVALID by LoadGen", "INVALID, since a latency is over its limit"
+INVALID, OVER_LIMIT = "INVALID by LoadGen", "a latency is over its limit"
 GATE_FAILED, CONFIGURED = "the accuracy gate failed", "the speed follows from the configured rate"
 NOT_COUNTED = (INVALID, OVER_LIMIT, GATE_FAILED)
 Values = Mapping[str, object]  # by name; a flaw is named in words

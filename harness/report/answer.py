@@ -213,7 +213,12 @@ def of_levels(summary: Summary) -> str:
     best = best_level(curve(summary))
     if best is None:
         return f"no level is within the limits: the lowest, {curve(summary)[0].text}, is over"
-    return f"{number(best.tokens_per_sec)} output tokens/s within the limits, with {best.text}"
+    return f"{number(best.tokens_per_sec)} output tokens/s {judged(bool(best.busy))}, with {best.text}"
+
+
+def judged(is_busy: bool) -> str:
+    """What the best level did with the limits: on a busy machine nobody can tell."""
+    return "not judged (machine busy)" if is_busy else "within the limits"
 
 
 def curve(summary: Summary) -> list[Probe]:
@@ -291,8 +296,9 @@ def tone(summary: Summary) -> Tone:
     if test.disagreements:
         return "careful"
     if has_own_limits(summary):
-        is_curve = bool(test.concurrency and curve(summary))
-        return "bad" if (not best_level(curve(summary)) if is_curve else held(test, only_over=True)) else "good"
+        best = best_level(curve(summary)) if test.concurrency else None
+        is_bad = not best if test.concurrency and curve(summary) else held(test, only_over=True)
+        return "bad" if is_bad else "careful" if best and best.busy else "good"
     return "good" if test.valid else "bad"
 
 

@@ -110,7 +110,8 @@ class ComparedRun:
         has_rate = test is not None and self.summary.scenario.pattern.is_rated
         flaws = [  # a latency over its limit makes a test INVALID, and is a measurement all the same
             *([GATE_FAILED] if score and score.verdict == "FAIL" else []),
-            *([OVER_LIMIT if any(tail.is_over for tail in test.tails) else INVALID] if test and not test.valid else []),
+            *([OVER_LIMIT] if test and any(tail.is_over for tail in test.tails) else []),
+            *([INVALID] if test and not test.valid and not any(tail.is_over for tail in test.tails) else []),
             *([CONFIGURED] if has_rate and config.server_target_qps != "max" else []),
             *(test.disagreements if test else []),
         ]

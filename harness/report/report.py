@@ -5,6 +5,7 @@ All of it follows from the folder: config.json, LoadGen's logs, the scores.
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,8 @@ def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
     if picture and picture.unit == ClosedLoop.unit:
         over = dict.fromkeys(one.name for one in picture.loads if one.probe.why and not one.overruled)
         if picture.best:
-            yield Line("within the limits", f"with {picture.best.name}", "good")
+            is_busy = bool(picture.best.probe.busy)
+            yield Line(answer.judged(is_busy), f"with {picture.best.name}", "careful" if is_busy else "good")
         if over:
             yield Line("over the limits", f"with {', '.join(over)}", "bad")
 
@@ -136,7 +138,7 @@ def build(folder: Path) -> Summary:
     facts = results.facts_of(folder)
     check_format(folder, facts)
     ended = results.ended_early(folder, reported=bool(facts.stages))
-    test = performance_test(folder, facts, whole=ended is None)
+    test = result_test(folder, facts, whole=ended is None)
     summary = summarize(folder, facts, test, ended)
     if not summary.run.model_dump(exclude_none=True):
         status = results.status_of(folder)
@@ -216,7 +218,7 @@ def check_format(folder: Path, facts: RunFacts) -> None:
 
 def summarize(folder: Path, facts: RunFacts, test: TestRun | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
-    run = tests(folder, facts, performance(test, facts) if test else None)
+    run = tests(folder, facts, performance(test, at_level(facts, test.concurrency)) if test else None)
     deviations = [*facts.deviations, *(["the run did not finish"] if ended else [])]
     deviations += result_deviations(run, facts.config.mode, facts.plan.engine_state.cache_counted)
     return Summary(
@@ -243,17 +245,27 @@ def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
     )
 
 
-def performance_test(folder: Path, facts: RunFacts, whole: bool) -> TestRun | None:
-    """The performance test, read once; None where there was none, or the run, which is not whole, ended in it."""
+def result_test(folder: Path, facts: RunFacts, whole: bool) -> TestRun | None:
+    """The test whose numbers are the run's, read once: of levels of concurrency the best within the limits, else the
+    performance test. None where there was none, or the run, which is not whole, ended in it."""
     logs = folder / FOLDER["performance"]
     if not (logs / loadgen_log.DETAIL).exists():
         return None
+    are_alike = facts.plan.concurrency is not None and facts.config.concurrency != "max"  # in length
+    best = answer.best_level(facts.probes) if whole and are_alike else None
     try:
+        if best and best.folder:  # which older versions did not note
+            return TestRun.read(folder / best.folder, at_level(facts, best.concurrency).plan)
         return TestRun.read(logs, facts.plan)
     except (loadgen_log.LogError, UsageError):
         if whole:
             raise
         return None
+
+
+def at_level(facts: RunFacts, level: int | None) -> RunFacts:
+    """What is known of a run, with the plan of one of its levels of concurrency."""
+    return facts.model_copy(update={"plan": replace(facts.plan, concurrency=level)})
 
 
 def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:

@@ -10,6 +10,7 @@ from harness.core.schema import Model
 from harness.engines import prometheus
 from harness.loadgen.recorder import FILE, Recording
 from harness.loadgen.test_run import TestRun
+from harness.runs.folder import FOLDER
 from harness.runs.records import RunFacts, Usage
 
 # Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv.
@@ -53,14 +54,14 @@ class GpuTime(Model):
 
 
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
-    """Of each probe, each attempt and, last, the performance test, as far as its GPUs reported their load and clock."""
-    earlier = [("probe", probe) for probe in facts.probes] + [("attempt", probe) for probe in facts.attempts]
-    names = {probe.folder: f"{kind} at {probe.text}" for kind, probe in earlier if probe.folder}
-    own = test.folder.name
-    recordings = {name: Recording.read(test.folder.parent / name / FILE) for name in names if name != own}
-    names[own] = "performance test"
-    times = shares_of(recordings | {own: test.recording})
-    return [time.model_copy(update={"test": names[time.folder]}) for time in times]
+    """Of each probe, each attempt and, last, the test itself, as far as its GPUs reported their load and clock."""
+    tested = [("probe", probe) for probe in facts.probes] + [("attempt", probe) for probe in facts.attempts]
+    names = {probe.folder: f"{kind} at {probe.text}" for kind, probe in tested if probe.folder}
+    names[FOLDER["performance"]] = "performance test"
+    root = next(place for place in test.folder.parents if (place / "config.json").exists())
+    own = str(test.folder.relative_to(root))
+    recordings = {name: Recording.read(root / name / FILE) for name in names if name != own} | {own: test.recording}
+    return [time.model_copy(update={"test": names[time.folder]}) for time in shares_of(recordings)]
 
 
 def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:

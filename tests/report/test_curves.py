@@ -1,17 +1,24 @@
 """Curves over loads: each point as its row, its label and its cost."""
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pytest
+
 from harness.config import mlperf
-from harness.report import plots
+from harness.core.markdown import number
+from harness.report import answer, compare, compare_page, plots, regression
 from harness.report import report as rendering
 from harness.report.loads import LoadPicture
+from harness.report.regression import Sides
 from harness.report.style import pyplot
-from harness.results.summary import Performance
+from harness.results import metrics
+from harness.results.summary import Performance, Summary
 from harness.runs.folder import RunFolder
 from harness.runs.records import Cost, Probe
 from tests import made
+from tests.conftest import run
 
 
 def test_several_rates_make_a_curve(tmp_path: Path) -> None:
@@ -114,3 +121,74 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: 
     said = {text.get_text() for text in axes.get_legend().get_texts()}
     assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= said
     assert "16" in {text.get_text() for text in axes.texts}
+
+
+LEVELS = ("--backend", "echo", "--engine-arg", "first_token_s=0.002", "--engine-arg", "token_s=0.0001")
+LEVELS = (
+    *LEVELS,
+    "--mode",
+    "performance",
+    "--min-duration",
+    "1",
+    "--total-sample-count",
+    "32",
+    "--concurrency",
+    "1,4,8",
+)
+
+
+@pytest.fixture(scope="module")
+def levels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of three levels each, whose machine nobody else used."""
+    place = tmp_path_factory.mktemp("levels")
+    for _ in range(2):
+        done = run(place, *LEVELS)
+        assert done.code == 0, done.output
+        config = json.loads((done.folder / "config.json").read_text())
+        for probe in config["probes"]:
+            probe["busy"] = ""
+            path = done.folder / probe["folder"] / "machine.json"
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"others": [], "others_cpu_cores": 0.0}))
+        (done.folder / "config.json").write_text(json.dumps(config))
+    return place
+
+
+def with_best(folder: Path, best: int, busy: str = "") -> Summary:
+    """The run again, with its levels above `best` over a limit."""
+    config = json.loads((folder / "config.json").read_text())
+    for probe in config["probes"]:
+        probe |= {"why": "TTFT p99 over its limit" if probe["concurrency"] > best else "", "busy": busy}
+    (folder / "config.json").write_text(json.dumps(config))
+    return rendering.build(folder)
+
+
+@pytest.mark.slow
+def test_title_numbers_index_comparison_and_gate_name_one_level(levels: Path) -> None:
+    before, after = sorted(levels.glob("2*"))
+    for best, other in ((1, 8), (4, 1), (8, 4)):
+        with_best(before, other)
+        summary = with_best(after, best)
+        test, probe = summary.performance, next(one for one in summary.run.search or [] if one.concurrency == best)
+        assert test is not None and test.concurrency == best
+        speed = metrics.BY_NAME["tokens_per_sec"].of(summary)
+        assert speed == pytest.approx(probe.tokens_per_sec, rel=1e-6)
+        said = f"{number(speed)} output tokens/s within the limits, with {probe.text}"
+        assert answer.title(summary) == said and f"<h1>{said}" in (after / "report.html").read_text()
+        assert rendering.history_line(summary)["tokens_per_sec"] == pytest.approx(speed)
+        runs, _ = compare.load([before, after])
+        ratio = speed / (metrics.BY_NAME["tokens_per_sec"].of(runs[0].summary) or 0.0)
+        word = "faster" if ratio > 1 else "slower"
+        found = compare_page.last_screen(runs, None)
+        assert found.title.startswith(f"{after.name} is {number(100 * abs(ratio - 1), 3)} % {word} "), found.title
+        judged = regression.judge(Sides([runs[0]], [runs[1]]), [regression.condition("output_tokens_per_s<-3%")])
+        assert [each.verdict for each in judged] == ["FAIL" if ratio < 0.97 else "PASS"]
+
+
+@pytest.mark.slow
+def test_a_level_on_a_busy_machine_is_judged_nowhere(levels: Path) -> None:
+    folder = min(levels.glob("2*"))
+    summary = with_best(folder, 8, busy="other programs used 1.0 of 2 CPU cores during the test")
+    page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
+    assert "not judged (machine busy), with 8 requests in flight" in answer.title(summary)
+    assert "within the limits" not in text and "machine busy: not judged" in text
+    assert answer.last_screen(summary).tone == "careful" and "<b>within the limits" not in page
