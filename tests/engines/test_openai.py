@@ -95,7 +95,7 @@ def delivery(engine: OpenAI, stream: bool) -> Delivery:
     exchange = Exchange(0.0)
 
     async def work() -> None:
-        async for _ in engine._answer(PROMPT, None, exchange, stream):
+        async for _ in engine.stream(PROMPT, None, exchange, is_whole=not stream):
             pass
 
     engine.wait(engine.spawn(work()), lambda: None)
