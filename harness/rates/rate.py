@@ -19,7 +19,7 @@ from harness.loadgen.patterns import WAYS
 from harness.loadgen.session import LoadGenSession
 from harness.rates import probing, search, target_rate
 from harness.rates.probing import TRIAL_S
-from harness.rates.search import RULES, Candidate, Evidence, Goal
+from harness.rates.search import PROBE_S, Candidate, Evidence, Goal
 from harness.rates.target_rate import rate_needed
 from harness.runs import folder as results
 from harness.runs.folder import BenchmarkRun
@@ -254,15 +254,15 @@ def lower_levels(plan: Plan) -> Part | None:
 
 
 def probes(name: str, count: int) -> Callable[[Plan], Part]:
-    seconds = count * RULES.probe_s
-    return lambda plan: Part(name, f"{count} probes or so of at least {minutes(RULES.probe_s)} each", seconds)
+    seconds = count * PROBE_S
+    return lambda plan: Part(name, f"{count} probes or so of at least {minutes(PROBE_S)} each", seconds)
 
 
 def levels(plan: Plan) -> Part:
     """Each with the trial that tells LoadGen its rate."""
     trial = f"each after a trial of at most {minutes(TRIAL_S)}"
-    text = f"{LEVELS} levels or so of at least {minutes(RULES.probe_s)}, {trial}"
-    return Part("search for the highest concurrency", text, LEVELS * (RULES.probe_s + TRIAL_S))
+    text = f"{LEVELS} levels or so of at least {minutes(PROBE_S)}, {trial}"
+    return Part("search for the highest concurrency", text, LEVELS * (PROBE_S + TRIAL_S))
 
 
 def calibration(plan: Plan) -> Part:

@@ -16,7 +16,7 @@ from harness.core.markdown import number
 from harness.loadgen.log import TestResult
 from harness.rates import search
 from harness.rates.probing import Trial
-from harness.rates.search import RULES, Capacity, Evidence, Goal, highest_held
+from harness.rates.search import PROBE_S, Capacity, Evidence, Goal, highest_held
 from harness.runs.records import Probe
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
@@ -154,7 +154,7 @@ def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
 
 def as_probe(plan: Plan) -> Plan:
     """The plan of a short test of the same load."""
-    return replace(plan, min_duration_s=min(RULES.probe_s, plan.min_duration_s))
+    return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
 
 
 def correct_plan(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
