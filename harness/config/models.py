@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.config import mlperf
-from harness.core import reading
-from harness.core.reading import ROOT, names_in
+from harness.core.reading import ROOT, names_in, read_text
 
 DEMO = ROOT / "demo"
 
@@ -74,7 +73,7 @@ class ModelSpec:
         """The samples of this model in a category, and the reference scores for its answers."""
         if self.references is None:
             return replace(mlperf.OFFICIAL[category], min_duration_s=mlperf.SCENARIO[scenario].min_duration_s)
-        measured = json.loads(reading.read_text(self.references))[category]
+        measured = json.loads(read_text(self.references))[category]
         scores = mlperf.Scores(**{name: measured[name] for name in (*mlperf.ROUGE, "gen_len")})
         return mlperf.Task(measured["samples"], scores, self.min_duration_s[scenario])
 
@@ -117,6 +116,6 @@ def model(name: str) -> ModelSpec:
 def made_of(name: str) -> str:
     """The model that a quantized folder was made of; empty for anything else."""
     try:
-        return str(json.loads(reading.read_text(Path(name) / QUANTIZE_JSON))["model"])
+        return str(json.loads(read_text(Path(name) / QUANTIZE_JSON))["model"])
     except (OSError, ValueError, LookupError, TypeError):
         return ""

@@ -11,10 +11,9 @@ from harness.core.schema import gpu_names
 from harness.core.screen import LastScreen, Line
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig
 from harness.mmlu.scores import Answer, MMLUFacts, Overall, Score, group_scores, overall, write_csv
-from harness.report import style as figures
 from harness.report.answer import model_name
 from harness.report.page import of_screen
-from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE
+from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, pyplot, save
 from harness.runs import folder as results
 
 COLORS = dict(zip(DOMAINS, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
@@ -43,7 +42,7 @@ def write(
         write_csv(place / "samples.csv", rows)
         if config.details:
             files.write_text(place / "details.jsonl", details(data, rows))
-        drawn = figures.save({"score_by_subject": by_subject(subjects)}, place / "plots")
+        drawn = save({"score_by_subject": by_subject(subjects)}, place / "plots")
         shown = {"Accuracy of each subject": drawn["score_by_subject"]}
         values = dict(
             run=run.name,
@@ -133,7 +132,7 @@ def by_subject(subjects: dict[str, Score]) -> Any:
             places[name] = at
             at += 1
         at += 0.8 if names else 0
-    figure, axes = figures.pyplot().subplots(figsize=(9, 0.21 * at + 1.2))
+    figure, axes = pyplot().subplots(figsize=(9, 0.21 * at + 1.2))
     for domain, color in COLORS.items():
         names = [name for name in places if DOMAIN_OF[name] == domain]
         parts = [subjects[name] for name in names]

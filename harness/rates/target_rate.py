@@ -5,18 +5,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.config import mlperf
 from harness.config.comparability import Comparable, differences
-from harness.config.mlperf import Limits
+from harness.config.mlperf import SCENARIO, Limits
 from harness.config.patterns import SURE_QUERIES, Burst, Need
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core.errors import NotAcceptedError
 from harness.core.markdown import number
 from harness.loadgen.log import TestResult
-from harness.rates import search
 from harness.rates.probing import Trial
-from harness.rates.search import PROBE_S, Capacity, Evidence, Goal, highest_held
+from harness.rates.search import PROBE_S, Capacity, Evidence, Goal, best_rate, highest_held
 from harness.runs.records import Probe
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
@@ -52,7 +50,7 @@ class OfflineRun:
 
 def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
-    offline = next(rules.name for rules in mlperf.SCENARIO.values() if rules.pattern == Burst())
+    offline = next(rules.name for rules in SCENARIO.values() if rules.pattern == Burst())
     mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
     last = None
     for line in history:
@@ -112,7 +110,7 @@ def from_search(plan: Plan, tried: list[Probe]) -> Plan:
     ends = " to ".join(dict.fromkeys((number(min(loads)), number(max(loads)))))
     range_ = f"{len(tried)} probe{'s' if len(tried) > 1 else ''} at {ends} queries/s"
     evidence = Evidence(Goal.of(plan), tried)
-    rate, best = search.best_rate(evidence), evidence.low
+    rate, best = best_rate(evidence), evidence.low
     if rate is None or best is None:
         raise NotAcceptedError(f"no tested rate was VALID ({range_}; logs in Probes/): give a rate to run anyway.")
     most = f"; the engine completes {number(evidence.capacity.qps)} a second at most" if evidence.capacity else ""

@@ -14,8 +14,7 @@ from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange, paired_changes
 from harness.results.accuracy import read_log
 from harness.results.summary import Summary
-from harness.runs import folder as results
-from harness.runs.folder import FOLDER, facts_of
+from harness.runs.folder import FOLDER, facts_of, readable_status
 from harness.runs.records import RunFacts
 
 # The answers of two runs to the same samples: where they part, and their scores with a paired interval.
@@ -228,7 +227,7 @@ def last(results_dir: Path, count: int) -> list[Path]:
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
     folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
-    found = [path for path in folders if (status := results.readable_status(path)) and status.status == "complete"]
+    found = [path for path in folders if (status := readable_status(path)) and status.status == "complete"]
     if len(found) < 2:
         raise UsageError(
             f"--last {count}: {results_dir} holds {len(found)} finished runs; a comparison needs at least two."

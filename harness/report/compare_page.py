@@ -20,7 +20,6 @@ from harness.report import answer, compare, plots, style
 from harness.report.answer import at
 from harness.report.compare import ComparedRun, Pair
 from harness.report.page import of_screen
-from harness.report.plots import Curve, draw
 from harness.report.style import BLUE, RED, footer, pyplot, thousands
 from harness.results import metrics
 
@@ -55,9 +54,9 @@ def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
     parts = figure.subfigures(2, 1, height_ratios=(high, curves)) if curves else [figure]
     bars(parts[0], runs, shown)
     if curves:
-        found = [Curve.of(run.summary, name) for run, name in zip(swept, names(swept), strict=True)]
+        found = [plots.Curve.of(run.summary, name) for run, name in zip(swept, names(swept), strict=True)]
         whose = "GPU" if any(run.summary.gpus for run in swept) else "machine"
-        draw(parts[1].subplots(1, 3), [curve for curve in found if curve], whose)
+        plots.draw(parts[1].subplots(1, 3), [curve for curve in found if curve], whose)
     return figure
 
 

@@ -10,8 +10,7 @@ from harness.core.markdown import sentence
 from harness.core.screen import Stage
 from harness.loadgen.recorder import Recording
 from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, pyplot, thousands
-from harness.results import telemetry
-from harness.results.telemetry import SHARES, GpuTime
+from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
 from harness.runs.folder import Test
 
 PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
@@ -85,7 +84,7 @@ def bars(figure: Any, times: Sequence[GpuTime]) -> Any:
 def panels_of(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:
     recorded = [name for name, values in columns.items() if any(value is not None for value in values)]
     found = [
-        (label, [name for item in names for name in recorded if telemetry.BY_NAME[item].is_mine(name)], top)
+        (label, [name for item in names for name in recorded if BY_NAME[item].is_mine(name)], top)
         for label, names, top in panels
     ]
     return [panel for panel in found if panel[1]]
@@ -126,7 +125,7 @@ def running(values: Sequence[float], window: int) -> list[float]:
 
 def column_label(column: str) -> str:
     """A column of machine.csv in words: a GPU by its number."""
-    quantity = next(item for item in telemetry.QUANTITIES if item.is_mine(column))
+    quantity = next(item for item in QUANTITIES if item.is_mine(column))
     return quantity.label.replace("GPU", f"GPU {column.partition('_')[0].removeprefix('gpu')}")
 
 
@@ -159,7 +158,7 @@ def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:
     axes.set_title("Where the time went: engine busy (blue), idle (grey)")
     for start, recording in loads:
         columns = recording.columns
-        cards = [name for name in columns if telemetry.BY_NAME["gpu_load_percent"].is_mine(name)]
+        cards = [name for name in columns if BY_NAME["gpu_load_percent"].is_mine(name)]
         for name in cards or ["cpu_percent"] if columns else []:
             at = [start + second for second in recording.seconds]
             panels[1, 0].plot(at, with_gaps(columns.get(name, [None] * len(at))), color=BLUE, linewidth=1)

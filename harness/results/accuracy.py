@@ -20,11 +20,10 @@ from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.plan import Plan
-from harness.core import reading
 from harness.core.errors import LoadGenError, why
 from harness.core.files import write_json, write_table, write_text
 from harness.core.markdown import render
-from harness.core.reading import read_text
+from harness.core.reading import read_bytes, read_text
 from harness.core.schema import SCHEMA
 from harness.core.statistics import intervals
 from harness.core.system import core_count
@@ -243,7 +242,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
 
 def digest(log: Path) -> str:
     """An accuracy log's SHA-256, which says that scores are of that log."""
-    return hashlib.sha256(reading.read_bytes(log)).hexdigest()
+    return hashlib.sha256(read_bytes(log)).hexdigest()
 
 
 def accuracy_txt(scores: mlperf.Scores, samples: int, sha256: str) -> str:

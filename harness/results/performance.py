@@ -20,7 +20,6 @@ from harness.loadgen.requests import Request, times_of, without_failures
 from harness.loadgen.test_run import SteadyPart, TestRun, steady_part
 from harness.results import telemetry
 from harness.results.economics import Economics
-from harness.results.telemetry import GpuTime, gpu_times
 from harness.results.verdicts import Count
 from harness.runs.records import MachineUse, RunFacts, Spread, Usage
 
@@ -250,7 +249,7 @@ class Machine(MachineUse):
     """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
     usage: dict[str, Usage] = {}
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
-    gpu_time: list[GpuTime] = []
+    gpu_time: list[telemetry.GpuTime] = []
     """Where the GPUs' time went in each probe, each attempt and, last, this test; empty without --extra-metrics."""
     ran_out: list[str] = []
     """What was lost or used up during the test, in words."""
@@ -263,7 +262,7 @@ class Machine(MachineUse):
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
         peak = used.get("gpu_memory_gib") if facts.plan.config.may_see_gpus else None
-        times = gpu_times(test, facts)
+        times = telemetry.gpu_times(test, facts)
         others = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
         return cls(
             peak_memory_gib=peak.max if peak else None,

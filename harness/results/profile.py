@@ -24,7 +24,6 @@ from harness.core.errors import BenchmarkError, EngineError, UsageError, first_l
 from harness.core.schema import SCHEMA, File, Model
 from harness.engines.protocol import Engine
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import TestResult
 from harness.loadgen.patterns import WAYS, ask
 from harness.loadgen.session import LoadGenSession
 from harness.runs import folder as results
@@ -277,7 +276,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     return found
 
 
-def ramp_s(plan: Plan, measured: TestResult, concurrency: int) -> float:
+def ramp_s(plan: Plan, measured: loadgen_log.TestResult, concurrency: int) -> float:
     """Seconds of load until the engine is as busy as in the middle of a test: about those that one answer takes.
 
     By Little's law, from the measured test: requests in flight over their rate.

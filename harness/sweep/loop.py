@@ -20,8 +20,7 @@ from harness.config.comparability import Comparable, differences
 from harness.core import files, processes, screen, system
 from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, why
 from harness.core.screen import Display
-from harness.runs import folder as results
-from harness.runs.folder import RunFolder
+from harness.runs.folder import RunFolder, now, open_run, point_latest
 from harness.sweep import experiment, report, rows
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, run_experiment
 from harness.sweep.file import (
@@ -323,7 +322,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     made = report.build(folder.path, state.kept)
     folder.set_status("interrupted" if interrupted else "complete")
     if not interrupted:
-        results.point_latest(folder)
+        point_latest(folder)
     screen.show(display.console, rows.last_screen(made), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
@@ -333,13 +332,13 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     raise BenchmarkError(f"the baseline did not complete: {base.records[0].reason if base else 'it was not run'}")
 
 
-def new(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, State]:
+def new(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
     """A new sweep's folder, and what is kept of it."""
-    folder = results.open_run(results_dir / "sweeps", sweep.name)
-    return folder, State(processes.command_line(), results.now(), system.detect(), sweep, ())
+    folder = open_run(results_dir / "sweeps", sweep.name)
+    return folder, State(processes.command_line(), now(), system.detect(), sweep, ())
 
 
-def resume(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, State]:
+def resume(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
     """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
     folders = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
     found = {path.parent: report.read(path.parent) for path in folders}
@@ -352,14 +351,14 @@ def resume(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, State]:
     unlike = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED)
     if changed := " and ".join(each.name for each in unlike):
         raise UsageError(f"{path} was made with different {changed}; run without --resume.")
-    return results.RunFolder(results_dir / "sweeps", path.name), before
+    return RunFolder(results_dir / "sweeps", path.name), before
 
 
 # One report of a sweep whose experiments ran as tasks, each in a folder with a baseline on the same node.
 UNLIKE = tuple(name for name in IGNORED if name != "driver")
 
 
-def gather(sweep: Sweep, results_dir: Path) -> results.RunFolder:
+def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     """The folder of one sweep with the records of all tasks below `results_dir`, each in the folder of its name.
 
     Raises UsageError where there are none, or tasks of another sweep.
@@ -370,7 +369,7 @@ def gather(sweep: Sweep, results_dir: Path) -> results.RunFolder:
     for path, state in tasks.items():
         if state.sweep != sweep:
             raise UsageError(f"--gather {path} has tasks of another sweep or file version: use one folder per array.")
-    folder = results.open_run(results_dir / "sweeps", sweep.name)
+    folder = open_run(results_dir / "sweeps", sweep.name)
     records = [each for path, state in tasks.items() for each in at_root(path, state, folder.path)]
     first = next(iter(tasks.values()))
     state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))

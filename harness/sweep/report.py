@@ -8,14 +8,12 @@ from typing import Any
 
 from harness.config import mlperf
 from harness.core import files
-from harness.core.files import write_text
 from harness.core.markdown import Column, Finished, Table, cell, code, escape, number, render
 from harness.core.screen import Line
 from harness.report.answer import NOT_COMPARABLE
 from harness.report.page import of_screen
 from harness.report.style import BLUE, GREY, ORANGE, RED, pyplot, save
-from harness.results import metrics
-from harness.results.metrics import Metric
+from harness.results.metrics import Metric, metrics_of
 from harness.runs import folder as results
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
@@ -140,22 +138,20 @@ def build(folder: Path, state: State | None = None) -> Report:
         ended=ended,
         **unlike,
     )
-    write_text(folder / "report.md", f"{render('sweep.md.j2', sent=False, **values)}\n")
+    files.write_text(folder / "report.md", f"{render('sweep.md.j2', sent=False, **values)}\n")
     more = [Line("did not finish", ended or "", "bad")]
     more += [Line(NOT_COMPARABLE, "; ".join(unlike["shared"]), "careful")]
     shown = {title: pictures[name] for name, title in PICTURES.items() if name in pictures}
     page = of_screen(
         replace(screen, lines=[*screen.lines, *more]), folder, render("sweep.md.j2", sent=True, **values), shown
     )
-    write_text(folder / "report.html", page)
+    files.write_text(folder / "report.html", page)
     return report
 
 
 def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Table:
     base = next((result for result in found if result.name == BASELINE), None)
-    measured = [
-        m for m in metrics.metrics_of("sweep") if any(result.numbers.get(m.name) is not None for result in found)
-    ]
+    measured = [m for m in metrics_of("sweep") if any(result.numbers.get(m.name) is not None for result in found)]
     pairs = {name: f"({each.text})" for name, each in judged.items()}
     columns: dict[str, Column] = {
         "experiment": lambda result: result.name,

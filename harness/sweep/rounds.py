@@ -28,8 +28,7 @@ from harness.report.page import of_screen
 from harness.report.regression import AnswerChange, Condition, Judgement
 from harness.results import accuracy, metrics
 from harness.results.summary import Summary
-from harness.runs import folder as results
-from harness.runs.folder import FOLDER, BenchmarkRun, RunFolder
+from harness.runs.folder import FOLDER, BenchmarkRun, RunFolder, now
 
 # What came of servers under the same requests, typed: comparison.json; each against the first, in words and as a page.
 #
@@ -253,7 +252,7 @@ def compare_servers(
     found = ServerComparison(
         schema_version=SCHEMA,
         command=processes.command_line(),
-        started=results.now(),
+        started=now(),
         subject=answer.subject(*(side.summary() for side in sides)),
         servers={
             side.letter: f"{side.run.config.endpoint[0]}, {side.run.facts.engine_args['server']}" for side in sides
