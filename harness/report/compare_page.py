@@ -220,8 +220,8 @@ def probes(runs: Sequence[ComparedRun]) -> Table:
 
 def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
     """The finding of a comparison, and what must be known before it is passed on."""
-    named, start = [*zip(letters(len(runs)), runs, strict=True)], reference(runs)
-    refused = {letter: why for (letter, _), why in zip(named, refusals(runs, start), strict=True) if why}
+    named, (start, reasons) = [*zip(letters(len(runs)), runs, strict=True)], refusals(runs)
+    refused = {letter: why for (letter, _), why in zip(named, reasons, strict=True) if why}
     alone = len(refused) == len(runs) - 1
     found = finding([run for letter, run in named if letter not in refused] if len(runs) > 2 else runs)
     title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found
@@ -286,10 +286,8 @@ def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[st
 
 def table(runs: Sequence[ComparedRun]) -> list[list[str]]:
     """Lines of cells, the head first: what is in a line, each run's, and of two runs their ratio."""
-    named = [*zip(letters(len(runs)), runs, strict=True)]
-    start = reference(runs)
-    refused = refusals(runs, start)
-    head = [f"{letter}: {run.name}" for letter, run in named]
+    start, refused = refusals(runs)
+    head = [f"{letter}: {run.name}" for letter, run in zip(letters(len(runs)), runs, strict=True)]
     two = len(runs) == 2 and not refused[1]
     lines = [["", *head, *(["B / A"] if two else [])]]
     for column in columns(runs)[1:]:
@@ -350,16 +348,16 @@ def difference(flags: Sequence[dict[str, str]], versions: Sequence[dict[str, str
     return "; ".join(parts)
 
 
-def reference(runs: Sequence[ComparedRun]) -> int:
-    """Which run the others are compared with: the first that has a ratio with half of them, or the first of all."""
-    refused = (sum(map(bool, refusals(runs, start))) for start in range(len(runs)))
-    return next((start for start, count in enumerate(refused) if 2 * count < len(runs)), 0)
-
-
-def refusals(runs: Sequence[ComparedRun], start: int) -> list[str]:
-    """Why each run's speed has no ratio with that of the one where they start; empty where it has, and for that one."""
-    named = letters(len(runs))
-    return ["" if n == start else refusal(runs[start], run, named[start], named[n]) for n, run in enumerate(runs)]
+def refusals(runs: Sequence[ComparedRun]) -> tuple[int, list[str]]:
+    """Which run the others are compared with: the first that has a ratio with half of them, or the first of all; and
+    why each run's speed has no ratio with that one's, empty where it has, and for that one."""
+    named = [*zip(runs, letters(len(runs)), strict=True)]
+    for start in (*range(len(runs)), 0):  # the first again where none has
+        first, a = named[start]
+        found = ["" if run is first else refusal(first, run, a, b) for run, b in named]
+        if 2 * sum(map(bool, found)) < len(runs):
+            break
+    return start, found
 
 
 def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:

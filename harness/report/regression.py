@@ -8,7 +8,7 @@ logarithms.
 import math
 import re
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
@@ -150,10 +150,8 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
 
 
 def judgement_of(sides: Sides, one: Condition) -> Judgement:
-    if one.metric is None:
-        return with_answers(sides, one, judge_answers)
-    if one.is_of_answers:
-        return with_answers(sides, one, judge_score)
+    if one.metric is None or one.is_of_answers:
+        return with_answers(sides, one)
     if why := sides.refusal_of_speed(one.metric):
         return Judgement(one.text, "NOT JUDGED", why=why)
     values = [[float(one.metric.of(run.summary) or 0) for run in side] for side in (sides.baseline, sides.runs)]
@@ -199,7 +197,7 @@ def verdict_of(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
     return ("FAIL" if beyond[0] else "PASS"), ""
 
 
-def with_answers(sides: Sides, one: Condition, verdict: Callable[[Condition, Pair], Judgement]) -> Judgement:
+def with_answers(sides: Sides, one: Condition) -> Judgement:
     """What comes of a condition on the answers: the worst of all runs against the first of the baseline."""
     found = []
     for run in sides.runs:
@@ -208,8 +206,13 @@ def with_answers(sides: Sides, one: Condition, verdict: Callable[[Condition, Pai
             if mute := [each.folder.name for each in (run, sides.baseline[0]) if each.verdict is None]:
                 why = f"{mute[0]} has no accuracy test: run it with --mode both"
             return Judgement(one.text, "NOT JUDGED", why=why)
-        found.append(verdict(one, pair))
+        found.append(judge_pair(one, pair))
     return next(item for kind in CODES for item in found if item.verdict == kind)
+
+
+def judge_pair(one: Condition, pair: Pair) -> Judgement:
+    """What comes of a condition on the answers."""
+    return judge_score(one, pair, one.metric.name) if one.metric else judge_answers(one, pair)
 
 
 def judge_answers(one: Condition, pair: Pair) -> Judgement:
@@ -223,9 +226,9 @@ def judge_answers(one: Condition, pair: Pair) -> Judgement:
     return Judgement(one.text, "FAIL" if worse else "PASS", change=words)
 
 
-def judge_score(one: Condition, pair: Pair) -> Judgement:
+def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
     """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
-    score = pair.scores.get(one.metric.name) if one.metric else None
+    score = pair.scores.get(name)
     if score is None or not score.before:
         return Judgement(one.text, "NOT JUDGED", why="it is not a mean over samples, so its change has no interval")
     sides = number(score.before, 6), number(score.after, 6)

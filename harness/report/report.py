@@ -256,12 +256,20 @@ def performance_test(folder: Path, facts: RunFacts, whole: bool) -> TestRun | No
 def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:
     plan, config, engine_state = facts.plan, facts.config, facts.plan.engine_state
     values = dict(facts) | vars(config) | vars(plan) | vars(engine_state)  # by the names of the fields
-    values |= {"engine": facts.engine, "precision": engine_state.precision or config.precision}
-    values |= {"run": folder.resolve().name, "mlperf_version": config.round, "workload": config.workload_name}
-    values |= {"comparable": not deviations, "ended": ended, "deviations": deviations}
-    values |= {"notes": [*plan.notes, *facts.unread]}
-    values |= {"max_new_tokens": plan.max_new_tokens, "setup": plan.setup, "work": plan.work}
-    values |= {"endpoints": list(config.endpoint)}
+    values |= {
+        "run": folder.resolve().name,
+        "mlperf_version": config.round,
+        "workload": config.workload_name,
+        "endpoints": list(config.endpoint),
+        "precision": engine_state.precision or config.precision,
+        "max_new_tokens": plan.max_new_tokens,
+        "setup": plan.setup,
+        "work": plan.work,
+        "comparable": not deviations,
+        "ended": ended,
+        "deviations": deviations,
+        "notes": [*plan.notes, *facts.unread],
+    }
     return Meta(**{name: values[name] for name in Meta.model_fields})
 
 

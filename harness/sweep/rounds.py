@@ -160,7 +160,7 @@ def judgement(found: ServerComparison, letter: str, one: Condition, pair: Pair |
     if one.metric is None or one.is_of_answers:
         if pair is None:
             return Judgement(one.text, "NOT JUDGED", why="no answers were compared")
-        return (regression.judge_answers if one.metric is None else regression.judge_score)(one, pair)
+        return regression.judge_pair(one, pair)
     name = one.metric.name
     sides = [[pair[n].values.get(name) or 0.0 for pair in found.pairs(letter)] for n in (0, 1)]
     if (change := found.change(letter, name)) is None or not all(map(all, sides)):
