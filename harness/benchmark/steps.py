@@ -22,8 +22,8 @@ from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing, rate, target_rate
-from harness.report import answer
 from harness.report import report as rendering
+from harness.report.answer import last_screen
 from harness.results import accuracy, compliance, profile
 from harness.results.metrics import BY_NAME
 from harness.results.summary import Summary, scatter
@@ -179,7 +179,7 @@ def report(run: BenchmarkRun) -> Summary:
     finish(run.folder, line, bool(config.keep_all), display.done)
     with or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    screen = answer.last_screen(summary, scatter=doubt)
+    screen = last_screen(summary, scatter=doubt)
     show(display.console, screen, run.folder.shown / "report.html")
     return summary
 
@@ -188,7 +188,7 @@ def report_partial(folder: RunFolder, console: Any) -> None:
     """The report and the last screen of what was measured until a run ended; nothing where no test did."""
     with contextlib.suppress(BenchmarkError, OSError):  # no test finished
         summary = rendering.build(folder.path)
-        show(console, answer.last_screen(summary), folder.path / "report.html")
+        show(console, last_screen(summary), folder.path / "report.html")
 
 
 def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:

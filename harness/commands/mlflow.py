@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-from harness.core import files
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
+from harness.core.files import read
 from harness.core.processes import command_of
 from harness.core.reading import ROOT, as_text, names_in
 from harness.core.schema import gpu_names
@@ -163,7 +163,7 @@ def entry(folder: Path) -> TrackedRun:
 
 
 def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
-    facts, summary = results.facts_of(folder), files.read(folder / "summary.json", Summary)
+    facts, summary = results.facts_of(folder), read(folder / "summary.json", Summary)
     meta, test, score = summary.meta, summary.performance, summary.accuracy
     numbers: dict[str, float | None] = metrics.values(summary, "mlflow")
     numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
@@ -184,7 +184,7 @@ def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
 
 
 def mmlu(folder: Path, status: RunStatus | None) -> TrackedRun:
-    facts, summary = files.read(folder / "config.json", MMLUFacts), files.read(folder / "overall.json", Overall)
+    facts, summary = read(folder / "config.json", MMLUFacts), read(folder / "overall.json", Overall)
     numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
     params = facts.config | {f"engine.{name}": value for name, value in facts.engine_args.items()}
     tags = {"kind": "mmlu"} | machine(facts.system, facts.system.gpus)

@@ -3,12 +3,12 @@
 LoadGen's Server knows Poisson arrivals alone. Here the system under test sends each request at its time.
 """
 
-import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from math import floor, sqrt
 from pathlib import Path
 
 from harness.config.flags import RATE, Settings, flag
@@ -129,7 +129,7 @@ def when(count: float, first: float, last: float, seconds: float) -> float:
     whole = (first + last) / 2 * seconds
     if count > whole:
         return seconds + (count - whole) / last
-    return 2 * count / (first + math.sqrt(first**2 + 2 * (last - first) * count / seconds)) if count else 0.0
+    return 2 * count / (first + sqrt(first**2 + 2 * (last - first) * count / seconds)) if count else 0.0
 
 
 def variation(due: Sequence[float]) -> float | None:
@@ -137,7 +137,7 @@ def variation(due: Sequence[float]) -> float | None:
     gaps = [after - before for before, after in pairwise(sorted(due))]
     if not gaps or not (mean := sum(gaps) / len(gaps)):
         return None
-    return math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) / mean
+    return sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) / mean
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Replay:
 
     def least_s(self, given: float | None) -> float:
         """The minimum duration of its test: what was given, else up to the last arrival, in whole milliseconds."""
-        return given if given is not None else max(1, math.floor(1000 * self.seconds)) / 1000
+        return given if given is not None else max(1, floor(1000 * self.seconds)) / 1000
 
 
 class ArrivalFlags(Settings):

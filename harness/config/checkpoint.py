@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from harness.config import models
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
+from harness.config.models import QUANTIZE_JSON, QUANTIZED, SHAPE
 from harness.core import files, secrets
 from harness.core.errors import UsageError
 from harness.core.schema import File
@@ -178,9 +178,9 @@ def title(config: EngineConfig) -> str:
     Raises UsageError for a damaged quantize.json.
     """
     name = f"quantized checkpoint {config.model}"
-    if config.model in models.QUANTIZED:
+    if config.model in QUANTIZED:
         return f"{name} (of Llama-3.1-8B-Instruct, published)"
-    if (path := Path(config.model_path) / models.QUANTIZE_JSON).is_file():
+    if (path := Path(config.model_path) / QUANTIZE_JSON).is_file():
         made = files.read(path, Quantized)
         return f"{name} (of {made.model}: {made.scheme}; calibrated on {made.samples:,} samples of {made.data})"
     return name
@@ -189,7 +189,7 @@ def title(config: EngineConfig) -> str:
 def is_reference(config: EngineConfig) -> bool:
     """Whether the model has Llama-3.1-8B's shape."""
     shape = load_shape(config)
-    return all(getattr(shape, key) == value for key, value in models.SHAPE.items())
+    return all(getattr(shape, key) == value for key, value in SHAPE.items())
 
 
 def has_random_weights(config: EngineConfig) -> bool:
@@ -209,7 +209,7 @@ def load_shape(config: EngineConfig) -> Any:
         shape = AutoConfig.from_pretrained(config.model_path, **place)
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
-    if missing := [key for key in models.SHAPE if not hasattr(shape, key)]:
+    if missing := [key for key in SHAPE if not hasattr(shape, key)]:
         raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
     for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
         if not (type(value := getattr(shape, key, 1)) is int and value > 0):

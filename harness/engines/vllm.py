@@ -1,7 +1,6 @@
 """vLLM's AsyncLLM in this process. With `vllm_args` the one file that knows its API; written for vLLM 0.32."""
 
 import asyncio
-import contextlib
 import faulthandler
 import itertools
 import math
@@ -10,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -227,7 +227,7 @@ class VLLM(Engine):
 
     def _death(self) -> str:
         """By which signal, if vLLM can tell."""
-        with contextlib.suppress(AttributeError):
+        with suppress(AttributeError):
             ended = self._llm.engine_core.resources.engine_manager.finished_procs()
             return "".join(f": {name} {by_signal(-code)}" for name, code in ended.items() if code < 0)
         return ""
@@ -245,7 +245,7 @@ class VLLM(Engine):
 
 
 def shut_down(llm: Any) -> None:
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         llm.shutdown()
 
 

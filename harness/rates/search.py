@@ -5,10 +5,10 @@ that time and every limit in ten minutes, so the rate is the lowest of what the 
 allow (`Evidence.estimate`), and the last candidate is confirmed by a longer probe where a short one cannot tell.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf, log, sqrt
 from typing import Literal, NamedTuple, Self
 
 from harness.config.patterns import SURE_QUERIES
@@ -118,9 +118,7 @@ class TpotLine:
         if not shared:
             return None
         held = [(one, queue) for one, queue in shared if one.has_held and one.is_settled]
-        nearest, queue = min(
-            held or shared, key=lambda each: abs(math.log((each[0].tpot_p99 or math.inf) / goal.tpot_ms))
-        )
+        nearest, queue = min(held or shared, key=lambda each: abs(log((each[0].tpot_p99 or inf) / goal.tpot_ms)))
         work_s = queue.each_s + queue.prompt_s
         alone_s, capacity = (queue.base_s + queue.each_s) / nearest.tokens, 1 / work_s
         basis = f"by the queries at {number(nearest.load)}"
@@ -145,7 +143,7 @@ def line_through(probes: Sequence[Probe]) -> tuple[float, float] | None:
     rates = [one.rate for one in probes]
     if not rates or max(rates) < SPREAD * min(rates):
         return None
-    speeds = [1000 / (one.tpot_mean or math.inf) for one in probes]
+    speeds = [1000 / (one.tpot_mean or inf) for one in probes]
     slope, alone = np.polyfit(rates, speeds, 1, w=np.sqrt([one.seconds or 1.0 for one in probes]))
     return (float(1 / alone), float(-alone / slope)) if alone > 0 > slope else None
 
@@ -167,7 +165,7 @@ class LatencyBracket:
         failed = min((point for point in ratios if point[1] < 1), default=None)
         full = (self.capacity, 0.0) if self.capacity else None
         if failed is None:
-            return crossing(held, full) if held and full else math.inf
+            return crossing(held, full) if held and full else inf
         if held is None:
             far = crossing(failed, full) if full and full[0] > failed[0] else failed[0] * failed[1]
             return min(max(far, failed[0] / 2), 0.9 * failed[0])
@@ -284,7 +282,7 @@ class Evidence:
             return None
         held, lost = number(low.load), number(high.load)
         between = f"between the highest that held ({held}) and the lowest that did not ({lost})"
-        return Candidate(math.sqrt(low.load * high.load), between)
+        return Candidate(sqrt(low.load * high.load), between)
 
     def has_room(self, probe: Probe) -> bool:
         """Whether a probe settled, and kept both limits by so much that a higher rate may, too."""
@@ -295,7 +293,7 @@ class Evidence:
     def candidate(self) -> Candidate:
         """The rate that is worth a full test by all that is known: the estimate, below what was too fast; and why."""
         low, high, margin = self.low, self.high, MARGIN
-        failed = min(high.rate, high.load) if high else math.inf  # random gaps add up to their own rate
+        failed = min(high.rate, high.load) if high else inf  # random gaps add up to their own rate
         if high is None or self.estimate.rate <= margin * failed:
             return self.estimate
         if low is None:
@@ -309,7 +307,7 @@ class Evidence:
 
     def is_long(self, probe: Probe) -> bool:
         """Whether a probe lasted for so long that its waits are more than chance."""
-        return (probe.seconds or math.inf) >= LONG_S
+        return (probe.seconds or inf) >= LONG_S
 
     def confirming_s(self, rate: float) -> float:
         """Seconds of the probe that confirms a rate: until an overload as large as its distance to the capacity
@@ -354,8 +352,7 @@ def is_confirmed(evidence: Evidence) -> bool:
     rate = evidence.candidate.rate
     least_s, least = 0.9 * evidence.confirming_s(rate), rate / CONFIRMED
     return any(
-        one.has_held and (one.seconds or math.inf) >= least_s and max(one.load, one.rate) >= least
-        for one in evidence.probes
+        one.has_held and (one.seconds or inf) >= least_s and max(one.load, one.rate) >= least for one in evidence.probes
     )
 
 

@@ -1,8 +1,8 @@
 """LoadGen's target rates, which it needs before a test: found on the loaded engine or in earlier runs."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, inf, isqrt
 from typing import Any
 
 from harness.config.comparability import Comparable, differences
@@ -132,11 +132,11 @@ def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
     return plan.with_note(note, target_qps=rate or lowest)
 
 
-def best_given(plan: Plan, tried: Sequence[Probe], below: float = math.inf) -> float | None:
+def best_given(plan: Plan, tried: Sequence[Probe], below: float = inf) -> float | None:
     """The highest of the rates that the user gave, under `below`, that held and that the engine's capacity allows."""
     given = plan.config.server_target_qps
     capacity = Capacity.of(tried)
-    most = capacity.rate(Goal.of(plan)) if capacity else math.inf
+    most = capacity.rate(Goal.of(plan)) if capacity else inf
     held = {probe.load for probe in tried if probe.has_held}
     rates = [rate for rate in (given if isinstance(given, tuple) else held) if rate in held and rate < below]
     return max((rate for rate in rates if rate <= most), default=None)
@@ -145,8 +145,8 @@ def best_given(plan: Plan, tried: Sequence[Probe], below: float = math.inf) -> f
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
     """The plan of a short test at a rate, on as many samples as it takes: LoadGen takes whole passes of them."""
     length = seconds or Goal.of(plan).probe_s(qps)
-    queries = math.ceil(qps * length)
-    samples = math.ceil(queries / math.ceil(queries / plan.samples))
+    queries = ceil(qps * length)
+    samples = ceil(queries / ceil(queries / plan.samples))
     return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
 
 
@@ -195,7 +195,7 @@ def lower_rate(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan |
     if rate_needed(plan.config) == "curve":
         rate = best_given(plan, tests, below=before)
     else:
-        rate = min(LOWER * before, Evidence(Goal.of(plan), tests).candidate.rate if tests else math.inf)
+        rate = min(LOWER * before, Evidence(Goal.of(plan), tests).candidate.rate if tests else inf)
     if rate is None:
         return None
     why = f" ({tests[-1].why})" if tests and tests[-1].why else ""
@@ -255,7 +255,7 @@ def highest(probe: Callable[[int], Probe], limits: Limits, first: int, most: int
             low = level
         else:
             high = level
-        level = min(2 * level, most) if high > most else math.isqrt(max(low, 1) * high)
+        level = min(2 * level, most) if high > most else isqrt(max(low, 1) * high)
         level = min(max(level, low + 1), high - 1)
     while low and len(verdicts[low]) < 2 and not is_held(low):  # once was chance
         low = max((level for level, said in verdicts.items() if level < low and said[0]), default=0)

@@ -21,7 +21,7 @@ from harness.report.answer import at
 from harness.report.compare import ComparedRun, Pair
 from harness.report.page import of_screen
 from harness.report.style import BLUE, RED, footer, pyplot, thousands
-from harness.results import metrics
+from harness.results.metrics import BY_NAME, Metric, metrics_of
 
 # Runs side by side as a picture: a panel for each quantity that two of them have, and their curves in one.
 PANELS = ("tokens_per_sec", "latency_p99_ms", "ttft_p99_ms", "tpot_p99_ms", "cost_per_million_output_tokens")
@@ -45,7 +45,7 @@ def foot(runs: Sequence[ComparedRun]) -> str:
 
 def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
     """Bars above, curves below where two runs have tested several loads."""
-    values = {name: [metrics.BY_NAME[name].of(run.summary) for run in runs] for name in PANELS}
+    values = {name: [BY_NAME[name].of(run.summary) for run in runs] for name in PANELS}
     shown = {name: found for name, found in values.items() if sum(value is not None for value in found) > 1}
     swept = [run for run in runs if run.summary.run.search]
     high, curves = 0.4 * len(runs) + 1.4, 4.4 * (len(swept) > 1)
@@ -66,7 +66,7 @@ def bars(part: Any, runs: Sequence[ComparedRun], shown: dict[str, list[float | N
     colors = [BLUE if (test := run.summary.run.performance) and test.valid else RED for run in runs]
     filled = ["none" if run.busy else color for run, color in zip(runs, colors, strict=True)]
     for axes, (name, found) in zip(panels[0], shown.items(), strict=False):
-        metric = metrics.BY_NAME[name]
+        metric = BY_NAME[name]
         widths = [value or 0 for value in found]
         drawn = axes.barh(labels, widths, color=filled, edgecolor=colors, height=0.65)
         texts = ["–" if value is None else metric.text(value) for value in found]
@@ -141,7 +141,7 @@ class RunColumn:
     name: str
     label: str
     values: tuple[Value, ...]
-    metric: metrics.Metric | None = None
+    metric: Metric | None = None
 
     def text(self, value: Value) -> str:
         return value if isinstance(value, str) else self.metric.text(value) if self.metric else number(value)
@@ -151,7 +151,7 @@ def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
     """The properties of the runs; settings only where they differ, metrics only where one has them."""
     settings = [run.settings for run in runs]
     names = dict.fromkeys(name for each in settings for name in each)
-    shown = [*metrics.metrics_of("compare"), *(metrics.BY_NAME[name] for name in TELEMETRY)]
+    shown = [*metrics_of("compare"), *(BY_NAME[name] for name in TELEMETRY)]
     found = [
         *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in RUN_COLUMNS),
         *(
@@ -252,7 +252,7 @@ def write_html(path: Path, runs: Sequence[ComparedRun], pair: Pair | None) -> No
 
 def finding(runs: Sequence[ComparedRun]) -> str:
     """The second of two runs, or the fastest of several, against the first; empty where they share no measurement."""
-    headline = metrics.BY_NAME[runs[0].summary.scenario.headline]
+    headline = BY_NAME[runs[0].summary.scenario.headline]
     values = [(headline.of(run.summary) or 0.0, run) for run in runs]
     if len(runs) < 2 or not all(value for value, _ in values):
         return ""

@@ -24,7 +24,7 @@ from harness.core.statistics import FEWEST_DIFFERING, welch
 from harness.report import answer, compare
 from harness.report.compare import ComparedRun, Pair
 from harness.report.compare_page import difference
-from harness.results import metrics
+from harness.results.metrics import BY_NAME, Metric
 
 Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
 GATE = "accuracy gate"  # a condition that nobody writes
@@ -47,7 +47,7 @@ class Condition:
     percent of the answers that may change."""
 
     text: str
-    metric: metrics.Metric | None
+    metric: Metric | None
     above: bool
     bound: float
     change: bool
@@ -99,9 +99,9 @@ def condition(text: str) -> Condition:
         raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and a bound, {form}.")
     name, sign, signed, digits, percent = found.groups()
     name = re.sub(r"_per_s$", "_per_sec", name)
-    metric = metrics.BY_NAME.get(NAMES.get(name, name))
+    metric = BY_NAME.get(NAMES.get(name, name))
     if metric is None:
-        raise UsageError(f"--fail-if {text!r}: no metric {name}{did_you_mean(name, [*metrics.BY_NAME, *NAMES])}")
+        raise UsageError(f"--fail-if {text!r}: no metric {name}{did_you_mean(name, [*BY_NAME, *NAMES])}")
     if signed and not percent:
         raise UsageError(f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{sign}{signed}3%.")
     return Condition(text, metric, sign == ">", float(signed + digits), bool(percent))
@@ -130,7 +130,7 @@ class Sides:
                 return f"{why}: --may-differ names those that are meant to" if found[0].aspect == "settings" else why
         return ""
 
-    def refusal_of_speed(self, metric: metrics.Metric) -> str:
+    def refusal_of_speed(self, metric: Metric) -> str:
         """Why this measurement may not be judged; empty where it may."""
         if metric.name.startswith("cost_") and len({run.flags.get("price_per_hour") for run in self.everyone}) > 1:
             return "other prices (price_per_hour)"

@@ -16,7 +16,7 @@ from harness.core.files import read, write_json, write_text
 from harness.core.markdown import Column, Finished, Table, code, literal, number, render
 from harness.core.schema import SCHEMA
 from harness.core.screen import Line
-from harness.loadgen import log as loadgen_log
+from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page, plots
 from harness.report.loads import Load, LoadPicture
@@ -243,11 +243,11 @@ def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
 def performance_test(folder: Path, facts: RunFacts, whole: bool) -> TestRun | None:
     """The performance test, read once; None where there was none, or the run, which is not whole, ended in it."""
     logs = folder / FOLDER["performance"]
-    if not (logs / loadgen_log.DETAIL).exists():
+    if not (logs / DETAIL).exists():
         return None
     try:
         return TestRun.read(logs, facts.plan)
-    except (loadgen_log.LogError, UsageError):
+    except (LogError, UsageError):
         if whole:
             raise
         return None

@@ -1,8 +1,8 @@
 """The pictures with a clock: the stages of a run, and what the engine and the machine did during a test."""
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
+from math import isnan, nan
 from textwrap import wrap
 from typing import Any
 
@@ -104,7 +104,7 @@ def draw_panels(recording: Recording, drawn: Sequence[Drawn]) -> Any:
                 axes.plot(seconds, values, color=color, alpha=0.25, linewidth=0.7)
             said = f"{column_label(name)}\n(mean of {window} s)" if smooth else column_label(name)
             axes.plot(seconds, running(values, window) if smooth else values, color=color, label=said)
-            highest = max([highest, *(value for value in values if not math.isnan(value))])
+            highest = max([highest, *(value for value in values if not isnan(value))])
         most = top or (1 + 2 * AXIS_MARGIN) * highest or 1.0
         axes.set(ylabel=label, ylim=(-AXIS_MARGIN * most, most))
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
@@ -119,8 +119,8 @@ def running(values: Sequence[float], window: int) -> list[float]:
     """The mean of each value and those around it, `window` in all, fewer at the ends; gaps count for nothing."""
     half = window // 2
     parts = (values[max(0, at - half) : at + half + 1] for at in range(len(values)))
-    measured = ([value for value in part if not math.isnan(value)] for part in parts)
-    return [sum(part) / len(part) if part else math.nan for part in measured]
+    measured = ([value for value in part if not isnan(value)] for part in parts)
+    return [sum(part) / len(part) if part else nan for part in measured]
 
 
 def column_label(column: str) -> str:
@@ -131,7 +131,7 @@ def column_label(column: str) -> str:
 
 def with_gaps(values: Sequence[float | None]) -> list[float]:
     """Values with a gap in the line where there is none."""
-    return [math.nan if value is None else value for value in values]
+    return [nan if value is None else value for value in values]
 
 
 def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:

@@ -2,16 +2,16 @@
 
 import contextlib
 import glob
-import math
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from statistics import mean
+from threading import Event, RLock
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -50,7 +50,7 @@ class SweepOptions:
 
     repeat: int = 1
     timeout: float = 7200.0  # seconds, of each
-    limit: float = math.inf  # seconds, of all
+    limit: float = inf  # seconds, of all
     finalists: int = 0  # so many of the fastest run again at full length
     combine: bool = False  # the changes that helped run together, after all others
     again: tuple[str, ...] = ()  # those that are tried again where they failed
@@ -137,7 +137,7 @@ class SweepState:
         """The experiments of a round in the file's order; under a time limit those first that the file calls more
         valuable and, once there are speeds, the faster ones."""
         changes = [item for item in self.chosen if item.name != BASELINE]
-        if self.options.limit == math.inf:
+        if self.options.limit == inf:
             return changes
         speeds = {r.experiment: r.outcome.values.get(SPEED) or 0.0 for r in self.kept.records if r.round < number}
         return sorted(changes, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
@@ -205,8 +205,8 @@ class Crew:
     state: SweepState
     runner: Runner
     display: Display
-    lock: threading.RLock = field(default_factory=threading.RLock)  # of state and display
-    stop: threading.Event = field(default_factory=threading.Event)
+    lock: RLock = field(default_factory=RLock)  # of state and display
+    stop: Event = field(default_factory=Event)
     doing: dict[str, str] = field(default_factory=dict)
 
     def work(self, places: Sequence[Lane]) -> bool:

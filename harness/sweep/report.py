@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.config import mlperf
+from harness.config.mlperf import SCORES
 from harness.core import files
 from harness.core.markdown import Column, Finished, Table, cell, code, escape, number, render
 from harness.core.screen import Line
@@ -14,7 +14,7 @@ from harness.report.answer import NOT_COMPARABLE
 from harness.report.page import of_screen
 from harness.report.style import BLUE, GREY, ORANGE, RED, pyplot, save
 from harness.results.metrics import Metric, metrics_of
-from harness.runs import folder as results
+from harness.runs.folder import ended_early, facts_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.rows import (
@@ -97,7 +97,7 @@ def trade_off(rows: Sequence[ExperimentResult]) -> Any:
     notes = [" (crosses: not usable)"] * any(not result.is_usable for result in rows)
     notes += [" (hollow: machine busy)"] * any(result.background_load for result in rows)
     title = "".join(["Speed against accuracy", *notes])
-    axes.set(xlabel="output tokens/s", ylabel=mlperf.SCORES[SCORE], title=title)
+    axes.set(xlabel="output tokens/s", ylabel=SCORES[SCORE], title=title)
     return figure
 
 
@@ -126,7 +126,7 @@ def build(folder: Path, state: State | None = None) -> Report:
     report = Report(state, found, tuple(experiment_rows(state, final=True)), pair_scores(folder, found))
     pictures = draw(report, folder / "plots")
     screen = last_screen(report)
-    ended, unlike = results.ended_early(folder, reported=True), deviations(folder, state.records)
+    ended, unlike = ended_early(folder, reported=True), deviations(folder, state.records)
     values = dict(
         sweep=state.sweep,
         state=state,
@@ -186,12 +186,12 @@ def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | Non
     if metric.name == SPEED and not result.is_usable:
         return f"~~{number(found)}~~ not usable"
     start = base.numbers.get(metric.name) if base else None
-    if metric.name in mlperf.SCORES and start is not None and result.name != BASELINE:
+    if metric.name in SCORES and start is not None and result.name != BASELINE:
         return f"{number(found)} ({found - start:+.2f})"
     return number(found)
 
 
-HEAD = ("tokens/s", "TTFT p99", "TPOT p99", mlperf.SCORES[SCORE], "seconds", "experiment")
+HEAD = ("tokens/s", "TTFT p99", "TPOT p99", SCORES[SCORE], "seconds", "experiment")
 
 
 def cells(label: str, record: ExperimentRecord) -> list[str]:
@@ -210,7 +210,7 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, A
     """Why the numbers are not MLPerf's: `shared` by all runs, and each run's `own`."""
     runs = [record.run for record in records if record.run and record.status == "complete"]
     paths = {run: folder / run / "config.json" for run in runs}
-    found = {run: results.facts_of(path.parent).deviations if path.exists() else [] for run, path in paths.items()}
+    found = {run: facts_of(path.parent).deviations if path.exists() else [] for run, path in paths.items()}
     every = dict.fromkeys(reason for reasons in found.values() for reason in reasons)
     shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}

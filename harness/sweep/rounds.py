@@ -1,9 +1,9 @@
 """Servers under the same requests, in rounds A B B A, until their difference is known well enough."""
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any, Self
 
@@ -106,7 +106,7 @@ def change_in_words(metric: str, change: AnswerChange) -> str:
     """A change in words; a change that is not shown is given with its largest possible size."""
     label = metrics.BY_NAME[metric].label.partition(",")[0]
     if change.low <= 0 <= change.high:
-        return f"{label} equal within {number(math.ceil(10 * max(-change.low, change.high)) / 10, 3)} %"
+        return f"{label} equal within {number(ceil(10 * max(-change.low, change.high)) / 10, 3)} %"
     low, high = sorted((abs(change.low), abs(change.high)))
     size = f"{number(abs(change.percent), 2)} % {{}} ({number(low, 2)} to {number(high, 2)})"
     if metric == SPEED:
@@ -284,7 +284,7 @@ def of_the_same_length(plan: Plan, first: Plan) -> Plan:
     if first.fewest_queries or not plan.concurrency:
         lasting = {"fewest_queries": first.fewest_queries, "min_duration_s": first.min_duration_s}
         return replace(plan, target_qps=first.target_qps, **lasting)  # type: ignore[arg-type]
-    places = math.ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
+    places = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
     return replace(plan, fewest_queries=places * plan.concurrency, min_duration_s=SHORTEST_S)
 
 
