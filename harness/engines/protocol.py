@@ -266,14 +266,6 @@ class Engine:
     async def load(self) -> None:
         """What its start takes, on its loop. Raises EngineError, UsageError."""
 
-    async def generate(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
-    ) -> Sequence[int]:
-        """The whole answer's token ids, at most as many as `sampling` or the request says. An engine that sends the
-        request on notes in `exchange` when it did, and how the answer came. Raises EngineError."""
-        answer = self.stream(prompt, max_new_tokens, exchange, is_whole=True)
-        return [token async for tokens in answer for token in tokens]
-
     def stream(
         self,
         prompt: list[int],
@@ -281,7 +273,9 @@ class Engine:
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
-        """The same as they come: the first at once; `is_whole`: nobody looks before the end. Raises EngineError."""
+        """The answer's token ids as they come, the first at once, at most as many as `sampling` or the request says;
+        `is_whole`: nobody looks before the end. An engine that sends the request on notes in `exchange` when it did,
+        and how the answer came. Raises EngineError."""
         raise NotImplementedError
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:

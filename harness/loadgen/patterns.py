@@ -225,11 +225,8 @@ def times_taken(pattern: LoadPattern) -> dict[str, Any]:
 
 async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
     """Sends one prompt outside LoadGen's tests, and waits for its answer. Raises EngineError."""
-    if pattern.is_streamed:
-        async for _ in engine.stream(*prompt):
-            pass
-    else:
-        await engine.generate(*prompt)
+    async for _ in engine.stream(*prompt, None, not pattern.is_streamed):
+        pass
 
 
 @dataclass(frozen=True)

@@ -104,13 +104,10 @@ class SUT:
             self.counters.issued += 1
             request.issued_s = begin if request.issued_s is None else request.issued_s
         try:
-            if not self.streams:
-                tokens.extend(await self.engine.generate(*self.prompt_of(request), exchange))
-            else:
-                async for new in self.engine.stream(*self.prompt_of(request), exchange):
-                    if not tokens and new:
-                        self.hear_first(query, new, begin)
-                    tokens.extend(new)
+            async for new in self.engine.stream(*self.prompt_of(request), exchange, not self.streams):
+                if self.streams and new and not tokens:
+                    self.hear_first(query, new, begin)
+                tokens.extend(new)
         finally:
             if self.streams:
                 request.sent_ms = self.since_issue(request, exchange.sent_at)

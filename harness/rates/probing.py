@@ -154,13 +154,6 @@ class Sparing:
         if self.most < 0:
             raise EndpointError(f"{str(error).removesuffix('.')}; {self.rule}.") if self.rule else error
 
-    async def generate(self, *request: Any) -> Sequence[int]:
-        try:
-            return await self.engine.generate(*request)
-        except EndpointError as error:
-            self.spare(error)
-            return []
-
     async def stream(self, *request: Any) -> AsyncIterator[Sequence[int]]:
         try:
             async for tokens in self.engine.stream(*request):

@@ -38,7 +38,7 @@ from harness.loadgen.watchdog import Watchdog
 from harness.report import report as rendering
 from tests import made
 from tests.conftest import patience, run, tells
-from tests.servers import TEXT, TOKENS, Fake, serving, serving_vllm
+from tests.servers import TEXT, TOKENS, Fake, serving, serving_vllm, whole
 from tests.warm import cold
 
 PROMPT = [702, 33, 44, 55]
@@ -83,9 +83,7 @@ def processes(request: pytest.FixtureRequest) -> int:
 
 def answer(engine: OpenAI, stream: bool) -> list[Sequence[int]]:
     async def work() -> list[Sequence[int]]:
-        if stream:
-            return [tokens async for tokens in engine.stream(PROMPT)]
-        return [await engine.generate(PROMPT)]
+        return [tokens async for tokens in engine.stream(PROMPT, is_whole=not stream)]
 
     return engine.wait(engine.spawn(work()), lambda: None)
 
@@ -95,7 +93,7 @@ def delivery(engine: OpenAI, stream: bool) -> Delivery:
     exchange = Exchange(0.0)
 
     async def work() -> None:
-        async for _ in engine._answer(PROMPT, None, exchange, stream):
+        async for _ in engine.stream(PROMPT, None, exchange, is_whole=not stream):
             pass
 
     engine.wait(engine.spawn(work()), lambda: None)
@@ -176,7 +174,7 @@ def test_requests_that_fail_in_another_process() -> None:
 @pytest.mark.slow
 def test_clients_in_processes_take_text_and_share_the_load() -> None:
     async def many(engine: OpenAI) -> list[Sequence[int]]:
-        return await asyncio.gather(*(engine.generate(PROMPT) for _ in range(40)))
+        return await asyncio.gather(*(whole(engine.stream(PROMPT, is_whole=True)) for _ in range(40)))
 
     with client(fake := Fake(token_ids=False, extras=False, delay_s=0.1), processes=2) as engine:
         answers = engine.wait(engine.spawn(many(engine)), lambda: None)
@@ -211,7 +209,7 @@ def test_an_error_in_mid_stream_is_one() -> None:
 
 def test_the_load_goes_to_the_server_with_the_fewest_in_flight() -> None:
     async def many(engine: OpenAI) -> None:
-        await asyncio.gather(*(engine.generate(PROMPT) for _ in range(60)))
+        await asyncio.gather(*(whole(engine.stream(PROMPT, is_whole=True)) for _ in range(60)))
 
     with client(slow := Fake(delay_s=0.2), fast := Fake(delay_s=0.02), max_in_flight=4) as engine:
         engine.wait(engine.spawn(many(engine)), lambda: None)

@@ -1,6 +1,7 @@
 """--max-failed: requests that fail are counted and left out; one more than allowed ends the run."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from harness.workloads.cnn_dailymail import Library
 from tests import made
 from tests.conftest import run, tells
 from tests.engines.test_openai import PROMPT, client
-from tests.servers import TOKENS, Fake, serving
+from tests.servers import TOKENS, Fake, serving, whole
 
 
 @pytest.mark.parametrize(("most", "requests", "count"), [("0", 500, 0), ("3", 9, 3), ("1%", 250, 2), ("0.5%", 99, 0)])
@@ -113,16 +114,17 @@ def test_one_more_ends_the_run() -> None:
 
 def test_trials_are_spared_one_at_least() -> None:
     class Failing:
-        async def generate(self, *_: Any) -> list[int]:
+        async def stream(self, *_: Any) -> AsyncIterator[list[int]]:
             raise EndpointError("it failed")
+            yield []
 
     with client(Fake()) as engine:
         for most, spared in (("0", 0), ("1%", 1), ("3", 3)):
             sparing = Sparing.of(Failing(), most, 10)  # type: ignore[arg-type]
             for _ in range(spared):
-                assert engine.wait(engine.spawn(sparing.generate(PROMPT)), lambda: None) == []
+                assert engine.wait(engine.spawn(whole(sparing.stream(PROMPT))), lambda: None) == []
             with pytest.raises(EndpointError, match="it failed"):
-                engine.wait(engine.spawn(sparing.generate(PROMPT)), lambda: None)
+                engine.wait(engine.spawn(whole(sparing.stream(PROMPT))), lambda: None)
 
 
 def server_test(folder: Path) -> Path:
