@@ -1,12 +1,12 @@
 """A finished folder to MLflow, again if need be: `python -m harness mlflow RUN_DIR`."""
 
 import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from os import environ
 from pathlib import Path
 from typing import Annotated
 
@@ -62,7 +62,7 @@ class TrackedRun:
 
 def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
     """Sends a finished folder if MLflow is asked for; in its own process, so that nothing here can fail a run."""
-    if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
+    if not wanted and not environ.get("MLFLOW_TRACKING_URI"):
         return
     places = [str(folder.resolve()), "--results-dir", str(results_dir.resolve())]
     command = [sys.executable, "-m", "harness", "mlflow", *places]
@@ -81,8 +81,8 @@ def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], No
 def send(folder: Path, results_dir: Path) -> str:
     """Logs a folder; returns where to. Raises UsageError, TrackingError."""
     found = entry(folder)
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
+    environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
     try:
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
@@ -102,13 +102,13 @@ class Store:
     def __init__(self, results_dir: Path) -> None:
         from mlflow import MlflowClient
 
-        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        uri = environ.get("MLFLOW_TRACKING_URI")
         local = results_dir.resolve()
         if not uri:
             results.check_writable(local)
         self.place = hide_text(uri) if uri else str(local / "mlflow.db")
         self.client = MlflowClient(tracking_uri=uri or f"sqlite:///{local / 'mlflow.db'}")
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", NAME)
+        name = environ.get("MLFLOW_EXPERIMENT_NAME", NAME)
         experiment = self.client.get_experiment_by_name(name)
         files = None if uri else (local / "mlflow").as_uri()
         self.experiment = (

@@ -1,8 +1,8 @@
 """The checkpoint: its shape, how much memory its weights take, whether it is the reference model; its tokenizer."""
 
 import functools
-import os
 import socket
+from os import environ
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -236,9 +236,9 @@ def source(config: EngineConfig) -> dict[str, bool]:
 @functools.cache
 def is_hub_reachable() -> bool:
     """Whether the Hugging Face hub, or its mirror in HF_ENDPOINT, takes connections; through a proxy it may."""
-    if {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"} & set(os.environ):
+    if {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"} & set(environ):
         return True
-    parts = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    parts = urlsplit(environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:
         socket.create_connection((parts.hostname or "", parts.port or 443), HUB_TIMEOUT_S).close()
     except OSError:

@@ -4,13 +4,13 @@ import asyncio
 import faulthandler
 import itertools
 import math
-import os
 import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
+from os import environ
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +63,9 @@ class VLLM(Engine):
             self._links = RemoteEngineConnections(self._llm.engine_core)
 
     async def load(self) -> None:
-        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
-        os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
+        environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
         import vllm
         from vllm import AsyncEngineArgs
         from vllm.config import ProfilerConfig

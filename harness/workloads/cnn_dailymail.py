@@ -4,12 +4,12 @@ import errno
 import hashlib
 import json
 import os
-import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path, PurePath
+from random import Random
 from typing import Any, Self
 
 from huggingface_hub import constants
@@ -50,7 +50,7 @@ class Salt:
         if self.replaces and not round:
             return [*prompt]
         key = f"request {order}" if self.start else f"conversation {conversation}, round {round}"
-        tokens = random.Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
+        tokens = Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
         if self.replaces:
             return [*prompt[: self.after], *tokens, *prompt[self.after + SALT_TOKENS :]][: len(prompt)]
         return [*prompt[: self.after], *tokens, *prompt[self.after :]]
@@ -58,7 +58,7 @@ class Salt:
 
 def drawn_anew(prompts: Sequence[Sequence[int]], words: Sequence[int], test: str) -> list[list[int]]:
     """Random prompts as if drawn again for a test: each token stands for another; lengths and what they share stay."""
-    mapped = dict(zip(words, random.Random(test).sample(words, len(words)), strict=True))
+    mapped = dict(zip(words, Random(test).sample(words, len(words)), strict=True))
     return [[mapped[token] for token in prompt] for prompt in prompts]
 
 
