@@ -69,7 +69,7 @@ def tried(config: RunConfig) -> Tried:
 
     try:
         engine.start()
-        engine.wait(engine.spawn(ask()), lambda: None)
+        engine.run(ask(), lambda: None)
         return Tried(engine, exchange.delivery, "\n".join(engine.prometheus_metrics()))
     finally:
         engine.close()

@@ -249,9 +249,10 @@ class Engine:
         """Runs a coroutine on the loop, from any thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    def wait(self, future: "Future[Result]", watch: Callable[[], None]) -> Result:
-        """The future's result, or what the work raised, a TimeoutError included; calls `watch` while it waits, which
-        may raise."""
+    def run(self, work: Coroutine[Any, Any, Result], watch: Callable[[], None]) -> Result:
+        """What a coroutine on the loop returns, or what it raised, a TimeoutError included; calls `watch` while it
+        waits, which may raise."""
+        future = self.spawn(work)
         while not wait([future], timeout=EVERY_S).done:
             watch()
         return future.result()
@@ -260,7 +261,7 @@ class Engine:
         """Gets the engine ready; `watch` is called while waiting. Raises EngineError, UsageError."""
         self._thread.start()
         begin = time.monotonic()
-        self.wait(self.spawn(self.load()), watch)
+        self.run(self.load(), watch)
         self.start_s = time.monotonic() - begin
 
     async def load(self) -> None:

@@ -72,7 +72,7 @@ class LoadGenSession:
         settings, timed = self.settings.of(plan, folder), mode != "accuracy"
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
-            self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
+            self.engine.run(self.engine.reset_prefix_cache(), lambda: self.check(folder))
         tested = self.make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
         pattern = plan.pattern
         shown = pattern.shown_queries(plan.load) if mode == "performance" else total
@@ -153,7 +153,7 @@ class LoadGenSession:
             self.display.tick()
             self.check(self.folder.path)
 
-        return self.engine.wait(self.engine.spawn(work), watch)
+        return self.engine.run(work, watch)
 
     @property
     def ended(self) -> str:

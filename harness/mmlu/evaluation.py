@@ -100,4 +100,4 @@ def ask(
         return await asyncio.gather(*map(answer, prompts))
 
     watchdog.reset()
-    return engine.wait(engine.spawn(answer_all()), watch)
+    return engine.run(answer_all(), watch)

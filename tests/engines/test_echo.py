@@ -22,7 +22,7 @@ def echo(**flags: Any) -> Any:
 
 def answer(engine: Any, prompt: list[int], most: int | None = None) -> list[int]:
     engine.start()
-    found: list[int] = engine.wait(engine.spawn(whole(engine.stream(prompt, most))), lambda: None)
+    found: list[int] = engine.run(whole(engine.stream(prompt, most)), lambda: None)
     engine.close()
     return found
 

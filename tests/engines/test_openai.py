@@ -85,7 +85,7 @@ def answer(engine: OpenAI, stream: bool) -> list[Sequence[int]]:
     async def work() -> list[Sequence[int]]:
         return [tokens async for tokens in engine.stream(PROMPT, is_whole=not stream)]
 
-    return engine.wait(engine.spawn(work()), lambda: None)
+    return engine.run(work(), lambda: None)
 
 
 def delivery(engine: OpenAI, stream: bool) -> Delivery:
@@ -96,7 +96,7 @@ def delivery(engine: OpenAI, stream: bool) -> Delivery:
         async for _ in engine.stream(PROMPT, None, exchange, is_whole=not stream):
             pass
 
-    engine.wait(engine.spawn(work()), lambda: None)
+    engine.run(work(), lambda: None)
     assert exchange.delivery is not None
     return exchange.delivery
 
@@ -177,7 +177,7 @@ def test_clients_in_processes_take_text_and_share_the_load() -> None:
         return await asyncio.gather(*(whole(engine.stream(PROMPT, is_whole=True)) for _ in range(40)))
 
     with client(fake := Fake(token_ids=False, extras=False, delay_s=0.1), processes=2) as engine:
-        answers = engine.wait(engine.spawn(many(engine)), lambda: None)
+        answers = engine.run(many(engine), lambda: None)
         assert {engine.tokenizer.decode(tokens) for tokens in answers} == {TEXT}
     assert fake.most_busy > 20
 
@@ -212,7 +212,7 @@ def test_the_load_goes_to_the_server_with_the_fewest_in_flight() -> None:
         await asyncio.gather(*(whole(engine.stream(PROMPT, is_whole=True)) for _ in range(60)))
 
     with client(slow := Fake(delay_s=0.2), fast := Fake(delay_s=0.02), max_in_flight=4) as engine:
-        engine.wait(engine.spawn(many(engine)), lambda: None)
+        engine.run(many(engine), lambda: None)
     assert len(slow.asked) + len(fast.asked) == 60
     assert len(fast.asked) > 3 * len(slow.asked)
     assert max(slow.most_busy, fast.most_busy) <= 4

@@ -62,7 +62,7 @@ def asked(engine: Any, count: int, **how: Any) -> tuple[SUT, list[tuple[Any, int
         for order, request in enumerate(system.requests):
             await system.attempt(Query(order, request))
 
-    engine.wait(engine.spawn(all_of_them()), lambda: None)
+    engine.run(all_of_them(), lambda: None)
     return system, heard
 
 
@@ -100,7 +100,7 @@ def test_where_answers_are_scored_it_is_empty() -> None:
 def test_a_failure_in_a_trial_of_a_level_is_one_line() -> None:
     with client(Fake(fault="429"), scenario="server") as engine, pytest.raises(EndpointError, match="429: too much"):
         target = resolve(RunConfig(model="demo", concurrency=2), [], 0)
-        engine.wait(engine.spawn(probing.run_trial(target, engine, [(PROMPT, None)], 2)), lambda: None)
+        engine.run(probing.run_trial(target, engine, [(PROMPT, None)], 2), lambda: None)
 
 
 def test_one_more_ends_the_run() -> None:
@@ -122,9 +122,9 @@ def test_trials_are_spared_one_at_least() -> None:
         for most, spared in (("0", 0), ("1%", 1), ("3", 3)):
             sparing = Sparing.of(Failing(), most, 10)  # type: ignore[arg-type]
             for _ in range(spared):
-                assert engine.wait(engine.spawn(whole(sparing.stream(PROMPT))), lambda: None) == []
+                assert engine.run(whole(sparing.stream(PROMPT)), lambda: None) == []
             with pytest.raises(EndpointError, match="it failed"):
-                engine.wait(engine.spawn(whole(sparing.stream(PROMPT))), lambda: None)
+                engine.run(whole(sparing.stream(PROMPT)), lambda: None)
 
 
 def server_test(folder: Path) -> Path:
