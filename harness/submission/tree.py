@@ -129,12 +129,12 @@ class SubmittedRun:
 
     @property
     def scores(self) -> ScoresFile:
-        return read(self.folder("accuracy") / RESULT_FILES["accuracy"], ScoresFile)
+        return read(self.folder("accuracy") / SCORES_FILE, ScoresFile)
 
     @property
     def test06(self) -> tuple[Compliance, int]:
         """What came of TEST06, and the id of the end-of-text token that it was judged with."""
-        path = self.folder("test06") / RESULT_FILES["test06"]
+        path = self.folder("test06") / compliance.RESULT
         outcome = read(path, Compliance)
         return outcome, parse_as(path, outcome.facts.get("eos"), int)
 
