@@ -3,12 +3,12 @@
 import ctypes
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from functools import partial
+from signal import SIG_IGN, SIGHUP, SIGKILL, SIGTERM, default_int_handler, getsignal, signal
 
 import psutil
 
@@ -30,9 +30,9 @@ def install_signal_handlers() -> None:
     started where it is killed."""
     start_guard()
     interruptible()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+    signal(SIGTERM, default_int_handler)
+    if getsignal(SIGHUP) is not SIG_IGN:
+        signal(SIGHUP, default_int_handler)
 
 
 def start_guard() -> None:
@@ -107,7 +107,7 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(GROUP_GRACE_S)
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, SIGKILL)
     process.wait()
 
 
