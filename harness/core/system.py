@@ -209,11 +209,6 @@ def cpu_line(name: str) -> str:
     return ""
 
 
-def has_amx() -> bool:
-    """Whether the CPU has Intel's AMX: Xeons of the 4th generation and later."""
-    return "amx_tile" in cpu_flags()
-
-
 def os_name() -> str:
     with suppress(OSError):
         return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, kernel {platform.release()}"

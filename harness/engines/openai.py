@@ -6,12 +6,12 @@ again.
 """
 
 import asyncio
-import resource
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any
 
 import aiohttp
@@ -277,12 +277,12 @@ def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[S
 
 def raise_open_file_limit(connections: int) -> None:
     """Raises this process's limit of open files to hold a connection each. Raises UsageError where it may not."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = getrlimit(RLIMIT_NOFILE)
     need = connections + SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < need:
-        if hard != resource.RLIM_INFINITY and hard < need:
+    if soft != RLIM_INFINITY and soft < need:
+        if hard != RLIM_INFINITY and hard < need:
             raise UsageError(
                 f"{connections:,} requests in flight need {need:,} open files; this machine allows {hard:,}: "
                 "use a lower --max-in-flight, or raise ulimit -n."
             )
-        resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+        setrlimit(RLIMIT_NOFILE, (need, hard))

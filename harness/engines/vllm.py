@@ -18,7 +18,7 @@ from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.core.processes import adopt_orphans, end_children
-from harness.core.system import has_amx
+from harness.core.system import cpu_flags
 from harness.engines import sampling_of, vllm_args
 from harness.engines.prometheus import SOURCES
 from harness.engines.protocol import GREEDY, ChoiceLogprobs, Engine, Exchange, Sampling
@@ -79,7 +79,8 @@ class VLLM(Engine):
         self._prompt = tokens_input
         # Between the first token and the end nobody looks: one output each is enough.
         args: dict[str, object] = {"stream_interval": self.sampling.max_new_tokens, **self.args}
-        self.cautions += [AMX_LOST] if current_platform.is_cpu() and EXTENSION in args and has_amx() else []
+        if current_platform.is_cpu() and EXTENSION in args and "amx_tile" in cpu_flags():
+            self.cautions.append(AMX_LOST)
         args = {EXTENSION: WORKER, **args}
         if isinstance(settings := args.get("profiler_config"), dict):
             args["profiler_config"] = ProfilerConfig(**settings)

@@ -98,7 +98,7 @@ def set_aside(session: LoadGenSession, attempt: Probe, number: int) -> Probe:
 def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
     """A short performance test: `short` is the run's plan with its own load, and less of everything else; the
     reason for it is shown."""
-    load = short.config.scenario_rules.pattern.text(short.load)
+    load = short.pattern.text(short.load)
     folder = make_folder(session.folder.sub("Probes"), load.partition(" ")[0])
     session.display.stage(f"probe at {load}, {short.length}", "load", reason)
     session.drive("performance", short, folder)

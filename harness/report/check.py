@@ -17,7 +17,7 @@ from harness.config.checkpoint import load_tokenizer
 from harness.core import files, reading
 from harness.core.errors import BenchmarkError, first_line
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import DETAIL, Latency, TestResult, records
+from harness.loadgen.log import DETAIL, Latency, LogError, TestResult, records
 from harness.loadgen.requests import TRACE, Request, decimal, read_requests, read_trace, times_of
 from harness.loadgen.test_run import TestRun
 from harness.loadgen.validity import ENTRY
@@ -170,7 +170,7 @@ def of_tests(folder: Path, facts: RunFacts, is_partial: bool) -> Iterator[str]:
     that no probe is of may have been cut short in a run that `is_partial`. Raises LogError, UsageError."""
     tested = [*facts.probes, *facts.attempts]
     probes = {probe.folder: probe for probe in tested}
-    there = {str(log.parent.relative_to(folder)) for log in folder.rglob(loadgen_log.DETAIL)}
+    there = {str(log.parent.relative_to(folder)) for log in folder.rglob(DETAIL)}
     for probe in tested:
         if probe.folder not in there:
             yield f"config.json has a test at {probe.text}, whose logs are not there"
@@ -179,7 +179,7 @@ def of_tests(folder: Path, facts: RunFacts, is_partial: bool) -> Iterator[str]:
     for name in sorted(there):
         try:
             result = loadgen_log.read(folder / name)
-        except loadgen_log.LogError:
+        except LogError:
             if is_partial and name not in probes:
                 continue
             raise
@@ -199,7 +199,7 @@ def of_time(folder: Path, name: str, started: str | None, facts: RunFacts) -> It
         yield f"{name}: a test of {started}, before or after this run, which began at {facts.started}"
 
 
-def of_probe(folder: Path, kept: Probe, facts: RunFacts, logged: loadgen_log.TestResult) -> Iterator[str]:
+def of_probe(folder: Path, kept: Probe, facts: RunFacts, logged: TestResult) -> Iterator[str]:
     """Where config.json has another point of a curve than the test's logs give; `logged` is LoadGen's part of them."""
     rate = facts.plan.target_qps if kept.qps is None else kept.qps
     plan = replace(facts.plan, concurrency=kept.concurrency, target_qps=rate)

@@ -63,7 +63,7 @@ def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
 def bars(part: Any, runs: Sequence[ComparedRun], shown: dict[str, list[float | None]]) -> None:
     """A bar for each run, red where LoadGen calls it INVALID, hollow where the machine was busy; the first on top."""
     panels, labels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False), names(runs)
-    colors = [BLUE if (test := run.summary.run.performance) and test.valid else RED for run in runs]
+    colors = [BLUE if (test := run.summary.performance) and test.valid else RED for run in runs]
     filled = ["none" if run.busy else color for run, color in zip(runs, colors, strict=True)]
     for axes, (name, found) in zip(panels[0], shown.items(), strict=False):
         metric = BY_NAME[name]
@@ -274,7 +274,7 @@ def finding(runs: Sequence[ComparedRun]) -> str:
 
 def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[str, Tone]]:
     if pair is None:
-        if len(runs) == 2 and all(run.summary.run.accuracy for run in runs):
+        if len(runs) == 2 and all(run.summary.accuracy for run in runs):
             yield "not compared: the two runs did not answer the same samples", "unknown"
         return
     count = f"{number(len(pair.differing))} of {number(pair.samples)} answers differ"

@@ -162,13 +162,13 @@ class Summary(File):
     @property
     def gpu_models(self) -> list[str] | None:
         """The GPUs of the machine that computed; None behind an endpoint that no telemetry tells of."""
-        told = self.run.performance.server_gpus if self.run.performance else []
+        told = self.performance.server_gpus if self.performance else []
         return (told or None) if self.meta.endpoints else self.system.gpus
 
     @property
     def is_accepted(self) -> bool:
         """Whether LoadGen calls the performance test, if any, VALID and logged no error in it."""
-        test = self.run.performance
+        test = self.performance
         return test is None or (test.valid and not test.errors)
 
 
