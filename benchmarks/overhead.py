@@ -27,11 +27,6 @@ OFFLINE_QPS, SERVER_QPS, SECONDS = 20_000, 10_000, 10
 class InstantEngine(Engine):
     """An engine whose answers are always there already."""
 
-    async def generate(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
-    ) -> Sequence[int]:
-        return ANSWER
-
     async def stream(
         self,
         prompt: list[int],
@@ -39,8 +34,8 @@ class InstantEngine(Engine):
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
-        yield ANSWER[:1]
-        yield ANSWER[1:]
+        for part in [ANSWER] if is_whole else [ANSWER[:1], ANSWER[1:]]:
+            yield part
 
 
 def measure(scenario: str) -> dict[str, float]:

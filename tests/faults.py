@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,6 +37,7 @@ from harness.results.verdicts import Accuracy
 from harness.runs import folder as results
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.cnn_dailymail import Library
+from tests.servers import whole
 
 
 @dataclass
@@ -69,7 +70,8 @@ class Repeating(SUT):
     """Answers every query with the answer to the first one."""
 
     async def answer(self, query: Query) -> None:
-        self.complete(query, await self.engine.generate(self.library.prompts[0]), Exchange(0.0))
+        answer = await whole(self.engine.stream(self.library.prompts[0], is_whole=True))
+        self.complete(query, answer, Exchange(0.0))
 
 
 @dataclass
@@ -103,13 +105,17 @@ class Remembering(VLLM):
         super().__init__(args)
         self.model_spec: dict[tuple[Sampling, tuple[int, ...]], Sequence[int]] = {}
 
-    async def generate(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
-    ) -> Sequence[int]:
+    async def stream(
+        self,
+        prompt: list[int],
+        max_new_tokens: int | None = None,
+        exchange: Exchange | None = None,
+        is_whole: bool = False,
+    ) -> AsyncIterator[Sequence[int]]:
         asked = (self.sampling.of(max_new_tokens), tuple(prompt))
         if asked not in self.model_spec or self.sampling.temperature:
-            self.model_spec[asked] = await super().generate(prompt, max_new_tokens)
-        return self.model_spec[asked]
+            self.model_spec[asked] = await whole(super().stream(prompt, max_new_tokens, is_whole=True))
+        yield self.model_spec[asked]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,6 +23,11 @@ from tests.conftest import ROOT
 TOKENS = [33, 44, 55, 66]
 TEXT = " a b c d"
 PROBE = 2  # new tokens that the client's probe asks for: it never meets the fault
+
+
+async def whole(answer: AsyncIterable[Sequence[int]]) -> list[int]:
+    """All token ids of an engine's answer."""
+    return [token async for tokens in answer for token in tokens]
 
 
 @dataclass

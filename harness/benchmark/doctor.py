@@ -32,7 +32,6 @@ from harness.engines import discovery, vllm_args
 from harness.engines.openai import GREETING, OpenAI
 from harness.engines.protocol import Delivery, Exchange
 from harness.loadgen import recorder
-from harness.loadgen.recorder import busy_gpus, watch_others
 from harness.rates.rate import free_gib
 from harness.results.accuracy import sentence_splitter
 from harness.runs import folder as results
@@ -70,7 +69,7 @@ def tried(config: RunConfig) -> Tried:
 
     try:
         engine.start()
-        engine.wait(engine.spawn(ask()), lambda: None)
+        engine.run(ask(), lambda: None)
         return Tried(engine, exchange.delivery, "\n".join(engine.prometheus_metrics()))
     finally:
         engine.close()
@@ -279,7 +278,7 @@ def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
 
 
 def other_programs(config: RunConfig) -> str:
-    with watch_others(busy_gpus(), bool(system.gpus()), config.endpoint) as load:
+    with recorder.watch_others(recorder.busy_gpus(), bool(system.gpus()), config.endpoint) as load:
         time.sleep(WATCHED_S)
     if load.warnings:
         raise UsageError("; ".join(load.warnings).replace("during the test", "just now"))

@@ -11,28 +11,24 @@ from harness.benchmark import doctor
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.core import screen as last_screen
 from harness.core import system
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
 from harness.core.markdown import number
 from harness.core.processes import ignore_signals
-from harness.core.screen import Display
+from harness.core.screen import Display, show
 from harness.engines import discovery, vllm_args
 from harness.loadgen import recorder
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing, rate, target_rate
-from harness.rates.rate import find_rate
-from harness.report import answer
 from harness.report import report as rendering
+from harness.report.answer import last_screen
 from harness.results import accuracy, compliance, profile
-from harness.results import summary as history
 from harness.results.metrics import BY_NAME
-from harness.results.summary import Summary
+from harness.results.summary import Summary, scatter
 from harness.results.verdicts import Accuracy
-from harness.runs import folder as results
-from harness.runs.folder import BenchmarkRun, RunFolder
+from harness.runs.folder import BenchmarkRun, RunFolder, finish, history, or_say
 from harness.workloads import cnn_dailymail, custom
 
 MOST_CORRECTED = 1  # attempts with another rate, where a trial or one given value was wrong ...
@@ -46,7 +42,7 @@ def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int
     tokenizer = checkpoint.load_tokenizer(config)
     run, library = plan_run(config, tokenizer, folder, display)
     session = start_session(run, library)
-    find_rate(run, session)
+    rate.find_rate(run, session)
     evaluation = measure(run, session, tokenizer)
     if config.is_in_process:
         display.stage(f"stopping {session.engine.name}")
@@ -179,12 +175,12 @@ def report(run: BenchmarkRun) -> Summary:
     summary = rendering.build(run.folder.path)
     line = rendering.history_line(summary)
     headline = summary.scenario.headline
-    doubt = history.scatter(line, headline, BY_NAME[headline].label, results.history(config.results_dir))
-    results.finish(run.folder, line, bool(config.keep_all), display.done)
-    with results.or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
+    doubt = scatter(line, headline, BY_NAME[headline].label, history(config.results_dir))
+    finish(run.folder, line, bool(config.keep_all), display.done)
+    with or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    screen = answer.last_screen(summary, scatter=doubt)
-    last_screen.show(display.console, screen, run.folder.shown / "report.html")
+    screen = last_screen(summary, scatter=doubt)
+    show(display.console, screen, run.folder.shown / "report.html")
     return summary
 
 
@@ -192,7 +188,7 @@ def report_partial(folder: RunFolder, console: Any) -> None:
     """The report and the last screen of what was measured until a run ended; nothing where no test did."""
     with contextlib.suppress(BenchmarkError, OSError):  # no test finished
         summary = rendering.build(folder.path)
-        last_screen.show(console, answer.last_screen(summary), folder.path / "report.html")
+        show(console, last_screen(summary), folder.path / "report.html")
 
 
 def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:

@@ -1,18 +1,18 @@
 """A finished folder to MLflow, again if need be: `python -m harness mlflow RUN_DIR`."""
 
 import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from os import environ
 from pathlib import Path
 from typing import Annotated
 
-from harness.core import files
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
+from harness.core.files import read
 from harness.core.processes import command_of
 from harness.core.reading import ROOT, as_text, names_in
 from harness.core.schema import gpu_names
@@ -62,7 +62,7 @@ class TrackedRun:
 
 def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
     """Sends a finished folder if MLflow is asked for; in its own process, so that nothing here can fail a run."""
-    if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
+    if not wanted and not environ.get("MLFLOW_TRACKING_URI"):
         return
     places = [str(folder.resolve()), "--results-dir", str(results_dir.resolve())]
     command = [sys.executable, "-m", "harness", "mlflow", *places]
@@ -81,8 +81,8 @@ def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], No
 def send(folder: Path, results_dir: Path) -> str:
     """Logs a folder; returns where to. Raises UsageError, TrackingError."""
     found = entry(folder)
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
+    environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
     try:
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
@@ -102,13 +102,13 @@ class Store:
     def __init__(self, results_dir: Path) -> None:
         from mlflow import MlflowClient
 
-        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        uri = environ.get("MLFLOW_TRACKING_URI")
         local = results_dir.resolve()
         if not uri:
             results.check_writable(local)
         self.place = hide_text(uri) if uri else str(local / "mlflow.db")
         self.client = MlflowClient(tracking_uri=uri or f"sqlite:///{local / 'mlflow.db'}")
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", NAME)
+        name = environ.get("MLFLOW_EXPERIMENT_NAME", NAME)
         experiment = self.client.get_experiment_by_name(name)
         files = None if uri else (local / "mlflow").as_uri()
         self.experiment = (
@@ -163,7 +163,7 @@ def entry(folder: Path) -> TrackedRun:
 
 
 def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
-    facts, summary = results.facts_of(folder), files.read(folder / "summary.json", Summary)
+    facts, summary = results.facts_of(folder), read(folder / "summary.json", Summary)
     meta, test, score = summary.meta, summary.performance, summary.accuracy
     numbers: dict[str, float | None] = metrics.values(summary, "mlflow")
     numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
@@ -184,7 +184,7 @@ def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
 
 
 def mmlu(folder: Path, status: RunStatus | None) -> TrackedRun:
-    facts, summary = files.read(folder / "config.json", MMLUFacts), files.read(folder / "overall.json", Overall)
+    facts, summary = read(folder / "config.json", MMLUFacts), read(folder / "overall.json", Overall)
     numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
     params = facts.config | {f"engine.{name}": value for name, value in facts.engine_args.items()}
     tags = {"kind": "mmlu"} | machine(facts.system, facts.system.gpus)

@@ -14,7 +14,6 @@ from harness.core.coerce import did_you_mean
 from harness.core.command import argument, each, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.markdown import render
-from harness.core.screen import LastScreen, lasting_console
 from harness.report import check as checking
 from harness.report import compare as comparison
 from harness.report import compare_page, regression
@@ -149,10 +148,10 @@ def matrix_page(folders: list[Path], axes: list[str]) -> str:
     return f"{metrics.matrix([run.summary for run in runs], axes)}\n\nThese runs differ in: {differs}."
 
 
-def show(screen: LastScreen, rest: str = "") -> None:
+def show(screen: last_screen.LastScreen, rest: str = "") -> None:
     """Prints a finding and what follows it: in colours on a terminal, else as Markdown."""
     if sys.stdout.isatty():
-        last_screen.show(lasting_console(sys.stdout.fileno()), screen)
+        last_screen.show(last_screen.lasting_console(sys.stdout.fileno()), screen)
     else:
         print(render("screen.md.j2", screen=screen))
     if rest:

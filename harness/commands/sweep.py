@@ -49,10 +49,10 @@ def sweep(
     if list_names:
         print("\n".join(item.name for item in chosen if item.name != file.BASELINE))
         return DONE
-    if gather:
-        from harness.sweep.loop import gather as gathered
+    from harness.sweep import loop
 
-        print(gathered(whole, gather).path / "report.html")
+    if gather:
+        print(loop.gather(whole, gather).path / "report.html")
         return DONE
     reasons = file.reasons_to_skip(whole, only or ())
     places = lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
@@ -62,14 +62,12 @@ def sweep(
         return DONE
     from harness.commands import mlflow as send
     from harness.core import processes, screen
-    from harness.sweep import loop
-    from harness.sweep.loop import SweepOptions, SweepState
 
     processes.install_signal_handlers()
     limit = 60 * time_limit if time_limit else inf
-    options = SweepOptions(repeat, timeout, limit, finalists, combine, tuple(only or ()))
+    options = loop.SweepOptions(repeat, timeout, limit, finalists, combine, tuple(only or ()))
     begun = loop.resume if resume else loop.new
-    state = SweepState(*begun(whole, results_dir), chosen, options, reasons)
+    state = loop.SweepState(*begun(whole, results_dir), chosen, options, reasons)
     with screen.Display(screen.lasting_console(sys.stdout.fileno())) as display:
         code = loop.run(state, places, display)
         if (state.folder.path / "report.md").exists():

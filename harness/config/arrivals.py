@@ -3,13 +3,13 @@
 LoadGen's Server knows Poisson arrivals alone. Here the system under test sends each request at its time.
 """
 
-import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from math import floor, sqrt
 from pathlib import Path
+from random import Random
 
 from harness.config.flags import RATE, Settings, flag
 from harness.core.errors import UsageError
@@ -29,7 +29,7 @@ class Shape:
 
     name: str
     form: str
-    gap: Callable[[random.Random, Numbers], float]
+    gap: Callable[[Random, Numbers], float]
     read: Callable[[str], Numbers]  # of what stands after the colon; raises ValueError
     ends: Callable[[Numbers], tuple[float, float]] | None = None
 
@@ -54,11 +54,11 @@ def two(text: str) -> Numbers:
     return first, last
 
 
-def exponential(source: random.Random, numbers: Numbers) -> float:
+def exponential(source: Random, numbers: Numbers) -> float:
     return source.expovariate(1.0)
 
 
-def bursts(source: random.Random, numbers: Numbers) -> float:
+def bursts(source: Random, numbers: Numbers) -> float:
     (cv,) = numbers
     return source.gammavariate(cv**-2, cv**2)  # mean 1, standard deviation cv
 
@@ -116,7 +116,7 @@ def times(text: str, rate: float, seconds: float, seed: int, together: int = 1) 
         raise UsageError(f"--arrivals {text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.")
     first, last = found.ends or (1.0, 1.0)
     scale = rate / ((first + last) / 2)
-    source, due, work = random.Random(seed), [0.0], 0.0
+    source, due, work = Random(seed), [0.0], 0.0
     while due[-1] < seconds or len(due) % together:
         work += found.shape.gap(source, found.numbers)
         due.append(when(work, scale * first, scale * last, seconds))
@@ -129,7 +129,7 @@ def when(count: float, first: float, last: float, seconds: float) -> float:
     whole = (first + last) / 2 * seconds
     if count > whole:
         return seconds + (count - whole) / last
-    return 2 * count / (first + math.sqrt(first**2 + 2 * (last - first) * count / seconds)) if count else 0.0
+    return 2 * count / (first + sqrt(first**2 + 2 * (last - first) * count / seconds)) if count else 0.0
 
 
 def variation(due: Sequence[float]) -> float | None:
@@ -137,7 +137,7 @@ def variation(due: Sequence[float]) -> float | None:
     gaps = [after - before for before, after in pairwise(sorted(due))]
     if not gaps or not (mean := sum(gaps) / len(gaps)):
         return None
-    return math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) / mean
+    return sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) / mean
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Replay:
 
     def least_s(self, given: float | None) -> float:
         """The minimum duration of its test: what was given, else up to the last arrival, in whole milliseconds."""
-        return given if given is not None else max(1, math.floor(1000 * self.seconds)) / 1000
+        return given if given is not None else max(1, floor(1000 * self.seconds)) / 1000
 
 
 class ArrivalFlags(Settings):

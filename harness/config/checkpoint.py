@@ -1,14 +1,14 @@
 """The checkpoint: its shape, how much memory its weights take, whether it is the reference model; its tokenizer."""
 
 import functools
-import os
 import socket
+from os import environ
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from harness.config import models
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
+from harness.config.models import QUANTIZE_JSON, QUANTIZED, SHAPE
 from harness.core import files, secrets
 from harness.core.errors import UsageError
 from harness.core.schema import File
@@ -100,14 +100,10 @@ NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8"
 def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
     """How a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for."""
     stored = stored_words(config)
-    method = str(stored.get("quant_method", "unknown method")) if stored else ""
+    method = str(stored.get("quant_method", "unknown method"))
     if groups := stored.get("config_groups"):
-        found = [of_group(group, method) for group in groups.values()]
-    elif stored:
-        found = [of_method(stored, method)]
-    else:
-        found = []
-    return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(of_group(group, method) for group in groups.values()))
+    return (of_method(stored, method),) if stored else ()
 
 
 def of_group(group: dict[str, Any], method: str) -> StoredFormat:
@@ -178,9 +174,9 @@ def title(config: EngineConfig) -> str:
     Raises UsageError for a damaged quantize.json.
     """
     name = f"quantized checkpoint {config.model}"
-    if config.model in models.QUANTIZED:
+    if config.model in QUANTIZED:
         return f"{name} (of Llama-3.1-8B-Instruct, published)"
-    if (path := Path(config.model_path) / models.QUANTIZE_JSON).is_file():
+    if (path := Path(config.model_path) / QUANTIZE_JSON).is_file():
         made = files.read(path, Quantized)
         return f"{name} (of {made.model}: {made.scheme}; calibrated on {made.samples:,} samples of {made.data})"
     return name
@@ -189,7 +185,7 @@ def title(config: EngineConfig) -> str:
 def is_reference(config: EngineConfig) -> bool:
     """Whether the model has Llama-3.1-8B's shape."""
     shape = load_shape(config)
-    return all(getattr(shape, key) == value for key, value in models.SHAPE.items())
+    return all(getattr(shape, key) == value for key, value in SHAPE.items())
 
 
 def has_random_weights(config: EngineConfig) -> bool:
@@ -209,7 +205,7 @@ def load_shape(config: EngineConfig) -> Any:
         shape = AutoConfig.from_pretrained(config.model_path, **place)
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
-    if missing := [key for key in models.SHAPE if not hasattr(shape, key)]:
+    if missing := [key for key in SHAPE if not hasattr(shape, key)]:
         raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
     for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
         if not (type(value := getattr(shape, key, 1)) is int and value > 0):
@@ -236,9 +232,9 @@ def source(config: EngineConfig) -> dict[str, bool]:
 @functools.cache
 def is_hub_reachable() -> bool:
     """Whether the Hugging Face hub, or its mirror in HF_ENDPOINT, takes connections; through a proxy it may."""
-    if {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"} & set(os.environ):
+    if {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"} & set(environ):
         return True
-    parts = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    parts = urlsplit(environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:
         socket.create_connection((parts.hostname or "", parts.port or 443), HUB_TIMEOUT_S).close()
     except OSError:

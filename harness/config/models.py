@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from harness.config import mlperf
-from harness.core import reading
-from harness.core.reading import ROOT, names_in
+from harness.config.mlperf import LONGEST_PROMPT, MAX_NEW_TOKENS, OFFICIAL, ROUGE, SCENARIO, Scores, Task
+from harness.core.reading import ROOT, names_in, read_text
 
 DEMO = ROOT / "demo"
 
@@ -60,7 +59,7 @@ class ModelSpec:
     """
 
     path: str
-    context: int = mlperf.LONGEST_PROMPT + mlperf.MAX_NEW_TOKENS
+    context: int = LONGEST_PROMPT + MAX_NEW_TOKENS
     mmlu_context: int = 4096
     positions: int | None = None  # the longest context the model knows, where that is less than a user may ask for
     data: Path | None = None
@@ -70,13 +69,13 @@ class ModelSpec:
     references: Path | None = None  # scores and sample counts by category, as OFFICIAL has them
     min_duration_s: dict[str, float] = field(default_factory=dict, hash=False)  # by scenario
 
-    def task(self, category: str, scenario: str) -> mlperf.Task:
+    def task(self, category: str, scenario: str) -> Task:
         """The samples of this model in a category, and the reference scores for its answers."""
         if self.references is None:
-            return replace(mlperf.OFFICIAL[category], min_duration_s=mlperf.SCENARIO[scenario].min_duration_s)
-        measured = json.loads(reading.read_text(self.references))[category]
-        scores = mlperf.Scores(**{name: measured[name] for name in (*mlperf.ROUGE, "gen_len")})
-        return mlperf.Task(measured["samples"], scores, self.min_duration_s[scenario])
+            return replace(OFFICIAL[category], min_duration_s=SCENARIO[scenario].min_duration_s)
+        measured = json.loads(read_text(self.references))[category]
+        scores = Scores(**{name: measured[name] for name in (*ROUGE, "gen_len")})
+        return Task(measured["samples"], scores, self.min_duration_s[scenario])
 
 
 DEFAULT_MODEL = "llama3.1-8b-instruct"
@@ -92,7 +91,7 @@ MODELS = {
         small=Small(cache_bytes=2**30, sequences=64),  # a CPU is as fast with 64 as with more, and shows several rounds
         deviation="the demo model",
         references=DEMO / "reference.json",
-        min_duration_s={name: rules.pattern.demo_s for name, rules in mlperf.SCENARIO.items()},
+        min_duration_s={name: rules.pattern.demo_s for name, rules in SCENARIO.items()},
     ),
 }
 # Published checkpoints of the reference model, quantized by their makers: 8-bit weights for 8-bit arithmetic.
@@ -117,6 +116,6 @@ def model(name: str) -> ModelSpec:
 def made_of(name: str) -> str:
     """The model that a quantized folder was made of; empty for anything else."""
     try:
-        return str(json.loads(reading.read_text(Path(name) / QUANTIZE_JSON))["model"])
+        return str(json.loads(read_text(Path(name) / QUANTIZE_JSON))["model"])
     except (OSError, ValueError, LookupError, TypeError):
         return ""

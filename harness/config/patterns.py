@@ -5,8 +5,8 @@ answered (sequential). In a closed loop, and with a schedule of the user's own, 
 system under test sends each when a slot is free, or at its time. How each is sent: `harness.loadgen.patterns`.
 """
 
-import math
 from dataclasses import dataclass
+from math import ceil, inf
 from typing import ClassVar, Literal
 
 from harness.core.markdown import number
@@ -159,7 +159,7 @@ class Burst(LoadPattern):
         if not load.rate:
             return None
         least = max(RESERVE * load.min_duration_s * load.rate, load.samples)
-        queries = math.ceil(least / load.samples) * load.samples
+        queries = ceil(least / load.samples) * load.samples
         return queries, queries / load.rate
 
     def kept_in_flight(self, load: Load, engine: int | None) -> int | None:
@@ -189,7 +189,7 @@ class Poisson(LoadPattern):
         if load.rate is None:
             return None
         wanted = max(self.min_queries(load), load.min_duration_s * load.rate)
-        return math.ceil(wanted) if load.own_requests else math.ceil(wanted / load.samples) * load.samples
+        return ceil(wanted) if load.own_requests else ceil(wanted / load.samples) * load.samples
 
     def is_too_short(self, load: Load) -> bool:
         return 0 < (self.queries(load) or 0) < SURE_QUERIES
@@ -230,9 +230,9 @@ class Sequential(LoadPattern):
 
     def queries(self, load: Load) -> int | None:
         """As long as a query takes less than expected; where it holds one sample, up to the next whole permutation."""
-        latency = load.expected_latency_ms or math.inf
+        latency = load.expected_latency_ms or inf
         if self.several:
-            lasting = math.ceil(1000 * load.min_duration_s / latency)
+            lasting = ceil(1000 * load.min_duration_s / latency)
             return load.samples_per_query * max(self.min_queries(load), lasting)
         queries = max(load.samples, int(2000 * load.min_duration_s / latency))
         return (queries // load.samples + 1) * load.samples
@@ -289,13 +289,13 @@ class ClosedLoop(OwnClock):
     def queries(self, load: Load) -> int | None:
         if load.rate is None:
             return None
-        return max(self.min_queries(load), math.ceil(RESERVE * load.min_duration_s * load.rate))
+        return max(self.min_queries(load), ceil(RESERVE * load.min_duration_s * load.rate))
 
     def length(self, load: Load) -> tuple[int, float] | None:
         """Its time ends it, once the fewest queries are answered."""
         if not load.rate:
             return None
-        queries = max(self.min_queries(load), math.ceil(load.min_duration_s * load.rate))
+        queries = max(self.min_queries(load), ceil(load.min_duration_s * load.rate))
         return queries, queries / load.rate
 
     def shown_queries(self, load: Load) -> int | None:

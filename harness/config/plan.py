@@ -176,7 +176,7 @@ class Plan:
         limits = self.limits
         return Load(
             samples=self.samples,
-            official_samples=mlperf.OFFICIAL[self.config.category].samples,
+            official_samples=self.official_samples,
             min_duration_s=self.min_duration_s,
             rate=self.target_qps,
             expected_latency_ms=self.expected_latency_ms,

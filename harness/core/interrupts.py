@@ -4,8 +4,8 @@
 """
 
 import os
-import signal
 import sys
+from signal import SIGINT, default_int_handler, getsignal, signal
 from types import TracebackType
 
 INTERRUPTED = 130  # the exit code
@@ -22,8 +22,8 @@ def end_at_once(number: int, frame: object) -> None:
 def interruptible() -> None:
     """From now on Ctrl-C is an exception, as Python has it, unless it was ignored from the beginning."""
     sys.unraisablehook = again
-    if signal.getsignal(signal.SIGINT) is end_at_once:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if getsignal(SIGINT) is end_at_once:
+        signal(SIGINT, default_int_handler)
 
 
 def again(failure: "sys.UnraisableHookArgs") -> None:
@@ -33,7 +33,7 @@ def again(failure: "sys.UnraisableHookArgs") -> None:
         return
     from threading import Timer
 
-    timer = Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+    timer = Timer(AGAIN_S, os.kill, (os.getpid(), SIGINT))
     timer.daemon = True
     timer.start()
 
@@ -57,5 +57,5 @@ def command() -> str | None:
 
 if begun := command():
     sys.excepthook = print_uncaught
-    if begun != "-m" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, end_at_once)
+    if begun != "-m" and getsignal(SIGINT) is default_int_handler:
+        signal(SIGINT, end_at_once)

@@ -1,14 +1,14 @@
 """The processes of a command: none left behind, signals that end it well, and the reason in one line."""
 
-import contextlib
 import ctypes
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
+from signal import SIG_IGN, SIGHUP, SIGKILL, SIGTERM, default_int_handler, getsignal, signal
 
 import psutil
 
@@ -30,9 +30,9 @@ def install_signal_handlers() -> None:
     started where it is killed."""
     start_guard()
     interruptible()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+    signal(SIGTERM, default_int_handler)
+    if getsignal(SIGHUP) is not SIG_IGN:
+        signal(SIGHUP, default_int_handler)
 
 
 def start_guard() -> None:
@@ -57,7 +57,7 @@ def start_guard() -> None:
 
 def tell_guard(pipe: int) -> None:
     """In a fork of this process: names it to the guard, and leaves the pipe to its parent alone."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.write(pipe, f"{os.getpid()}\n".encode())
         os.close(pipe)
 
@@ -83,7 +83,7 @@ def command_of(name: str) -> str:
 
 def adopt_orphans() -> None:
     """Makes this process the parent of any grandchild whose own parent dies, so that none can be left behind."""
-    with contextlib.suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
@@ -92,11 +92,11 @@ def end_children() -> None:
     spared = {process.pid for process in guards.values()}
     children = [child for child in psutil.Process().children(recursive=True) if child.pid not in spared]
     for child in children:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess):
             child.terminate()
     _, alive = psutil.wait_procs(children, timeout=LAST_CALL_S)
     for child in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess):
             child.kill()
 
 
@@ -104,10 +104,10 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
     """Ends a process that leads a group: asked first, then whatever is left of the group, also after a hard death."""
     if process.poll() is None:
         process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             process.wait(GROUP_GRACE_S)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, SIGKILL)
     process.wait()
 
 

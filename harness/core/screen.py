@@ -1,6 +1,5 @@
 """What a person sees while it runs: a live line on a terminal, plain lines now and then elsewhere."""
 
-import contextlib
 import errno
 import io
 import math
@@ -9,6 +8,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -219,7 +219,7 @@ class Screen(io.TextIOWrapper):
         with self.lasting():
             super().flush()
 
-    @contextlib.contextmanager
+    @contextmanager
     def lasting(self) -> Iterator[None]:
         try:
             yield
@@ -235,7 +235,7 @@ def lasting_console(descriptor: int) -> Console:
     return Console(file=file, highlight=False)
 
 
-@contextlib.contextmanager
+@contextmanager
 def screen(log: Path) -> Iterator[tuple[Console, Console]]:
     """Consoles on the real standard output and error, while all else that this process and its children print goes to
     `log`.

@@ -1,12 +1,12 @@
 """What must not be written down, found by its name or by its look. The one place that hides it."""
 
 import ast
-import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
+from os import environ
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -162,8 +162,8 @@ def note_address(address: str) -> None:
 
 def in_environment() -> set[str]:
     """The values of environment variables whose names say that they are secret."""
-    named = {name: value for name, value in os.environ.items() if name not in FOLDERS and is_secret(name)}
-    for number, line in enumerate(os.environ.get(HEADERS, "").splitlines()):
+    named = {name: value for name, value in environ.items() if name not in FOLDERS and is_secret(name)}
+    for number, line in enumerate(environ.get(HEADERS, "").splitlines()):
         named[f"{HEADERS} {number}"] = line.partition(":")[2].strip()
     return {value for value in named.values() if len(value) >= SHORTEST_SECRET}
 

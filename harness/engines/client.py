@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import itertools
 import multiprocessing
-import os
 import pickle
 import re
 import signal
@@ -13,12 +12,25 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from os import environ
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-import aiohttp
 import uvloop
+from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientConnectorError,
+    ClientError,
+    ClientPayloadError,
+    ClientResponse,
+    ClientResponseError,
+    ClientSession,
+    ClientSSLError,
+    ClientTimeout,
+    TCPConnector,
+    TraceConfig,
+)
 
 from harness.config import checkpoint
 from harness.config.endpoint import below, is_usable
@@ -59,7 +71,7 @@ def extra_headers() -> dict[str, str]:
     Raises UsageError, which never shows a value.
     """
     found = {}
-    for number, line in enumerate(os.environ.get(HEADERS, "").splitlines(), 1):
+    for number, line in enumerate(environ.get(HEADERS, "").splitlines(), 1):
         name, colon, value = (part.strip() for part in line.partition(":"))
         if not line.strip():
             continue
@@ -71,24 +83,24 @@ def extra_headers() -> dict[str, str]:
     return found
 
 
-def connect(timeout_s: float, new_connections: bool = False) -> aiohttp.ClientSession:
+def connect(timeout_s: float, new_connections: bool = False) -> ClientSession:
     """A session with key, headers and proxy of the environment, which keeps connections for further requests unless
     each is to have a new one; to be called on a loop.
 
     Raises UsageError for a key, a header or a proxy that cannot be used.
     """
-    key = os.environ.get(KEY, "")
+    key = environ.get(KEY, "")
     if not (key.isascii() and key.isprintable()):
         raise UsageError(f"{KEY} contains a character that is not allowed in a header, such as a line break.")
     own = {"Authorization": f"Bearer {key}"} if key else {}
-    proxy = os.environ.get(PROXY) or None
+    proxy = environ.get(PROXY) or None
     if proxy and not is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
     kept: dict[str, Any] = {"force_close": True} if new_connections else {"keepalive_timeout": IDLE_S}
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, **kept),
+    return ClientSession(
+        connector=TCPConnector(limit=0, **kept),
         headers={"Accept-Encoding": "identity"} | own | extra_headers(),
-        timeout=aiohttp.ClientTimeout(total=timeout_s),
+        timeout=ClientTimeout(total=timeout_s),
         proxy=proxy,
         trace_configs=[note_sent()],
     )
@@ -118,7 +130,7 @@ class Client:
     form: RequestFormat
     served: object = None  # the model that the server named beside its first answer
     in_flight: int = 0
-    session: aiohttp.ClientSession = field(init=False)  # from `open` on
+    session: ClientSession = field(init=False)  # from `open` on
 
     def open(self) -> None:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
@@ -254,9 +266,7 @@ class Client:
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     @contextlib.asynccontextmanager
-    async def post(
-        self, address: str, body: bytes, exchange: Exchange | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def post(self, address: str, body: bytes, exchange: Exchange | None = None) -> AsyncIterator[ClientResponse]:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
             url, kind = below(address, self.form.path), {"Content-Type": "application/json"}
@@ -268,32 +278,32 @@ class Client:
             limit = f"{self.config.request_timeout:g} s (--request-timeout)"
             load = f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
             raise EndpointError(f"{address} did not finish an answer within {limit}, {load}") from None
-        except aiohttp.ClientResponseError as error:
+        except ClientResponseError as error:
             if found := ENCODED.search(error.message):
                 raise UsageError(
                     f"--endpoint {address} compresses its answers ({found[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
                 ) from None
             raise EndpointError(f"{address} broke the connection off: {error_message(error.message)}") from None
-        except aiohttp.ClientPayloadError:
+        except ClientPayloadError:
             raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
-        except (aiohttp.ClientError, ConnectionError) as error:
+        except (ClientError, ConnectionError) as error:
             raise EndpointError(f"{address} broke the connection off: {error_message(error)}") from None
 
 
-def note_sent() -> aiohttp.TraceConfig:
+def note_sent() -> TraceConfig:
     """Notes in a request's exchange when it is written to a connection."""
 
-    async def note_time(session: aiohttp.ClientSession, context: Any, params: Any) -> None:
+    async def note_time(session: ClientSession, context: Any, params: Any) -> None:
         if context.trace_request_ctx is not None:
             context.trace_request_ctx.sent_at = time.perf_counter()
 
-    trace = aiohttp.TraceConfig()
+    trace = TraceConfig()
     trace.on_request_chunk_sent.append(note_time)
     return trace
 
 
-async def refusal(response: aiohttp.ClientResponse) -> str:
+async def refusal(response: ClientResponse) -> str:
     """What a response other than 200 says: where it leads, or the server's own words."""
     if place := response.headers.get("Location"):
         return f"a redirect, which is not followed, to {error_message(place)}"
@@ -305,7 +315,7 @@ async def refusal(response: aiohttp.ClientResponse) -> str:
     return error_message(said[:MOST_REFUSAL])
 
 
-async def whole(response: aiohttp.ClientResponse, address: str) -> bytes:
+async def whole(response: ClientResponse, address: str) -> bytes:
     """All that a small page holds. Raises EndpointError for one that goes on beyond MOST_BYTES."""
     return b"".join([chunk async for chunk in limit_bytes(response.content.iter_any(), address)])
 
@@ -316,21 +326,21 @@ def key_hint(challenge: str) -> str:
         return f"refuses the Authorization in {HEADERS}"
     if challenge.lower().startswith("basic"):
         return f"asks for a name and a password: set {HEADERS} to a line such as Authorization: Basic ..."
-    return f"refuses the key in {KEY}" if os.environ.get(KEY) else f"asks for a key: set {KEY} in the environment"
+    return f"refuses the key in {KEY}" if environ.get(KEY) else f"asks for a key: set {KEY} in the environment"
 
 
-def why_unreached(error: aiohttp.ClientError, address: str) -> str:
+def why_unreached(error: ClientError, address: str) -> str:
     """Why a server was not reached at all, or not in HTTP."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+    if isinstance(error, ClientConnectorCertificateError):
         said = error_message(error.certificate_error)
         return f"its certificate is not trusted: {said}; SSL_CERT_FILE names a file of authorities that are"
     scheme = urlsplit(address).scheme
-    if isinstance(error, aiohttp.ClientSSLError) or not isinstance(error, aiohttp.ClientConnectorError):
+    if isinstance(error, ClientSSLError) or not isinstance(error, ClientConnectorError):
         other = "http" if scheme == "https" else "https"
         return f"it does not answer as {scheme}:// does ({error_message(error)}): is it {other}://?"
     proxy = getproxies().get(scheme)
     unused = f"; a proxy is set in the environment, and not used: {PROXY} names one that is"
-    hint = unused if proxy and not os.environ.get(PROXY) else ""
+    hint = unused if proxy and not environ.get(PROXY) else ""
     return f"no server there: {error_message(error)}{hint}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-import aiohttp
+from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from harness.config import checkpoint
 from harness.config.endpoint import below
@@ -55,7 +55,7 @@ class Discovery:
     """Asks the servers of a run, over its session."""
 
     config: RunConfig
-    session: aiohttp.ClientSession
+    session: ClientSession
     say: Say = print
 
     async def ready(self, address: str, until: float) -> None:
@@ -123,7 +123,7 @@ class Discovery:
         UsageError without an answer."""
         try:
             async with self.session.get(
-                below(address, path), timeout=aiohttp.ClientTimeout(total=limit_s), allow_redirects=False
+                below(address, path), timeout=ClientTimeout(total=limit_s), allow_redirects=False
             ) as response:
                 if path == "/models" and 300 <= response.status < 400:
                     raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
@@ -137,7 +137,7 @@ class Discovery:
             raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
-        except aiohttp.ClientError as error:
+        except ClientError as error:
             raise UsageError(f"--endpoint {address}: {why_unreached(error, address)}.") from None
 
 
@@ -210,12 +210,12 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
 async def read_page(address: str, limit_s: float) -> str:
     """The text of a page, whatever is behind the address. Raises EndpointError where it does not come in time."""
     try:
-        limit = aiohttp.ClientTimeout(total=limit_s)
-        async with aiohttp.ClientSession(timeout=limit) as session, session.get(address) as response:
+        limit = ClientTimeout(total=limit_s)
+        async with ClientSession(timeout=limit) as session, session.get(address) as response:
             if response.status != 200:
                 raise EndpointError(f"status {response.status}")
             return (await whole(response, address)).decode(errors="replace")
     except TimeoutError:
         raise EndpointError(f"no answer within {limit_s:g} s") from None
-    except (aiohttp.ClientError, ConnectionError) as error:
+    except (ClientError, ConnectionError) as error:
         raise EndpointError(error_message(error) or type(error).__name__) from None

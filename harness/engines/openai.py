@@ -6,12 +6,12 @@ again.
 """
 
 import asyncio
-import contextlib
-import resource
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any
 
 import aiohttp
@@ -132,7 +132,7 @@ class OpenAI(Engine):
         """The form with those sampling fields in neutral values that the server takes: all, else each tried alone."""
         taken: list[tuple[str, float]] = []
         for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
-            with contextlib.suppress(RefusedError):
+            with suppress(RefusedError):
                 await self._has_ids(server, replace(form, neutral=fields))
                 taken += fields
             if len(taken) == len(NEUTRAL):
@@ -236,7 +236,7 @@ class OpenAI(Engine):
         )
 
     def prometheus_metrics(self) -> list[str]:
-        with contextlib.suppress(TimeoutError):
+        with suppress(TimeoutError):
             return self.spawn(self._read_metrics()).result(timeout=2 * METRICS_S)
         return []
 
@@ -245,7 +245,7 @@ class OpenAI(Engine):
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 
     async def _metrics(self, url: str) -> str:
-        with contextlib.suppress(aiohttp.ClientError, EndpointError, TimeoutError, UnicodeDecodeError):
+        with suppress(aiohttp.ClientError, EndpointError, TimeoutError, UnicodeDecodeError):
             limit = aiohttp.ClientTimeout(total=METRICS_S)
             async with self._client.session.get(url, timeout=limit, allow_redirects=False) as response:
                 return (await whole(response, url)).decode() if response.status == 200 else ""
@@ -258,7 +258,7 @@ class OpenAI(Engine):
 
     def close(self) -> None:
         if self.servers:
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 self.spawn(self._disconnect()).result(timeout=IDLE_S)
         for client in self._remote:
             client.close()
@@ -277,12 +277,12 @@ def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[S
 
 def raise_open_file_limit(connections: int) -> None:
     """Raises this process's limit of open files to hold a connection each. Raises UsageError where it may not."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = getrlimit(RLIMIT_NOFILE)
     need = connections + SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < need:
-        if hard != resource.RLIM_INFINITY and hard < need:
+    if soft != RLIM_INFINITY and soft < need:
+        if hard != RLIM_INFINITY and hard < need:
             raise UsageError(
                 f"{connections:,} requests in flight need {need:,} open files; this machine allows {hard:,}: "
                 "use a lower --max-in-flight, or raise ulimit -n."
             )
-        resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+        setrlimit(RLIMIT_NOFILE, (need, hard))

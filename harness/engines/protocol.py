@@ -249,9 +249,10 @@ class Engine:
         """Runs a coroutine on the loop, from any thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    def wait(self, future: "Future[Result]", watch: Callable[[], None]) -> Result:
-        """The future's result, or what the work raised, a TimeoutError included; calls `watch` while it waits, which
-        may raise."""
+    def run(self, work: Coroutine[Any, Any, Result], watch: Callable[[], None]) -> Result:
+        """What a coroutine on the loop returns, or what it raised, a TimeoutError included; calls `watch` while it
+        waits, which may raise."""
+        future = self.spawn(work)
         while not wait([future], timeout=EVERY_S).done:
             watch()
         return future.result()
@@ -260,19 +261,11 @@ class Engine:
         """Gets the engine ready; `watch` is called while waiting. Raises EngineError, UsageError."""
         self._thread.start()
         begin = time.monotonic()
-        self.wait(self.spawn(self.load()), watch)
+        self.run(self.load(), watch)
         self.start_s = time.monotonic() - begin
 
     async def load(self) -> None:
         """What its start takes, on its loop. Raises EngineError, UsageError."""
-
-    async def generate(
-        self, prompt: list[int], max_new_tokens: int | None = None, exchange: Exchange | None = None
-    ) -> Sequence[int]:
-        """The whole answer's token ids, at most as many as `sampling` or the request says. An engine that sends the
-        request on notes in `exchange` when it did, and how the answer came. Raises EngineError."""
-        answer = self.stream(prompt, max_new_tokens, exchange, is_whole=True)
-        return [token async for tokens in answer for token in tokens]
 
     def stream(
         self,
@@ -281,7 +274,9 @@ class Engine:
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
-        """The same as they come: the first at once; `is_whole`: nobody looks before the end. Raises EngineError."""
+        """The answer's token ids as they come, the first at once, at most as many as `sampling` or the request says;
+        `is_whole`: nobody looks before the end. An engine that sends the request on notes in `exchange` when it did,
+        and how the answer came. Raises EngineError."""
         raise NotImplementedError
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:

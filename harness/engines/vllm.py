@@ -1,16 +1,16 @@
 """vLLM's AsyncLLM in this process. With `vllm_args` the one file that knows its API; written for vLLM 0.32."""
 
 import asyncio
-import contextlib
 import faulthandler
 import itertools
 import math
-import os
 import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
+from os import environ
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from harness.config.engine import EngineState
 from harness.config.plan import Plan
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.core.processes import adopt_orphans, end_children
-from harness.core.system import has_amx
+from harness.core.system import cpu_flags
 from harness.engines import sampling_of, vllm_args
 from harness.engines.prometheus import SOURCES
 from harness.engines.protocol import GREEDY, ChoiceLogprobs, Engine, Exchange, Sampling
@@ -63,9 +63,9 @@ class VLLM(Engine):
             self._links = RemoteEngineConnections(self._llm.engine_core)
 
     async def load(self) -> None:
-        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
-        os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
+        environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
         import vllm
         from vllm import AsyncEngineArgs
         from vllm.config import ProfilerConfig
@@ -79,7 +79,8 @@ class VLLM(Engine):
         self._prompt = tokens_input
         # Between the first token and the end nobody looks: one output each is enough.
         args: dict[str, object] = {"stream_interval": self.sampling.max_new_tokens, **self.args}
-        self.cautions += [AMX_LOST] if current_platform.is_cpu() and EXTENSION in args and has_amx() else []
+        if current_platform.is_cpu() and EXTENSION in args and "amx_tile" in cpu_flags():
+            self.cautions.append(AMX_LOST)
         args = {EXTENSION: WORKER, **args}
         if isinstance(settings := args.get("profiler_config"), dict):
             args["profiler_config"] = ProfilerConfig(**settings)
@@ -227,7 +228,7 @@ class VLLM(Engine):
 
     def _death(self) -> str:
         """By which signal, if vLLM can tell."""
-        with contextlib.suppress(AttributeError):
+        with suppress(AttributeError):
             ended = self._llm.engine_core.resources.engine_manager.finished_procs()
             return "".join(f": {name} {by_signal(-code)}" for name, code in ended.items() if code < 0)
         return ""
@@ -245,7 +246,7 @@ class VLLM(Engine):
 
 
 def shut_down(llm: Any) -> None:
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         llm.shutdown()
 
 

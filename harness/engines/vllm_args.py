@@ -1,11 +1,11 @@
 """The arguments for vLLM's engine, of a run's settings, and what it has against them; written for vLLM 0.32."""
 
 import ctypes
-import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from importlib.util import find_spec
+from os import environ
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
         small = config.model_spec.small
         if choosing:
             args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
-        if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
+        if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in environ:
             # vLLM would take this share of main memory, which other programs need too.
             args["kv_cache_memory_bytes"] = small.cache_bytes if small else psutil.virtual_memory().available // 4
         if small:
@@ -153,12 +153,12 @@ def provide(engine_args: Mapping[str, object]) -> str:
     line where there is no nvcc at all, else nothing."""
     if not str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED):
         return ""
-    if os.environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
+    if environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
         return ""
     if (packages := packaged_toolkit()) is None:
         return NO_NVCC
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    os.environ["CUDA_HOME"] = str(link_toolkit(packages, cache / "llama31-mlperf" / packages.name))
+    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    environ["CUDA_HOME"] = str(link_toolkit(packages, cache / "llama31-mlperf" / packages.name))
     return ""
 
 

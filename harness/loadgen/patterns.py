@@ -4,13 +4,13 @@ LoadGen itself paces Server and SingleStream: there the system under test sends 
 """
 
 import asyncio
-import math
 import random
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
 from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
@@ -76,7 +76,7 @@ class InFlight(Generic[Item]):
     """
 
     at_once: int | None = None
-    seconds: float = math.inf
+    seconds: float = inf
     least: int = 0
     turn: Turn[Item] | None = None
 
@@ -90,7 +90,7 @@ class InFlight(Generic[Item]):
         async def follow() -> None:
             nonlocal sent, latest
             for talk in source:
-                round = self.turn(talk[0])[0] if self.turn else math.inf
+                round = self.turn(talk[0])[0] if self.turn else inf
                 if sent >= self.least and time.perf_counter() >= end and round > latest:
                     unsent.extend(talk)
                     return
@@ -168,7 +168,7 @@ def all_at_once(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
 
 def in_flight(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
     """Of an accuracy test all queries are sent."""
-    seconds = plan.min_duration_s if timed else math.inf
+    seconds = plan.min_duration_s if timed else inf
     return InFlight(plan.concurrency, seconds, plan.min_queries, turn_of(library))
 
 
@@ -218,18 +218,10 @@ def concurrent(plan: Plan, engine: int) -> Sender[Prompt]:
     return InFlight(plan.concurrency or engine)
 
 
-def times_taken(pattern: LoadPattern) -> dict[str, Any]:
-    """Whether the system under test streams answers, and by whose clock the times of a test are."""
-    return {"streams": pattern.is_streamed, "clock": "client" if pattern.is_own_clock else "loadgen"}
-
-
 async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
     """Sends one prompt outside LoadGen's tests, and waits for its answer. Raises EngineError."""
-    if pattern.is_streamed:
-        async for _ in engine.stream(*prompt):
-            pass
-    else:
-        await engine.generate(*prompt)
+    async for _ in engine.stream(*prompt, None, not pattern.is_streamed):
+        pass
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """The machine and the engine while a test runs: one line a second in a CSV file."""
 
 import asyncio
-import contextlib
 import csv
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -20,7 +20,7 @@ import psutil
 from harness.config.endpoint import exporter
 from harness.core import files
 from harness.core.errors import BenchmarkError, UsageError, first_line
-from harness.core.system import ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none
+from harness.core.system import SM_CLOCK, ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none
 from harness.engines import prometheus
 
 # The reasons for which a GPU's clock is held down, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
@@ -28,7 +28,7 @@ POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
 FILE = "machine.csv"
 Remote = Callable[[], dict[str, dict[str, float]]]
-SM_CLOCK, MEMORY_CLOCK, GPU_SENSOR = 1, 2, 0
+MEMORY_CLOCK, GPU_SENSOR = 2, 0
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 
 
@@ -104,7 +104,7 @@ class Recording:
         return max((value or 0.0 for gpu in self.gpus for value in self.column(f"{gpu}_{name}")), default=0.0)
 
 
-@contextlib.contextmanager
+@contextmanager
 def recording(
     path: Path,
     wanted: bool,
@@ -298,9 +298,9 @@ def by_process(*roots: int) -> dict[int, float]:
     children that have ended."""
     total = {}
     for root in roots or (os.getpid(),):
-        with contextlib.suppress(psutil.Error):
+        with suppress(psutil.Error):
             for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
+                with suppress(psutil.Error):
                     total[process.pid] = float(sum(process.cpu_times()[:4]))
     return total
 
@@ -327,7 +327,7 @@ def servers_here(addresses: Sequence[str]) -> set[int] | None:
 def is_here(host: str) -> bool:
     """Whether a host of an address is this machine."""
     own = {each.address for name in psutil.net_if_addrs().values() for each in name}
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return any(str(found[4][0]) in own for found in socket.getaddrinfo(host, None))
     return False
 
@@ -335,7 +335,7 @@ def is_here(host: str) -> bool:
 def top_of(pid: int) -> int | None:
     """The process that started a server: the parent as long as it runs the same program and started none of ours.
     None for a relay, whose server is elsewhere."""
-    with contextlib.suppress(psutil.Error):
+    with suppress(psutil.Error):
         process, ours = psutil.Process(pid), {each.pid for each in psutil.Process().parents()}
         if any(name in process.name() for name in RELAYS):
             return None
@@ -351,7 +351,7 @@ def busy_gpus() -> list[int]:
     return [index for index, own in enumerate(memory) if own and own.used > GPU_SLACK_BYTES]
 
 
-@contextlib.contextmanager
+@contextmanager
 def watch_others(
     gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
 ) -> Iterator[BackgroundLoad]:

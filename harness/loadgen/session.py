@@ -21,7 +21,7 @@ from harness.loadgen.requests import take_times, write_requests
 from harness.loadgen.sut import SUT, make_sut
 from harness.loadgen.test_run import MACHINE, SERVER
 from harness.loadgen.watchdog import Watchdog
-from harness.runs import folder as results
+from harness.runs.folder import FOLDER, RunFolder, Test
 from harness.runs.records import MachineUse
 from harness.workloads.cnn_dailymail import Library
 
@@ -40,7 +40,7 @@ def clock_offset() -> float:
 class LoadGenSession:
     """An engine with samples to answer, and a folder for the logs; each call of `test` is one LoadGen test."""
 
-    folder: results.RunFolder
+    folder: RunFolder
     engine: Engine
     library: Library
     display: Display
@@ -52,12 +52,12 @@ class LoadGenSession:
     tests: Iterator[int] = field(default_factory=itertools.count, init=False)
     warned: bool = field(default=False, init=False)  # of other programs, which every test's record has
 
-    def test(self, mode: results.Test, plan: Plan, audit: str = "") -> Path:
+    def test(self, mode: Test, plan: Plan, audit: str = "") -> Path:
         """Runs one test to its end; the folder of its logs. Raises EngineError, BenchmarkError.
 
         `audit` is the text of the audit.config that LoadGen reads over all other settings.
         """
-        folder = self.folder.sub(results.FOLDER[mode])
+        folder = self.folder.sub(FOLDER[mode])
         if audit:
             (folder / "audit.config").write_text(audit)
         kind: Kind = mode if mode in ("accuracy", "performance") else "load"
@@ -67,12 +67,12 @@ class LoadGenSession:
         self.drive(mode, plan, folder)
         return folder
 
-    def drive(self, mode: results.Test, plan: Plan, folder: Path) -> None:
+    def drive(self, mode: Test, plan: Plan, folder: Path) -> None:
         """One LoadGen test on the engine, watched; what is known of each request stays in its folder."""
         settings, timed = self.settings.of(plan, folder), mode != "accuracy"
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
-            self.engine.wait(self.engine.spawn(self.engine.reset_prefix_cache()), lambda: self.check(folder))
+            self.engine.run(self.engine.reset_prefix_cache(), lambda: self.check(folder))
         tested = self.make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
         pattern = plan.pattern
         shown = pattern.shown_queries(plan.load) if mode == "performance" else total
@@ -153,7 +153,7 @@ class LoadGenSession:
             self.display.tick()
             self.check(self.folder.path)
 
-        return self.engine.wait(self.engine.spawn(work), watch)
+        return self.engine.run(work, watch)
 
     @property
     def ended(self) -> str:

@@ -17,7 +17,7 @@ from harness.config.plan import Plan
 from harness.core.errors import EmptyAnswerError, EndpointError, LoadGenError, first_line
 from harness.core.screen import Counters
 from harness.engines.protocol import Engine, Exchange, ServerUse
-from harness.loadgen.patterns import WAYS, Sender, times_taken
+from harness.loadgen.patterns import WAYS, Sender
 from harness.loadgen.requests import TRACE, Clock, Query, Request
 from harness.loadgen.test_run import PLACEHOLDER
 from harness.runs.folder import Test
@@ -104,13 +104,10 @@ class SUT:
             self.counters.issued += 1
             request.issued_s = begin if request.issued_s is None else request.issued_s
         try:
-            if not self.streams:
-                tokens.extend(await self.engine.generate(*self.prompt_of(request), exchange))
-            else:
-                async for new in self.engine.stream(*self.prompt_of(request), exchange):
-                    if not tokens and new:
-                        self.hear_first(query, new, begin)
-                    tokens.extend(new)
+            async for new in self.engine.stream(*self.prompt_of(request), exchange, not self.streams):
+                if self.streams and new and not tokens:
+                    self.hear_first(query, new, begin)
+                tokens.extend(new)
         finally:
             if self.streams:
                 request.sent_ms = self.since_issue(request, exchange.sent_at)
@@ -197,7 +194,8 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
         engine,
         library,
         WAYS[type(pattern)].issued(plan, library, timed),
-        **times_taken(pattern),
+        streams=pattern.is_streamed,
+        clock="client" if pattern.is_own_clock else "loadgen",
         timed=timed,
         max_failed=plan.config.max_failed,
         expected=expected,

@@ -172,14 +172,18 @@ def client_delay(requests: Sequence[Request], plan: Plan) -> Latency | None:
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Milliseconds from the end of an answer until the next request was sent in its place, in a closed loop: the place
     that has been free for longest is taken next."""
-    timed = [each for each in requests if each.issued_s is not None and each.done_s is not None]
+    ends = deque(sorted(each.done_s for each in requests if each.done_s is not None))
+    begun = [
+        (each.issued_s, each.sent_ms or 0.0)
+        for each in requests
+        if each.issued_s is not None and each.done_s is not None
+    ]
     free: deque[float] = deque()
-    ends = deque(sorted(each.done_s or 0.0 for each in timed))
-    for each in sorted(timed, key=lambda each: each.issued_s or 0.0):
-        while ends and ends[0] <= (each.issued_s or 0.0):
+    for issued_s, sent_ms in sorted(begun, key=lambda each: each[0]):
+        while ends and ends[0] <= issued_s:
             free.append(ends.popleft())
         if free:
-            yield 1e3 * ((each.issued_s or 0.0) - free.popleft()) + (each.sent_ms or 0.0)
+            yield 1e3 * (issued_s - free.popleft()) + sent_ms
 
 
 def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None, expected: bool) -> TestResult:

@@ -8,7 +8,6 @@ from harness.core.errors import EngineError
 from harness.core.files import as_json
 from harness.core.screen import Display
 from harness.core.secrets import hide
-from harness.engines import protocol
 from harness.engines.protocol import Engine
 from harness.runs.folder import RunFolder
 from harness.runs.records import Facts
@@ -118,7 +117,7 @@ STAGES = (
 BAR = 12  # characters
 
 
-def start(engine: protocol.Engine, facts: Facts, folder: RunFolder, stall_timeout: float, display: Display) -> None:
+def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float, display: Display) -> None:
     """Starts an engine, shows what it is doing meanwhile, and notes what it is."""
     log = folder.path / "engine.log"
     watch = StartWatch(log, stall_timeout)

@@ -13,7 +13,7 @@ from harness.config.run import RunConfig
 from harness.core.coerce import did_you_mean
 from harness.core.errors import UsageError
 from harness.core.reading import check_regular, open_regular
-from harness.workloads import hub
+from harness.workloads.hub import download, read_saved
 
 LETTERS = "ABCD"
 LARGEST_FILE, MOST_ROWS = 2**30, 10**6
@@ -144,20 +144,20 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
     if path is None:
-        yield from from_records(hub.download(*HUB_DATASET, split).to_list(), "/".join(HUB_DATASET), "")
+        yield from from_records(download(*HUB_DATASET, split).to_list(), "/".join(HUB_DATASET), "")
         return
     if not path.is_dir():
         raise UsageError(f"--dataset-path {path}: no such folder.")
     for root in (path, path / "data"):
         if (root / "dataset_dict.json").exists():
-            yield from from_records(hub.read_saved(root, split).to_list(), f"{root}/{split}", root.name)
+            yield from from_records(read_saved(root, split).to_list(), f"{root}/{split}", root.name)
         elif tables := sorted(root.glob(f"{split}/*_{split}.csv")):
             yield from from_csv(tables, split)
         elif tables := parquet_files(root, split, subjects):
             yield from from_parquet(tables)
         elif folders := sorted(root.glob("*/dataset_dict.json")):
             for folder in (each.parent for each in folders):
-                yield from from_records(hub.read_saved(folder, split).to_list(), f"{folder}/{split}", folder.name)
+                yield from from_records(read_saved(folder, split).to_list(), f"{folder}/{split}", folder.name)
         else:
             continue
         return

@@ -13,22 +13,18 @@ from harness.core import screen, system
 from harness.core.errors import DONE, EngineError
 from harness.core.files import as_json, check_space, write_json
 from harness.core.processes import ignore_signals
-from harness.core.screen import Counters, Display
 from harness.core.secrets import hide_word
 from harness.engines.protocol import Engine
-from harness.loadgen import watchdog as engine_start
-from harness.loadgen.watchdog import Watchdog
+from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
 from harness.mmlu import report
-from harness.mmlu.data import MMLUConfig, Prompt
 from harness.mmlu.scores import Answer, MMLUFacts, MMLUHistory
 from harness.runs import folder as results
-from harness.runs.folder import RunFolder
 
 QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
-def evaluate(config: MMLUConfig, run: RunFolder, display: Display) -> int:
+def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: screen.Display) -> int:
     """The way of one evaluation."""
     settings = config.model_dump() | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
@@ -47,7 +43,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, display: Display) -> int:
 
     plan = resolve(config.run, system.gpus(), checkpoint.weight_bytes(config))
     engine = engines.create(plan, run.path, choosing=True)
-    engine_start.start(engine, facts, run, config.stall_timeout, display)
+    start(engine, facts, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
     # vLLM compiles what ranks log-probabilities only at the first
@@ -73,15 +69,15 @@ def evaluate(config: MMLUConfig, run: RunFolder, display: Display) -> int:
 
 
 def ask(
-    prompts: Sequence[Prompt],
+    prompts: Sequence[questions.Prompt],
     letters: list[int],
     engine: Engine,
     watchdog: Watchdog,
-    display: Display,
+    display: screen.Display,
     folder: Path,
 ) -> list[Answer]:
     """The engine's answers, in order. Raises EngineError, or BenchmarkError when the disk is full."""
-    counters = Counters(issued=len(prompts))
+    counters = screen.Counters(issued=len(prompts))
 
     def watch() -> None:
         display.tick(counters, len(prompts))
@@ -93,7 +89,7 @@ def ask(
     async def answer_all() -> list[Answer]:
         gate = asyncio.Semaphore(QUEUE_FACTOR * engine.concurrency)
 
-        async def answer(prompt: Prompt) -> Answer:
+        async def answer(prompt: questions.Prompt) -> Answer:
             async with gate:
                 begin = time.perf_counter()
                 choice = await engine.score_choices(prompt.tokens, letters)
@@ -104,4 +100,4 @@ def ask(
         return await asyncio.gather(*map(answer, prompts))
 
     watchdog.reset()
-    return engine.wait(engine.spawn(answer_all()), watch)
+    return engine.run(answer_all(), watch)

@@ -5,17 +5,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from harness.core import files
+from harness.core.files import whole_or_nothing, write_json, write_text
 from harness.core.markdown import number, percent, render
 from harness.core.schema import gpu_names
 from harness.core.screen import LastScreen, Line
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig
 from harness.mmlu.scores import Answer, MMLUFacts, Overall, Score, group_scores, overall, write_csv
-from harness.report import style as figures
 from harness.report.answer import model_name
 from harness.report.page import of_screen
-from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE
-from harness.runs import folder as results
+from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, pyplot, save
+from harness.runs.folder import RunFolder
 
 COLORS = dict(zip(DOMAINS, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
 GUESSING, WORSE, NO_BETTER = 1 / len(LETTERS), "worse", "no better"
@@ -23,7 +22,7 @@ FEW = 30  # questions of a subject, below which its interval is wider than 30 po
 
 
 def write(
-    run: results.RunFolder,
+    run: RunFolder,
     config: MMLUConfig,
     facts: MMLUFacts,
     data: Data,
@@ -33,17 +32,17 @@ def write(
     """Writes every result into the run's folder, all or none of them; returns what overall.json holds."""
     summary = overall(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
-    with files.whole_or_nothing(run.path) as place:
-        files.write_json(place / "overall.json", summary.model_dump(mode="json"))
-        files.write_json(place / "by_domain.json", {name: asdict(part) for name, part in domains.items()})
-        files.write_json(
+    with whole_or_nothing(run.path) as place:
+        write_json(place / "overall.json", summary.model_dump(mode="json"))
+        write_json(place / "by_domain.json", {name: asdict(part) for name, part in domains.items()})
+        write_json(
             place / "by_subject.json",
             {name: {"domain": DOMAIN_OF[name]} | asdict(part) for name, part in subjects.items()},
         )
         write_csv(place / "samples.csv", rows)
         if config.details:
-            files.write_text(place / "details.jsonl", details(data, rows))
-        drawn = figures.save({"score_by_subject": by_subject(subjects)}, place / "plots")
+            write_text(place / "details.jsonl", details(data, rows))
+        drawn = save({"score_by_subject": by_subject(subjects)}, place / "plots")
         shown = {"Accuracy of each subject": drawn["score_by_subject"]}
         values = dict(
             run=run.name,
@@ -57,9 +56,9 @@ def write(
             facts=facts,
         )
         screen = last_screen(config, facts, summary, rows)
-        files.write_text(place / "report.md", f"{render('mmlu.md.j2', sent=False, **values)}\n")
+        write_text(place / "report.md", f"{render('mmlu.md.j2', sent=False, **values)}\n")
         page = of_screen(screen, place, render("mmlu.md.j2", sent=True, **values), shown)
-        files.write_text(place / "report.html", page)
+        write_text(place / "report.html", page)
     return summary
 
 
@@ -133,7 +132,7 @@ def by_subject(subjects: dict[str, Score]) -> Any:
             places[name] = at
             at += 1
         at += 0.8 if names else 0
-    figure, axes = figures.pyplot().subplots(figsize=(9, 0.21 * at + 1.2))
+    figure, axes = pyplot().subplots(figsize=(9, 0.21 * at + 1.2))
     for domain, color in COLORS.items():
         names = [name for name in places if DOMAIN_OF[name] == domain]
         parts = [subjects[name] for name in names]

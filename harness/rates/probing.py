@@ -98,7 +98,7 @@ def set_aside(session: LoadGenSession, attempt: Probe, number: int) -> Probe:
 def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
     """A short performance test: `short` is the run's plan with its own load, and less of everything else; the
     reason for it is shown."""
-    load = short.config.scenario_rules.pattern.text(short.load)
+    load = short.pattern.text(short.load)
     folder = make_folder(session.folder.sub("Probes"), load.partition(" ")[0])
     session.display.stage(f"probe at {load}, {short.length}", "load", reason)
     session.drive("performance", short, folder)
@@ -153,13 +153,6 @@ class Sparing:
         self.most -= 1
         if self.most < 0:
             raise EndpointError(f"{str(error).removesuffix('.')}; {self.rule}.") if self.rule else error
-
-    async def generate(self, *request: Any) -> Sequence[int]:
-        try:
-            return await self.engine.generate(*request)
-        except EndpointError as error:
-            self.spare(error)
-            return []
 
     async def stream(self, *request: Any) -> AsyncIterator[Sequence[int]]:
         try:

@@ -4,10 +4,10 @@ rate will a long test keep?
 None of this is a result: LoadGen's verdict is. It chooses which rate is worth a test.
 """
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cache
+from math import ceil, floor, hypot, sqrt
 from typing import Any
 
 from harness.runs.records import SURE, Queue
@@ -39,14 +39,14 @@ def queue_of(issued: Sequence[float], completed: Sequence[float]) -> Queue | Non
     counts, _ = np.histogram(left, np.linspace(middle, end, BLOCKS + 1))
     sent, done = int((came > middle).sum()), int(counts.sum())
     variance = float(counts.var(ddof=1)) * lasting_share(counts)
-    error = math.sqrt(variance * BLOCKS) / seconds
+    error = sqrt(variance * BLOCKS) / seconds
     base, each, prompt = latency_plane(came, left)
     return Queue(
         sent=sent / seconds,
         completed=done / seconds,
         completed_error=error,
         growth=(sent - done) / seconds,
-        chance=math.hypot(math.sqrt(max(sent, FEW)) / seconds, error),
+        chance=hypot(sqrt(max(sent, FEW)) / seconds, error),
         dispersion=BLOCKS * variance / done if done else 0.0,
         base_s=base,
         each_s=each,
@@ -132,7 +132,7 @@ def rate_by_ttft(capacity: float, room_s: float, seconds: float, queries: int = 
     """
     rate = capacity
     for _ in range(2):
-        rate = capacity * utilization(max(queries, math.ceil(rate * seconds)), room_s * capacity, dispersion)
+        rate = capacity * utilization(max(queries, ceil(rate * seconds)), room_s * capacity, dispersion)
     return rate
 
 
@@ -141,8 +141,8 @@ def utilization(queries: int, room: float, dispersion: float) -> float:
     percentile of the wait within the time of `room` queries."""
     import numpy as np
 
-    group = math.ceil(queries / EACH)
-    points = math.ceil(queries / group)
+    group = ceil(queries / EACH)
+    points = ceil(queries / group)
     random = np.random.default_rng(0)  # the same for every rate, so that they differ by the rate alone
     gaps = random.gamma(group, size=(simulated_tests(points), points))
     work = np.full_like(gaps, group)
@@ -183,7 +183,7 @@ def rate_by_tpot(
     def is_held(load: float) -> bool:
         random = np.random.default_rng(0)
         rate = load * most
-        count = max(queries, math.ceil(rate * seconds))
+        count = max(queries, ceil(rate * seconds))
         begun, clock = [], np.zeros(simulated_tests(count))
         took, flying = [clock + alone_s / PARTS], clock + rate * alone_s
         while clock.min() < count / rate:
@@ -210,4 +210,4 @@ def highest_share(is_held: Callable[[float], bool]) -> float:
 
 def allowed_late(queries: int) -> int:
     """How many queries may be over a 99th-percentile limit before early stopping is not sure, with 99 % confidence."""
-    return max(0, math.floor(0.01 * queries - SURE * math.sqrt(0.0099 * queries) + 0.38))
+    return max(0, floor(0.01 * queries - SURE * sqrt(0.0099 * queries) + 0.38))

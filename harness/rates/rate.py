@@ -14,15 +14,12 @@ from harness.config.plan import Plan, minutes
 from harness.core import system
 from harness.core.errors import NotAcceptedError
 from harness.core.schema import gpu_names
-from harness.core.system import GPU, core_count
 from harness.loadgen.patterns import WAYS
 from harness.loadgen.session import LoadGenSession
 from harness.rates import probing, search, target_rate
 from harness.rates.probing import TRIAL_S
-from harness.rates.search import RULES, Candidate, Evidence, Goal
-from harness.rates.target_rate import rate_needed
-from harness.runs import folder as results
-from harness.runs.folder import BenchmarkRun
+from harness.rates.search import PROBE_S, Candidate, Evidence, Goal
+from harness.runs.folder import BenchmarkRun, history
 from harness.runs.records import Probe
 from harness.workloads.cnn_dailymail import Library
 
@@ -43,7 +40,7 @@ def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
 def known_offline(plan: Plan) -> target_rate.OfflineRun | None:
     """The last Offline run of the same set-up on these GPUs."""
     names = None if plan.config.endpoint else [gpu.name for gpu in system.gpus()]
-    return target_rate.known_offline(plan, names, results.history(plan.config.results_dir))
+    return target_rate.known_offline(plan, names, history(plan.config.results_dir))
 
 
 def calibrate(plan: Plan, session: LoadGenSession) -> probing.Trial:
@@ -161,7 +158,7 @@ TYPICAL_PROBES = 4  # of a search for the highest rate: benchmarks.search
 LEVELS = 8  # of a search for the highest concurrency: a few to either side, then half of the gap each time
 
 
-def lines(plan: Plan, library: Library, gpus: Sequence[GPU]) -> list[str]:
+def lines(plan: Plan, library: Library, gpus: Sequence[system.GPU]) -> list[str]:
     """A line for each thing that a user may want to stop: machine, samples, tests, minutes, disk, comparability."""
     config = plan.config
     return [
@@ -177,12 +174,12 @@ def lines(plan: Plan, library: Library, gpus: Sequence[GPU]) -> list[str]:
     ]
 
 
-def machine(plan: Plan, gpus: Sequence[GPU]) -> str:
+def machine(plan: Plan, gpus: Sequence[system.GPU]) -> str:
     """What the answers are computed on, as far as this process decides it."""
     if plan.config.endpoint:
         return f"the servers behind {', '.join(plan.config.endpoint)}"
     if not gpus:
-        return f"no GPU, {core_count()} CPU cores"
+        return f"no GPU, {system.core_count()} CPU cores"
     split = f"tensor parallel {plan.tensor_parallel_size}, data parallel {plan.data_parallel_size}"
     return f"{gpu_names([gpu.name for gpu in gpus])}; {split}"
 
@@ -205,7 +202,7 @@ def parts(plan: Plan, has_rate: bool = False) -> list[Part]:
         seconds = plan.samples * length[1] / length[0] if length else None
         found.append(Part("accuracy test", f"{plan.samples:,} samples, as long as they take", seconds))
     if plan.config.mode != "accuracy":
-        if not has_rate and (before := PREPARATIONS[rate_needed(plan.config)](plan)):
+        if not has_rate and (before := PREPARATIONS[target_rate.rate_needed(plan.config)](plan)):
             found.append(before)
         least = Part("performance test", f"at least {minutes(plan.min_duration_s)}", plan.min_duration_s, "at least ")
         found.append(replace(least, text=last.length or least.text, seconds=length[1], bound="") if length else least)
@@ -254,15 +251,15 @@ def lower_levels(plan: Plan) -> Part | None:
 
 
 def probes(name: str, count: int) -> Callable[[Plan], Part]:
-    seconds = count * RULES.probe_s
-    return lambda plan: Part(name, f"{count} probes or so of at least {minutes(RULES.probe_s)} each", seconds)
+    seconds = count * PROBE_S
+    return lambda plan: Part(name, f"{count} probes or so of at least {minutes(PROBE_S)} each", seconds)
 
 
 def levels(plan: Plan) -> Part:
     """Each with the trial that tells LoadGen its rate."""
     trial = f"each after a trial of at most {minutes(TRIAL_S)}"
-    text = f"{LEVELS} levels or so of at least {minutes(RULES.probe_s)}, {trial}"
-    return Part("search for the highest concurrency", text, LEVELS * (RULES.probe_s + TRIAL_S))
+    text = f"{LEVELS} levels or so of at least {minutes(PROBE_S)}, {trial}"
+    return Part("search for the highest concurrency", text, LEVELS * (PROBE_S + TRIAL_S))
 
 
 def calibration(plan: Plan) -> Part:

@@ -5,10 +5,10 @@ that time and every limit in ten minutes, so the rate is the lowest of what the 
 allow (`Evidence.estimate`), and the last candidate is confirmed by a longer probe where a short one cannot tell.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf, log, sqrt
 from typing import Literal, NamedTuple, Self
 
 from harness.config.patterns import SURE_QUERIES
@@ -17,35 +17,27 @@ from harness.core.markdown import number
 from harness.rates.queueing import detection_s, rate_by_tpot, rate_by_ttft
 from harness.runs.records import PRECISE, SETTLED, Probe, Queue
 
-
-# What a search for the highest rate is held to: its constants, and the full test that it prepares.
-@dataclass(frozen=True)
-class SearchRules:
-    """The constants of the search in the words of docs/evidence/rates.md, chosen while watching `benchmarks.search`."""
-
-    probe_s: float = 30.0  # seconds of a probe, at least
-    probe_queries: int = 600  # queries of a probe, at least
-    confirming_s: float = 120.0  # seconds of the probe that confirms the last candidate, at most; longer for ...
-    confirming_queries: int = 2400  # ... so many queries
-    capacity_s: float = 90.0  # seconds of a probe that measures the capacity again
-    long_s: float = 54.0  # seconds of a probe from which on its waits are more than chance
-    most_longer: float = 4.0  # times as long, at most, where early stopping alone wants more queries
-    most_probes: int = 8  # probes of a search
-    most_tests: float = 1.4  # length of a search, in full tests
-    step: float = 1.2  # ratio of rates while one side alone is known; the second is its square, and so on up to 2
-    lowest: float = 0.1  # share of the first rate; if that fails, the limits are out of reach
-    overload: float = 1.15  # ratio to a capacity of the rate that measures it again
-    surely: float = 1.2  # ratio to the seconds after which the capacity should be known
-    vague: float = 0.01  # standard error of a capacity, as a share, from which on it is measured again
-    margin: float = 0.993  # of an estimate, or of a rate that just failed: a full test sees more than a probe
-    fewest_waiting: float = 30.0  # queries within the allowed wait; a simulated queue of fewer tells nothing
-    spread: float = 1.15  # ratio of the rates that a line of TPOT is drawn through, at least
-    room: float = 0.7  # share of the limits up to which a p99 leaves room for a higher rate
-    confirmed: float = 1.02  # ratio of the estimate to a rate that confirms it
-    bracket: float = 1.04  # ratio of the lowest rate that failed to the highest that held, at the end
-
-
-RULES = SearchRules()
+# The constants of the search in the words of docs/evidence/rates.md, chosen while watching `benchmarks.search`.
+PROBE_S = 30.0  # seconds of a probe, at least
+PROBE_QUERIES = 600  # queries of a probe, at least
+CONFIRMING_S = 120.0  # seconds of the probe that confirms the last candidate, at most; longer for ...
+CONFIRMING_QUERIES = 2400  # ... so many queries
+CAPACITY_S = 90.0  # seconds of a probe that measures the capacity again
+LONG_S = 54.0  # seconds of a probe from which on its waits are more than chance
+MOST_LONGER = 4.0  # times as long, at most, where early stopping alone wants more queries
+MOST_PROBES = 8  # probes of a search
+MOST_TESTS = 1.4  # length of a search, in full tests
+STEP = 1.2  # ratio of rates while one side alone is known; the second is its square, and so on up to 2
+LOWEST = 0.1  # share of the first rate; if that fails, the limits are out of reach
+OVERLOAD = 1.15  # ratio to a capacity of the rate that measures it again
+SURELY = 1.2  # ratio to the seconds after which the capacity should be known
+VAGUE = 0.01  # standard error of a capacity, as a share, from which on it is measured again
+MARGIN = 0.993  # of an estimate, or of a rate that just failed: a full test sees more than a probe
+FEWEST_WAITING = 30.0  # queries within the allowed wait; a simulated queue of fewer tells nothing
+SPREAD = 1.15  # ratio of the rates that a line of TPOT is drawn through, at least
+ROOM = 0.7  # share of the limits up to which a p99 leaves room for a higher rate
+CONFIRMED = 1.02  # ratio of the estimate to a rate that confirms it
+BRACKET = 1.04  # ratio of the lowest rate that failed to the highest that held, at the end
 
 
 @dataclass(frozen=True)
@@ -69,7 +61,7 @@ class Goal:
 
     def probe_s(self, qps: float) -> float:
         """Seconds of a probe at this rate: no longer than the full test."""
-        return min(max(RULES.probe_s, RULES.probe_queries / qps), self.full_s(qps))
+        return min(max(PROBE_S, PROBE_QUERIES / qps), self.full_s(qps))
 
 
 # Three estimates of the highest rate in queries/s that a full test will keep; as text, what each rests on.
@@ -97,7 +89,7 @@ class Capacity:
     def rate(self, goal: Goal) -> float:
         least = self.qps - self.queue.completed_error / 2
         room_s = goal.ttft_ms / 1000 - self.first_token_s
-        if least * room_s < RULES.fewest_waiting and self.first_token_s * self.qps <= 1 / 2:
+        if least * room_s < FEWEST_WAITING and self.first_token_s * self.qps <= 1 / 2:
             return least
         return rate_by_ttft(least, room_s, goal.seconds, goal.queries, min(self.queue.dispersion, 1.0))
 
@@ -126,9 +118,7 @@ class TpotLine:
         if not shared:
             return None
         held = [(one, queue) for one, queue in shared if one.has_held and one.is_settled]
-        nearest, queue = min(
-            held or shared, key=lambda each: abs(math.log((each[0].tpot_p99 or math.inf) / goal.tpot_ms))
-        )
+        nearest, queue = min(held or shared, key=lambda each: abs(log((each[0].tpot_p99 or inf) / goal.tpot_ms)))
         work_s = queue.each_s + queue.prompt_s
         alone_s, capacity = (queue.base_s + queue.each_s) / nearest.tokens, 1 / work_s
         basis = f"by the queries at {number(nearest.load)}"
@@ -151,9 +141,9 @@ def line_through(probes: Sequence[Probe]) -> tuple[float, float] | None:
     import numpy as np
 
     rates = [one.rate for one in probes]
-    if not rates or max(rates) < RULES.spread * min(rates):
+    if not rates or max(rates) < SPREAD * min(rates):
         return None
-    speeds = [1000 / (one.tpot_mean or math.inf) for one in probes]
+    speeds = [1000 / (one.tpot_mean or inf) for one in probes]
     slope, alone = np.polyfit(rates, speeds, 1, w=np.sqrt([one.seconds or 1.0 for one in probes]))
     return (float(1 / alone), float(-alone / slope)) if alone > 0 > slope else None
 
@@ -175,7 +165,7 @@ class LatencyBracket:
         failed = min((point for point in ratios if point[1] < 1), default=None)
         full = (self.capacity, 0.0) if self.capacity else None
         if failed is None:
-            return crossing(held, full) if held and full else math.inf
+            return crossing(held, full) if held and full else inf
         if held is None:
             far = crossing(failed, full) if full and full[0] > failed[0] else failed[0] * failed[1]
             return min(max(far, failed[0] / 2), 0.9 * failed[0])
@@ -206,13 +196,13 @@ def search(start: float, probe: Callable[[Candidate], Probe], goal: Goal) -> lis
     always as many short probes as it may have; all of them, in order."""
     done: list[Probe] = []
     following: Candidate | None = Candidate(start, "a share of the Offline rate", goal.probe_s(start))
-    while following and len(done) < RULES.most_probes:
+    while following and len(done) < MOST_PROBES:
         done.append(probe(following))
         following = next_probe(Evidence(goal, tuple(done)))
         spent = sum(one.seconds or 0.0 for one in done)
         if following is None:
             break
-        most_s = max(RULES.most_tests * goal.full_s(following.rate), RULES.most_probes * RULES.probe_s)
+        most_s = max(MOST_TESTS * goal.full_s(following.rate), MOST_PROBES * PROBE_S)
         if spent + following.seconds > most_s:
             break
     return done
@@ -276,11 +266,11 @@ class Evidence:
         ttft = tuple((one.served_rate, one.ttft_p99) for one in steady if one.ttft_p99)
         tpot = tuple((one.served_rate, one.tpot_p99) for one in self.not_contradicted if one.tpot_p99)
         estimators = LatencyBracket("TTFT", ttft, most), self.tpot_line or LatencyBracket("TPOT", tpot, most)
-        best = min(Candidate(RULES.margin * one.rate(self.goal), f"by {one}") for one in estimators)
-        if self.low and self.middle and best.rate < self.low.rate * RULES.confirmed and self.has_room(self.low):
+        best = min(Candidate(MARGIN * one.rate(self.goal), f"by {one}") for one in estimators)
+        if self.low and self.middle and best.rate < self.low.rate * CONFIRMED and self.has_room(self.low):
             best = self.middle  # an estimate below a rate that held with room is not believed
         if self.capacity:
-            by_capacity = Candidate(RULES.margin * self.capacity.rate(self.goal), f"by {self.capacity}")
+            by_capacity = Candidate(MARGIN * self.capacity.rate(self.goal), f"by {self.capacity}")
             best = min(best, by_capacity)
         return best
 
@@ -288,22 +278,22 @@ class Evidence:
     def middle(self) -> Candidate | None:
         """Between the highest that held and the lowest that did not, where these are far apart."""
         low, high = self.low, self.high
-        if not (low and high and high.load > RULES.bracket * low.load):
+        if not (low and high and high.load > BRACKET * low.load):
             return None
         held, lost = number(low.load), number(high.load)
         between = f"between the highest that held ({held}) and the lowest that did not ({lost})"
-        return Candidate(math.sqrt(low.load * high.load), between)
+        return Candidate(sqrt(low.load * high.load), between)
 
     def has_room(self, probe: Probe) -> bool:
         """Whether a probe settled, and kept both limits by so much that a higher rate may, too."""
         pairs = (probe.ttft_p99, self.goal.ttft_ms), (probe.tpot_p99, self.goal.tpot_ms)
-        return probe.is_settled and all((ms or 0.0) <= RULES.room * limit for ms, limit in pairs)
+        return probe.is_settled and all((ms or 0.0) <= ROOM * limit for ms, limit in pairs)
 
     @cached_property
     def candidate(self) -> Candidate:
         """The rate that is worth a full test by all that is known: the estimate, below what was too fast; and why."""
-        low, high, margin = self.low, self.high, RULES.margin
-        failed = min(high.rate, high.load) if high else math.inf  # random gaps add up to their own rate
+        low, high, margin = self.low, self.high, MARGIN
+        failed = min(high.rate, high.load) if high else inf  # random gaps add up to their own rate
         if high is None or self.estimate.rate <= margin * failed:
             return self.estimate
         if low is None:
@@ -313,19 +303,19 @@ class Evidence:
 
     def step(self, count: int) -> float:
         """The ratio of the next rate to this one while only one side is known, after so many probes."""
-        return float(min(RULES.step**2 ** min(count - 1, 9), 2.0))
+        return float(min(STEP**2 ** min(count - 1, 9), 2.0))
 
     def is_long(self, probe: Probe) -> bool:
         """Whether a probe lasted for so long that its waits are more than chance."""
-        return (probe.seconds or math.inf) >= RULES.long_s
+        return (probe.seconds or inf) >= LONG_S
 
     def confirming_s(self, rate: float) -> float:
         """Seconds of the probe that confirms a rate: until an overload as large as its distance to the capacity
         shows."""
-        needed = RULES.confirming_s
+        needed = CONFIRMING_S
         if self.capacity:
             needed = detection_s(rate, max(1 - rate / self.capacity.qps, 0.001))
-        longest = max(RULES.confirming_s, RULES.confirming_queries / rate)
+        longest = max(CONFIRMING_S, CONFIRMING_QUERIES / rate)
         return max(self.goal.probe_s(rate), min(needed, longest, self.goal.full_s(rate)))
 
 
@@ -339,7 +329,7 @@ def longer_s(probe: Probe, goal: Goal) -> float | None:
         return None
     times = 1.2 * (1 + probe.more / queries)
     longer = times * (probe.seconds or 0)
-    return longer if times <= RULES.most_longer and longer <= goal.full_s(probe.rate) else None
+    return longer if times <= MOST_LONGER and longer <= goal.full_s(probe.rate) else None
 
 
 def has_waited_unmeasured(evidence: Evidence) -> bool:
@@ -353,17 +343,16 @@ def has_vague_capacity(evidence: Evidence) -> bool:
     """Whether the capacity has a large error, and no long probe above it was made."""
     if not (most := evidence.capacity):
         return False
-    is_vague = most.queue.completed_error > RULES.vague * most.qps
+    is_vague = most.queue.completed_error > VAGUE * most.qps
     return is_vague and not any(evidence.is_long(one) and one.load > most.qps for one in evidence.probes)
 
 
 def is_confirmed(evidence: Evidence) -> bool:
     """Whether a probe held about the candidate, for long enough."""
     rate = evidence.candidate.rate
-    least_s, least = 0.9 * evidence.confirming_s(rate), rate / RULES.confirmed
+    least_s, least = 0.9 * evidence.confirming_s(rate), rate / CONFIRMED
     return any(
-        one.has_held and (one.seconds or math.inf) >= least_s and max(one.load, one.rate) >= least
-        for one in evidence.probes
+        one.has_held and (one.seconds or inf) >= least_s and max(one.load, one.rate) >= least for one in evidence.probes
     )
 
 
@@ -372,7 +361,7 @@ Choice = tuple[float, float] | None  # queries/s and, at least, seconds of the n
 
 def again(evidence: Evidence) -> Choice:
     most = evidence.capacity.qps if evidence.capacity else evidence.fastest.load
-    return RULES.overload * most, max(RULES.capacity_s, evidence.goal.probe_s(most))
+    return OVERLOAD * most, max(CAPACITY_S, evidence.goal.probe_s(most))
 
 
 def for_longer(evidence: Evidence) -> Choice:
@@ -381,13 +370,13 @@ def for_longer(evidence: Evidence) -> Choice:
     if not (grown := evidence.grown):
         return None
     error, rate, took_s = min((one.completed_error / one.completed, one.completed, seconds) for one, seconds in grown)
-    seconds = min(RULES.surely * took_s * (error / PRECISE) ** 2, evidence.goal.full_s(rate))
-    return (RULES.overload * rate, seconds) if took_s < 0.9 * seconds else None
+    seconds = min(SURELY * took_s * (error / PRECISE) ** 2, evidence.goal.full_s(rate))
+    return (OVERLOAD * rate, seconds) if took_s < 0.9 * seconds else None
 
 
 def slower(evidence: Evidence) -> Choice:
     """None where a small share of the first rate does not hold either."""
-    lowest = RULES.lowest * evidence.probes[0].load
+    lowest = LOWEST * evidence.probes[0].load
     return (max(evidence.candidate.rate, lowest), 0.0) if evidence.high and evidence.high.load > lowest else None
 
 
@@ -410,7 +399,7 @@ DECISIONS: tuple[tuple[Callable[[Evidence], object], Callable[[Evidence], Choice
     ),
     (
         lambda evidence: has_waited_unmeasured(evidence) and not evidence.grown,
-        lambda evidence: (evidence.fastest.load * RULES.step, 0.0),
+        lambda evidence: (evidence.fastest.load * STEP, 0.0),
         "queries waited at {evidence.fastest.text}, but for too short to tell the capacity",
     ),
     (has_vague_capacity, again, "measures {evidence.capacity} again"),
@@ -438,7 +427,7 @@ def next_probe(evidence: Evidence) -> Candidate | None:
 
 def rate_beyond(evidence: Evidence) -> float | None:
     """The rate that measures the capacity, where every given one held and none tells it; else None."""
-    return RULES.step * evidence.low.load if evidence.low and evidence.high is None else None
+    return STEP * evidence.low.load if evidence.low and evidence.high is None else None
 
 
 def highest_held(probes: Sequence[Probe]) -> Probe | None:

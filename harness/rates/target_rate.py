@@ -1,22 +1,20 @@
 """LoadGen's target rates, which it needs before a test: found on the loaded engine or in earlier runs."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, inf, isqrt
 from typing import Any
 
-from harness.config import mlperf
 from harness.config.comparability import Comparable, differences
-from harness.config.mlperf import Limits
+from harness.config.mlperf import SCENARIO, Limits
 from harness.config.patterns import SURE_QUERIES, Burst, Need
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core.errors import NotAcceptedError
 from harness.core.markdown import number
 from harness.loadgen.log import TestResult
-from harness.rates import search
 from harness.rates.probing import Trial
-from harness.rates.search import RULES, Capacity, Evidence, Goal, highest_held
+from harness.rates.search import PROBE_S, Capacity, Evidence, Goal, best_rate, highest_held
 from harness.runs.records import Probe
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
@@ -52,7 +50,7 @@ class OfflineRun:
 
 def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
-    offline = next(rules.name for rules in mlperf.SCENARIO.values() if rules.pattern == Burst())
+    offline = next(rules.name for rules in SCENARIO.values() if rules.pattern == Burst())
     mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
     last = None
     for line in history:
@@ -112,7 +110,7 @@ def from_search(plan: Plan, tried: list[Probe]) -> Plan:
     ends = " to ".join(dict.fromkeys((number(min(loads)), number(max(loads)))))
     range_ = f"{len(tried)} probe{'s' if len(tried) > 1 else ''} at {ends} queries/s"
     evidence = Evidence(Goal.of(plan), tried)
-    rate, best = search.best_rate(evidence), evidence.low
+    rate, best = best_rate(evidence), evidence.low
     if rate is None or best is None:
         raise NotAcceptedError(f"no tested rate was VALID ({range_}; logs in Probes/): give a rate to run anyway.")
     most = f"; the engine completes {number(evidence.capacity.qps)} a second at most" if evidence.capacity else ""
@@ -134,11 +132,11 @@ def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
     return plan.with_note(note, target_qps=rate or lowest)
 
 
-def best_given(plan: Plan, tried: Sequence[Probe], below: float = math.inf) -> float | None:
+def best_given(plan: Plan, tried: Sequence[Probe], below: float = inf) -> float | None:
     """The highest of the rates that the user gave, under `below`, that held and that the engine's capacity allows."""
     given = plan.config.server_target_qps
     capacity = Capacity.of(tried)
-    most = capacity.rate(Goal.of(plan)) if capacity else math.inf
+    most = capacity.rate(Goal.of(plan)) if capacity else inf
     held = {probe.load for probe in tried if probe.has_held}
     rates = [rate for rate in (given if isinstance(given, tuple) else held) if rate in held and rate < below]
     return max((rate for rate in rates if rate <= most), default=None)
@@ -147,14 +145,14 @@ def best_given(plan: Plan, tried: Sequence[Probe], below: float = math.inf) -> f
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
     """The plan of a short test at a rate, on as many samples as it takes: LoadGen takes whole passes of them."""
     length = seconds or Goal.of(plan).probe_s(qps)
-    queries = math.ceil(qps * length)
-    samples = math.ceil(queries / math.ceil(queries / plan.samples))
+    queries = ceil(qps * length)
+    samples = ceil(queries / ceil(queries / plan.samples))
     return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
 
 
 def as_probe(plan: Plan) -> Plan:
     """The plan of a short test of the same load."""
-    return replace(plan, min_duration_s=min(RULES.probe_s, plan.min_duration_s))
+    return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
 
 
 def correct_plan(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
@@ -197,7 +195,7 @@ def lower_rate(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan |
     if rate_needed(plan.config) == "curve":
         rate = best_given(plan, tests, below=before)
     else:
-        rate = min(LOWER * before, Evidence(Goal.of(plan), tests).candidate.rate if tests else math.inf)
+        rate = min(LOWER * before, Evidence(Goal.of(plan), tests).candidate.rate if tests else inf)
     if rate is None:
         return None
     why = f" ({tests[-1].why})" if tests and tests[-1].why else ""
@@ -257,7 +255,7 @@ def highest(probe: Callable[[int], Probe], limits: Limits, first: int, most: int
             low = level
         else:
             high = level
-        level = min(2 * level, most) if high > most else math.isqrt(max(low, 1) * high)
+        level = min(2 * level, most) if high > most else isqrt(max(low, 1) * high)
         level = min(max(level, low + 1), high - 1)
     while low and len(verdicts[low]) < 2 and not is_held(low):  # once was chance
         low = max((level for level, said in verdicts.items() if level < low and said[0]), default=0)

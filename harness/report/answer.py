@@ -5,9 +5,9 @@ from dataclasses import fields
 from operator import methodcaller
 from pathlib import PurePath
 
-from harness.config import models
 from harness.config.comparability import OTHER_MODEL
 from harness.config.mlperf import Tail
+from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.workload import OFFICIAL
 from harness.core.markdown import Column, Table, number
@@ -257,12 +257,12 @@ def model(summary: Summary) -> str:
 
 def is_reference(summary: Summary) -> bool:
     """Whether a model of the reference's shape answered MLPerf's samples."""
-    unlike = {OTHER_MODEL, *(spec.deviation for spec in models.MODELS.values())}
+    unlike = {OTHER_MODEL, *(spec.deviation for spec in MODELS.values())}
     return summary.meta.workload == OFFICIAL and not unlike & set(summary.meta.deviations)
 
 
 def model_name(model: str) -> str:
-    if model in (models.DEFAULT_MODEL, models.MODELS[models.DEFAULT_MODEL].path):
+    if model in (DEFAULT_MODEL, MODELS[DEFAULT_MODEL].path):
         return NAME
     return "demo model" if model == "demo" else PurePath(model).name or model
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import math
 import re
 import shutil
 import tempfile
@@ -18,7 +17,7 @@ from harness.config.checkpoint import load_tokenizer
 from harness.core import files, reading
 from harness.core.errors import BenchmarkError, first_line
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import DETAIL, Latency, TestResult, records
+from harness.loadgen.log import DETAIL, Latency, LogError, TestResult, records
 from harness.loadgen.requests import TRACE, Request, decimal, read_requests, read_trace, times_of
 from harness.loadgen.test_run import TestRun
 from harness.loadgen.validity import ENTRY
@@ -28,8 +27,7 @@ from harness.results import accuracy
 from harness.results.performance import leaves
 from harness.results.summary import Summary
 from harness.results.verdicts import SCORES_FILE, ScoresFile
-from harness.runs import folder as results
-from harness.runs.folder import FOLDER
+from harness.runs.folder import FOLDER, ended_early, facts_of, history, readable_status
 from harness.runs.records import Probe, RunFacts
 from harness.workloads import cnn_dailymail, custom
 
@@ -130,7 +128,7 @@ def is_same(said: str, value: float | bool) -> bool:
     except ValueError:
         return False
     printed = 0.6 * 10.0 ** -len(said.partition(".")[2]) if "e" not in said else 0.0
-    return math.isclose(number, value, rel_tol=1e-5, abs_tol=printed)
+    return isclose(number, value, rel_tol=1e-5, abs_tol=printed)
 
 
 ACCURACY, HISTORY = FOLDER["accuracy"], "history.jsonl"
@@ -143,9 +141,9 @@ def check(folder: Path) -> tuple[list[str], str]:
 
     Raises UsageError for a folder that is none, or of another format.
     """
-    facts = results.facts_of(folder)
+    facts = facts_of(folder)
     check_format(folder, facts)
-    ended = results.ended_early(folder)
+    ended = ended_early(folder)
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / folder.resolve().name
         link(folder, copy, but=MADE)
@@ -172,7 +170,7 @@ def of_tests(folder: Path, facts: RunFacts, is_partial: bool) -> Iterator[str]:
     that no probe is of may have been cut short in a run that `is_partial`. Raises LogError, UsageError."""
     tested = [*facts.probes, *facts.attempts]
     probes = {probe.folder: probe for probe in tested}
-    there = {str(log.parent.relative_to(folder)) for log in folder.rglob(loadgen_log.DETAIL)}
+    there = {str(log.parent.relative_to(folder)) for log in folder.rglob(DETAIL)}
     for probe in tested:
         if probe.folder not in there:
             yield f"config.json has a test at {probe.text}, whose logs are not there"
@@ -181,7 +179,7 @@ def of_tests(folder: Path, facts: RunFacts, is_partial: bool) -> Iterator[str]:
     for name in sorted(there):
         try:
             result = loadgen_log.read(folder / name)
-        except loadgen_log.LogError:
+        except LogError:
             if is_partial and name not in probes:
                 continue
             raise
@@ -195,13 +193,13 @@ def of_tests(folder: Path, facts: RunFacts, is_partial: bool) -> Iterator[str]:
 
 def of_time(folder: Path, name: str, started: str | None, facts: RunFacts) -> Iterator[str]:
     """Where a test's log is of another time than the run."""
-    status = results.readable_status(folder)
+    status = readable_status(folder)
     times = [time for time in (facts.started, started, status.time if status else None) if time]
     if times != sorted(times, key=datetime.fromisoformat):
         yield f"{name}: a test of {started}, before or after this run, which began at {facts.started}"
 
 
-def of_probe(folder: Path, kept: Probe, facts: RunFacts, logged: loadgen_log.TestResult) -> Iterator[str]:
+def of_probe(folder: Path, kept: Probe, facts: RunFacts, logged: TestResult) -> Iterator[str]:
     """Where config.json has another point of a curve than the test's logs give; `logged` is LoadGen's part of them."""
     rate = facts.plan.target_qps if kept.qps is None else kept.qps
     plan = replace(facts.plan, concurrency=kept.concurrency, target_qps=rate)
@@ -253,7 +251,7 @@ def of_history(folder: Path, summary: Summary) -> Iterator[str]:
     """Where the history beside the run, if there is one, has another line of it, none, or more."""
     if not (folder.resolve().parent / HISTORY).exists():
         return
-    lines = [line for line in results.history(folder.resolve().parent) if line.pop("run") == summary.meta.run]
+    lines = [line for line in history(folder.resolve().parent) if line.pop("run") == summary.meta.run]
     if len(lines) != 1:
         yield f"{HISTORY}: {len(lines)} lines of this run, not 1"
     for line in lines:

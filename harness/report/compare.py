@@ -5,17 +5,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.config import mlperf
 from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, OVER_LIMIT, Comparable
 from harness.config.flags import OUTPUT
+from harness.config.mlperf import SAMPLE_SCORES, SHORT_SCORES
 from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange, paired_changes
 from harness.results.accuracy import read_log
 from harness.results.summary import Summary
-from harness.runs import folder as results
-from harness.runs.folder import FOLDER, facts_of
+from harness.runs.folder import FOLDER, facts_of, readable_status
 from harness.runs.records import RunFacts
 
 # The answers of two runs to the same samples: where they part, and their scores with a paired interval.
@@ -58,19 +57,19 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
 
 def read_tables(a: Path, b: Path) -> Tables | None:
     """The samples.csv of two accuracy tests; None where the samples were not the same. Raises UsageError."""
-    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *mlperf.SAMPLE_SCORES)) for run in (a, b)]
+    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *SAMPLE_SCORES)) for run in (a, b)]
     return tables if all(tables[0][name] == tables[1][name] for name in ("index", "prompt_tokens")) else None
 
 
 def score_changes(tables: Tables) -> dict[str, PairedChange]:
     import numpy as np
 
-    each = [np.array([table[name] for name in mlperf.SAMPLE_SCORES], dtype=float).T for table in tables]
-    return dict(zip(mlperf.SAMPLE_SCORES, paired_changes(*each), strict=True))
+    each = [np.array([table[name] for name in SAMPLE_SCORES], dtype=float).T for table in tables]
+    return dict(zip(SAMPLE_SCORES, paired_changes(*each), strict=True))
 
 
 def divergences(a: Path, b: Path, tables: Tables) -> list[Divergence]:
-    count, score = len(tables[0]["prompt_tokens"]), mlperf.SHORT_SCORES[-1]
+    count, score = len(tables[0]["prompt_tokens"]), SHORT_SCORES[-1]
     logs = [read_log(run / "mlperf_log_accuracy.json", count) for run in (a, b)]
     found = []
     for n, (one, other) in enumerate(zip(*logs, strict=True)):
@@ -229,7 +228,7 @@ def last(results_dir: Path, count: int) -> list[Path]:
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
     folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
-    found = [path for path in folders if (status := results.readable_status(path)) and status.status == "complete"]
+    found = [path for path in folders if (status := readable_status(path)) and status.status == "complete"]
     if len(found) < 2:
         raise UsageError(
             f"--last {count}: {results_dir} holds {len(found)} finished runs; a comparison needs at least two."

@@ -20,9 +20,8 @@ from harness.report import answer, compare, plots, style
 from harness.report.answer import at
 from harness.report.compare import ComparedRun, Pair
 from harness.report.page import of_screen
-from harness.report.plots import Curve, draw
 from harness.report.style import BLUE, RED, footer, pyplot, thousands
-from harness.results import metrics
+from harness.results.metrics import BY_NAME, Metric, metrics_of
 
 # Runs side by side as a picture: a panel for each quantity that two of them have, and their curves in one.
 PANELS = ("tokens_per_sec", "latency_p99_ms", "ttft_p99_ms", "tpot_p99_ms", "cost_per_million_output_tokens")
@@ -46,7 +45,7 @@ def foot(runs: Sequence[ComparedRun]) -> str:
 
 def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
     """Bars above, curves below where two runs have tested several loads."""
-    values = {name: [metrics.BY_NAME[name].of(run.summary) for run in runs] for name in PANELS}
+    values = {name: [BY_NAME[name].of(run.summary) for run in runs] for name in PANELS}
     shown = {name: found for name, found in values.items() if sum(value is not None for value in found) > 1}
     swept = [run for run in runs if run.summary.run.search]
     high, curves = 0.4 * len(runs) + 1.4, 4.4 * (len(swept) > 1)
@@ -55,19 +54,19 @@ def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
     parts = figure.subfigures(2, 1, height_ratios=(high, curves)) if curves else [figure]
     bars(parts[0], runs, shown)
     if curves:
-        found = [Curve.of(run.summary, name) for run, name in zip(swept, names(swept), strict=True)]
+        found = [plots.Curve.of(run.summary, name) for run, name in zip(swept, names(swept), strict=True)]
         whose = "GPU" if any(run.summary.gpus for run in swept) else "machine"
-        draw(parts[1].subplots(1, 3), [curve for curve in found if curve], whose)
+        plots.draw(parts[1].subplots(1, 3), [curve for curve in found if curve], whose)
     return figure
 
 
 def bars(part: Any, runs: Sequence[ComparedRun], shown: dict[str, list[float | None]]) -> None:
     """A bar for each run, red where LoadGen calls it INVALID, hollow where the machine was busy; the first on top."""
     panels, labels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False), names(runs)
-    colors = [BLUE if (test := run.summary.run.performance) and test.valid else RED for run in runs]
+    colors = [BLUE if (test := run.summary.performance) and test.valid else RED for run in runs]
     filled = ["none" if run.busy else color for run, color in zip(runs, colors, strict=True)]
     for axes, (name, found) in zip(panels[0], shown.items(), strict=False):
-        metric = metrics.BY_NAME[name]
+        metric = BY_NAME[name]
         widths = [value or 0 for value in found]
         drawn = axes.barh(labels, widths, color=filled, edgecolor=colors, height=0.65)
         texts = ["–" if value is None else metric.text(value) for value in found]
@@ -142,7 +141,7 @@ class RunColumn:
     name: str
     label: str
     values: tuple[Value, ...]
-    metric: metrics.Metric | None = None
+    metric: Metric | None = None
 
     def text(self, value: Value) -> str:
         return value if isinstance(value, str) else self.metric.text(value) if self.metric else number(value)
@@ -152,7 +151,7 @@ def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
     """The properties of the runs; settings only where they differ, metrics only where one has them."""
     settings = [run.settings for run in runs]
     names = dict.fromkeys(name for each in settings for name in each)
-    shown = [*metrics.metrics_of("compare"), *(metrics.BY_NAME[name] for name in TELEMETRY)]
+    shown = [*metrics_of("compare"), *(BY_NAME[name] for name in TELEMETRY)]
     found = [
         *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in RUN_COLUMNS),
         *(
@@ -221,8 +220,8 @@ def probes(runs: Sequence[ComparedRun]) -> Table:
 
 def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
     """The finding of a comparison, and what must be known before it is passed on."""
-    named, start = [*zip(letters(len(runs)), runs, strict=True)], reference(runs)
-    refused = {letter: why for (letter, _), why in zip(named, refusals(runs, start), strict=True) if why}
+    named, (start, reasons) = [*zip(letters(len(runs)), runs, strict=True)], refusals(runs)
+    refused = {letter: why for (letter, _), why in zip(named, reasons, strict=True) if why}
     alone = len(refused) == len(runs) - 1
     found = finding([run for letter, run in named if letter not in refused] if len(runs) > 2 else runs)
     title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found
@@ -253,7 +252,7 @@ def write_html(path: Path, runs: Sequence[ComparedRun], pair: Pair | None) -> No
 
 def finding(runs: Sequence[ComparedRun]) -> str:
     """The second of two runs, or the fastest of several, against the first; empty where they share no measurement."""
-    headline = metrics.BY_NAME[runs[0].summary.scenario.headline]
+    headline = BY_NAME[runs[0].summary.scenario.headline]
     values = [(headline.of(run.summary) or 0.0, run) for run in runs]
     if len(runs) < 2 or not all(value for value, _ in values):
         return ""
@@ -275,7 +274,7 @@ def finding(runs: Sequence[ComparedRun]) -> str:
 
 def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[str, Tone]]:
     if pair is None:
-        if len(runs) == 2 and all(run.summary.run.accuracy for run in runs):
+        if len(runs) == 2 and all(run.summary.accuracy for run in runs):
             yield "not compared: the two runs did not answer the same samples", "unknown"
         return
     count = f"{number(len(pair.differing))} of {number(pair.samples)} answers differ"
@@ -287,10 +286,8 @@ def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[st
 
 def table(runs: Sequence[ComparedRun]) -> list[list[str]]:
     """Lines of cells, the head first: what is in a line, each run's, and of two runs their ratio."""
-    named = [*zip(letters(len(runs)), runs, strict=True)]
-    start = reference(runs)
-    refused = refusals(runs, start)
-    head = [f"{letter}: {run.name}" for letter, run in named]
+    start, refused = refusals(runs)
+    head = [f"{letter}: {run.name}" for letter, run in zip(letters(len(runs)), runs, strict=True)]
     two = len(runs) == 2 and not refused[1]
     lines = [["", *head, *(["B / A"] if two else [])]]
     for column in columns(runs)[1:]:
@@ -351,16 +348,16 @@ def difference(flags: Sequence[dict[str, str]], versions: Sequence[dict[str, str
     return "; ".join(parts)
 
 
-def reference(runs: Sequence[ComparedRun]) -> int:
-    """Which run the others are compared with: the first that has a ratio with half of them, or the first of all."""
-    refused = (sum(map(bool, refusals(runs, start))) for start in range(len(runs)))
-    return next((start for start, count in enumerate(refused) if 2 * count < len(runs)), 0)
-
-
-def refusals(runs: Sequence[ComparedRun], start: int) -> list[str]:
-    """Why each run's speed has no ratio with that of the one where they start; empty where it has, and for that one."""
-    named = letters(len(runs))
-    return ["" if n == start else refusal(runs[start], run, named[start], named[n]) for n, run in enumerate(runs)]
+def refusals(runs: Sequence[ComparedRun]) -> tuple[int, list[str]]:
+    """Which run the others are compared with: the first that has a ratio with half of them, or the first of all; and
+    why each run's speed has no ratio with that one's, empty where it has, and for that one."""
+    named = [*zip(runs, letters(len(runs)), strict=True)]
+    for start in (*range(len(runs)), 0):  # the first again where none has
+        first, a = named[start]
+        found = ["" if run is first else refusal(first, run, a, b) for run, b in named]
+        if 2 * sum(map(bool, found)) < len(runs):
+            break
+    return start, found
 
 
 def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:

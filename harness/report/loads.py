@@ -3,9 +3,9 @@
 Nothing lies between two points: no line joins them, and the answer is one of the loads that were tested.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil, floor, inf, isclose, log, log10
 from typing import Any, Self
 
 from harness.config import mlperf
@@ -97,7 +97,7 @@ def loads_of(probes: Sequence[Probe], test: Performance | None) -> list[Load]:
     is_any_alone, last, found = any(not probe.busy for probe in probes), {one.load: one for one in deciding(probes)}, []
     for probe in sorted(probes, key=lambda probe: probe.load):
         held = probe.has_held or probe.concurrency is not None
-        later = own if own and held and math.isclose(probe.load, own.load, rel_tol=1e-3) else last[probe.load]
+        later = own if own and held and isclose(probe.load, own.load, rel_tol=1e-3) else last[probe.load]
         overruled = "" if later.has_kept == probe.has_kept else "the full test" if later is own else "a later test"
         stands = held and later is probe and not (probe.buffered or (probe.busy and is_any_alone))
         name, mark = f"the probe at {probe.text}", "held" if held else "grew" if probe.valid else "bad"
@@ -142,26 +142,26 @@ class Axis:
         if most <= WIDE * least:
             return cls(False, 0.0, ROOM * most, limit, steps(0.0, ROOM * most))
         low, high = least / ROOM**2, most * ROOM**2
-        powers = [10.0**n for n in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+        powers = [10.0**n for n in range(ceil(log10(low)), floor(log10(high)) + 1)]
         return cls(True, low, high, limit, powers)
 
     def y(self, value: float) -> float:
         share = (value - self.low) / (self.high - self.low)
         if self.log:
-            share = math.log(value / self.low) / math.log(self.high / self.low)
+            share = log(value / self.low) / log(self.high / self.low)
         return round(HEIGHT * (1 - min(max(share, 0.0), 1.0)), 1)
 
 
 def steps(low: float, high: float) -> list[float]:
     """Round numbers from one to another, evenly."""
-    power = 10.0 ** math.floor(math.log10((high - low) / MOST_TICKS))
+    power = 10.0 ** floor(log10((high - low) / MOST_TICKS))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= (high - low) / MOST_TICKS)
-    return [step * n for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return [step * n for n in range(ceil(low / step), floor(high / step) + 1)]
 
 
 def across(values: Sequence[float], is_rate: bool) -> tuple[dict[float, float], list[tuple[float, str]]]:
     """The place of each load in percent, and the ticks with theirs: rates evenly, levels by their logarithm."""
-    scale = float if is_rate else math.log
+    scale = float if is_rate else log
     low, high = scale(min(values)), scale(max(values))
     margin = MARGIN * (high - low) or 1.0
     low, high = low - margin, high + margin
@@ -172,7 +172,7 @@ def across(values: Sequence[float], is_rate: bool) -> tuple[dict[float, float], 
 
 def apart(ticks: Iterator[tuple[float, str]]) -> Iterator[tuple[float, str]]:
     """The ticks that do not stand too close to the one before."""
-    last = -math.inf
+    last = -inf
     for place, words in ticks:
         if place - last >= CLOSE:
             last = place

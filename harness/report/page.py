@@ -17,10 +17,9 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from harness.core import reading
 from harness.core.errors import plain
 from harness.core.markdown import number, sentence
-from harness.core.reading import ROOT
+from harness.core.reading import ROOT, read_text
 from harness.core.screen import LastScreen
 from harness.loadgen.requests import Request
 from harness.report.loads import ROOM, steps
@@ -46,7 +45,7 @@ FRACTION = re.compile(r"(\d+\.\d)\d+")  # a tenth of a point is enough
 
 def drawing(path: Path, words: str) -> str:
     """An SVG file that matplotlib wrote, as an element; `words` say what it shows."""
-    svg = ElementTree.fromstring(reading.read_text(path))
+    svg = ElementTree.fromstring(read_text(path))
     adapt(svg, path.stem)
     _, _, width, height = map(float, svg.attrib["viewBox"].split())
     wide = f"{width * (1 + 2 * MARGIN):g}"
@@ -161,7 +160,7 @@ def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> st
     environment.globals["glossary"] = glossary()
     body = environment.get_template(template).render(**values)
     terms = {name: said for name, said in glossary().items() if f'popovertarget="t-{name}"' in body}
-    style, script = (reading.read_text(FOLDER / name) for name in ("page.css", "page.js"))
+    style, script = (read_text(FOLDER / name) for name in ("page.css", "page.js"))
     embedded = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False) if data else ""
     return environment.get_template("page.html.j2").render(
         title=values["title"],
@@ -183,7 +182,7 @@ def glossary() -> dict[str, str]:
     """Meanings by term, in small letters with dashes, from GLOSSARY; empty where the docs are not installed."""
     if not GLOSSARY.is_file():
         return {}
-    rows = re.findall(r"^\| (.+?) \| (.+) \|$", reading.read_text(GLOSSARY), re.M)
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", read_text(GLOSSARY), re.M)
     found = {name: said.replace("`", "") for names, said in rows for name in names.split(", ")}
     return {re.sub(r"\W+", "-", name.lower()).strip("-"): f"{name}: {said}" for name, said in found.items()}
 

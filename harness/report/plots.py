@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from harness.config.patterns import Poisson
 from harness.core.markdown import number
@@ -246,14 +246,10 @@ def label_loads(axes: Any, curve: Curve) -> None:
             axes.annotate(text, (user, speed), (0, 8), textcoords="offset points", ha="center", fontsize=8)
 
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str, str]:
     """Draws what the run has data for into plots/; returns name -> path relative to `folder`. `test`: the performance
     test."""
-    drawn: dict[str, Figure] = {}
+    drawn: dict[str, Any] = {}
     run, measured, recordings = summary.run, summary.performance, dict[Test, Recording]()
     if run.accuracy:
         drawn["scores"] = scores(run.accuracy)

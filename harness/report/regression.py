@@ -8,7 +8,7 @@ logarithms.
 import math
 import re
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
@@ -24,7 +24,7 @@ from harness.core.statistics import FEWEST_DIFFERING, welch
 from harness.report import answer, compare
 from harness.report.compare import ComparedRun, Pair
 from harness.report.compare_page import difference
-from harness.results import metrics
+from harness.results.metrics import BY_NAME, Metric
 
 Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
 GATE = "accuracy gate"  # a condition that nobody writes
@@ -47,7 +47,7 @@ class Condition:
     percent of the answers that may change."""
 
     text: str
-    metric: metrics.Metric | None
+    metric: Metric | None
     above: bool
     bound: float
     change: bool
@@ -99,9 +99,9 @@ def condition(text: str) -> Condition:
         raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and a bound, {form}.")
     name, sign, signed, digits, percent = found.groups()
     name = re.sub(r"_per_s$", "_per_sec", name)
-    metric = metrics.BY_NAME.get(NAMES.get(name, name))
+    metric = BY_NAME.get(NAMES.get(name, name))
     if metric is None:
-        raise UsageError(f"--fail-if {text!r}: no metric {name}{did_you_mean(name, [*metrics.BY_NAME, *NAMES])}")
+        raise UsageError(f"--fail-if {text!r}: no metric {name}{did_you_mean(name, [*BY_NAME, *NAMES])}")
     if signed and not percent:
         raise UsageError(f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{sign}{signed}3%.")
     return Condition(text, metric, sign == ">", float(signed + digits), bool(percent))
@@ -130,7 +130,7 @@ class Sides:
                 return f"{why}: --may-differ names those that are meant to" if found[0].aspect == "settings" else why
         return ""
 
-    def refusal_of_speed(self, metric: metrics.Metric) -> str:
+    def refusal_of_speed(self, metric: Metric) -> str:
         """Why this measurement may not be judged; empty where it may."""
         if metric.name.startswith("cost_") and len({run.flags.get("price_per_hour") for run in self.everyone}) > 1:
             return "other prices (price_per_hour)"
@@ -150,10 +150,8 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
 
 
 def judgement_of(sides: Sides, one: Condition) -> Judgement:
-    if one.metric is None:
-        return with_answers(sides, one, judge_answers)
-    if one.is_of_answers:
-        return with_answers(sides, one, judge_score)
+    if one.metric is None or one.is_of_answers:
+        return with_answers(sides, one)
     if why := sides.refusal_of_speed(one.metric):
         return Judgement(one.text, "NOT JUDGED", why=why)
     values = [[float(one.metric.of(run.summary) or 0) for run in side] for side in (sides.baseline, sides.runs)]
@@ -199,7 +197,7 @@ def verdict_of(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
     return ("FAIL" if beyond[0] else "PASS"), ""
 
 
-def with_answers(sides: Sides, one: Condition, verdict: Callable[[Condition, Pair], Judgement]) -> Judgement:
+def with_answers(sides: Sides, one: Condition) -> Judgement:
     """What comes of a condition on the answers: the worst of all runs against the first of the baseline."""
     found = []
     for run in sides.runs:
@@ -208,8 +206,13 @@ def with_answers(sides: Sides, one: Condition, verdict: Callable[[Condition, Pai
             if mute := [each.folder.name for each in (run, sides.baseline[0]) if each.verdict is None]:
                 why = f"{mute[0]} has no accuracy test: run it with --mode both"
             return Judgement(one.text, "NOT JUDGED", why=why)
-        found.append(verdict(one, pair))
+        found.append(judge_pair(one, pair))
     return next(item for kind in CODES for item in found if item.verdict == kind)
+
+
+def judge_pair(one: Condition, pair: Pair) -> Judgement:
+    """What comes of a condition on the answers."""
+    return judge_score(one, pair, one.metric.name) if one.metric else judge_answers(one, pair)
 
 
 def judge_answers(one: Condition, pair: Pair) -> Judgement:
@@ -223,9 +226,9 @@ def judge_answers(one: Condition, pair: Pair) -> Judgement:
     return Judgement(one.text, "FAIL" if worse else "PASS", change=words)
 
 
-def judge_score(one: Condition, pair: Pair) -> Judgement:
+def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
     """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
-    score = pair.scores.get(one.metric.name) if one.metric else None
+    score = pair.scores.get(name)
     if score is None or not score.before:
         return Judgement(one.text, "NOT JUDGED", why="it is not a mean over samples, so its change has no interval")
     sides = number(score.before, 6), number(score.after, 6)

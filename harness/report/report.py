@@ -12,24 +12,21 @@ from typing import Any
 from harness.config import mlperf
 from harness.config.comparability import CACHE_UNSEEN
 from harness.config.patterns import ClosedLoop
-from harness.core import files
 from harness.core.errors import UsageError
-from harness.core.files import write_json, write_text
+from harness.core.files import read, write_json, write_text
 from harness.core.markdown import Column, Finished, Table, code, literal, number, render
 from harness.core.schema import SCHEMA
 from harness.core.screen import Line
-from harness.loadgen import log as loadgen_log
+from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page, plots
 from harness.report.loads import Load, LoadPicture
-from harness.report.page import Strip, bars, split, strip
 from harness.results import metrics, telemetry
 from harness.results import profile as traces
 from harness.results.advice import client, findings
 from harness.results.compliance import RESULT
 from harness.results.performance import Performance, performance
 from harness.results.summary import History, Logs, Meta, Run, Summary
-from harness.results.telemetry import SHARES, GpuTime
 from harness.results.verdicts import SCORES_FILE, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs.folder import FOLDER
@@ -77,8 +74,8 @@ def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPict
         main=(MAIN[name], page.to_html(f"![{MAIN[name]}]({summary.plots[name]})", folder)) if name else None,
         spent=found.gpu_time[-1] if found and found.gpu_time else None,
         shares=list(shares(found.gpu_time[-1])) if found and found.gpu_time else [],
-        bars=bars(test.requests) if test else None,
-        split=split(found.waits_ms) if found else [],
+        bars=page.bars(test.requests) if test else None,
+        split=page.split(found.waits_ms) if found else [],
         folds=parts,
         published=page.to_html(str(Table.of(ranked.results, SOURCES)), folder) if ranked else "",
     )
@@ -105,26 +102,26 @@ def tracks(summary: Summary, level: Load | None) -> Iterator[dict[str, Any]]:
         yield {"name": name, "kind": kind.lower(), "value": shown, "limit": limit, **places}
 
 
-def shares(spent: GpuTime) -> Iterator[dict[str, Any]]:
+def shares(spent: telemetry.GpuTime) -> Iterator[dict[str, Any]]:
     """Where the GPU's time went: parts with their places, and percentages of one digit that add up to 100."""
-    values = {name: getattr(spent, name) or 0.0 for name in reversed(SHARES)}
+    values = {name: getattr(spent, name) or 0.0 for name in reversed(telemetry.SHARES)}
     tenths = {name: int(10 * value) for name, value in values.items()}
     for name in sorted(values, key=lambda name: 10 * values[name] % 1, reverse=True)[: 1000 - sum(tenths.values())]:
         tenths[name] += 1
     begin = 0.0
     for name, value in values.items():
         said = "\N{EN DASH}" if getattr(spent, name) is None else f"{tenths[name] / 10:.1f} %"
-        yield {"name": name, "label": SHARES[name][0], "said": said, "begin": begin, "width": value}
+        yield {"name": name, "label": telemetry.SHARES[name][0], "said": said, "begin": begin, "width": value}
         begin += value
 
 
-def among(summary: Summary) -> Strip | None:
+def among(summary: Summary) -> page.Strip | None:
     """The published results of the scenario, where they are of this model and work, and its accelerators are known."""
     found, score = summary.performance, summary.accuracy
     if not (found and found.samples_per_sec and summary.gpus and answer.is_reference(summary)):
         return None
     ranked = summary.meta.comparable and score is not None and score.verdict == "PASS"
-    return strip(answer.scenario(summary), summary.system.gpus[0], found.samples_per_sec / summary.gpus, ranked)
+    return page.strip(answer.scenario(summary), summary.system.gpus[0], found.samples_per_sec / summary.gpus, ranked)
 
 
 MADE = ("summary.json", "report.md", "report.html", "plots")  # of a run's logs
@@ -236,12 +233,12 @@ def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
     judged = folder / FOLDER["test06"] / RESULT
     profile = folder / traces.FOLDER / traces.RESULT
     return Run(
-        accuracy=files.read(scores, ScoresFile) if scores.exists() else None,
+        accuracy=read(scores, ScoresFile) if scores.exists() else None,
         performance=measured,
         search=facts.probes or None,
         attempts=facts.attempts or None,
-        compliance={"test06": files.read(judged, Compliance)} if judged.exists() else None,
-        profile=files.read(profile, traces.Profile) if profile.exists() else None,
+        compliance={"test06": read(judged, Compliance)} if judged.exists() else None,
+        profile=read(profile, traces.Profile) if profile.exists() else None,
     )
 
 
@@ -249,7 +246,7 @@ def result_test(folder: Path, facts: RunFacts, whole: bool) -> TestRun | None:
     """The test whose numbers are the run's, read once: of levels of concurrency the best within the limits, else the
     performance test. None where there was none, or the run, which is not whole, ended in it."""
     logs = folder / FOLDER["performance"]
-    if not (logs / loadgen_log.DETAIL).exists():
+    if not (logs / DETAIL).exists():
         return None
     are_alike = facts.plan.concurrency is not None and facts.config.concurrency != "max"  # in length
     best = answer.best_level(facts.probes) if whole and are_alike else None
@@ -257,7 +254,7 @@ def result_test(folder: Path, facts: RunFacts, whole: bool) -> TestRun | None:
         if best and best.folder:  # which older versions did not note
             return TestRun.read(folder / best.folder, at_level(facts, best.concurrency).plan)
         return TestRun.read(logs, facts.plan)
-    except (loadgen_log.LogError, UsageError):
+    except (LogError, UsageError):
         if whole:
             raise
         return None
@@ -271,12 +268,20 @@ def at_level(facts: RunFacts, level: int | None) -> RunFacts:
 def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:
     plan, config, engine_state = facts.plan, facts.config, facts.plan.engine_state
     values = dict(facts) | vars(config) | vars(plan) | vars(engine_state)  # by the names of the fields
-    values |= {"engine": facts.engine, "precision": engine_state.precision or config.precision}
-    values |= {"run": folder.resolve().name, "mlperf_version": config.round, "workload": config.workload_name}
-    values |= {"comparable": not deviations, "ended": ended, "deviations": deviations}
-    values |= {"notes": [*plan.notes, *facts.unread]}
-    values |= {"max_new_tokens": plan.max_new_tokens, "setup": plan.setup, "work": plan.work}
-    values |= {"endpoints": list(config.endpoint)}
+    values |= {
+        "run": folder.resolve().name,
+        "mlperf_version": config.round,
+        "workload": config.workload_name,
+        "endpoints": list(config.endpoint),
+        "precision": engine_state.precision or config.precision,
+        "max_new_tokens": plan.max_new_tokens,
+        "setup": plan.setup,
+        "work": plan.work,
+        "comparable": not deviations,
+        "ended": ended,
+        "deviations": deviations,
+        "notes": [*plan.notes, *facts.unread],
+    }
     return Meta(**{name: values[name] for name in Meta.model_fields})
 
 

@@ -2,13 +2,10 @@
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.core.markdown import number
 from harness.report.page import PALETTE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREY, RED, GREEN, PURPLE = PALETTE.values()
 TITLES = {"latency": "latency", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
@@ -48,13 +45,13 @@ def legend_below(axes: Any, **how: Any) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, **how)
 
 
-def footer(figure: "Figure", words: str) -> None:
+def footer(figure: Any, words: str) -> None:
     box, height = figure.get_tightbbox(), figure.get_figheight()
     x, y = max(0.0, box.x0) / figure.get_figwidth(), (box.y0 - 0.1) / height
     figure.text(x, y, words, fontsize=7, color=GREY, va="top", ha="left")
 
 
-def save(drawn: "dict[str, Figure]", folder: Path, words: str = "") -> dict[str, str]:
+def save(drawn: dict[str, Any], folder: Path, words: str = "") -> dict[str, str]:
     """Writes the figures as SVG files, and as PNG files with these words under each; name -> path of the PNG relative
     to the folder above."""
     folder.mkdir(exist_ok=True)

@@ -1,8 +1,8 @@
 """The pictures with a clock: the stages of a run, and what the engine and the machine did during a test."""
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
+from math import isnan, nan
 from textwrap import wrap
 from typing import Any
 
@@ -10,8 +10,7 @@ from harness.core.markdown import sentence
 from harness.core.screen import Stage
 from harness.loadgen.recorder import Recording
 from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, pyplot, thousands
-from harness.results import telemetry
-from harness.results.telemetry import SHARES, GpuTime
+from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
 from harness.runs.folder import Test
 
 PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
@@ -85,7 +84,7 @@ def bars(figure: Any, times: Sequence[GpuTime]) -> Any:
 def panels_of(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:
     recorded = [name for name, values in columns.items() if any(value is not None for value in values)]
     found = [
-        (label, [name for item in names for name in recorded if telemetry.BY_NAME[item].is_mine(name)], top)
+        (label, [name for item in names for name in recorded if BY_NAME[item].is_mine(name)], top)
         for label, names, top in panels
     ]
     return [panel for panel in found if panel[1]]
@@ -105,7 +104,7 @@ def draw_panels(recording: Recording, drawn: Sequence[Drawn]) -> Any:
                 axes.plot(seconds, values, color=color, alpha=0.25, linewidth=0.7)
             said = f"{column_label(name)}\n(mean of {window} s)" if smooth else column_label(name)
             axes.plot(seconds, running(values, window) if smooth else values, color=color, label=said)
-            highest = max([highest, *(value for value in values if not math.isnan(value))])
+            highest = max([highest, *(value for value in values if not isnan(value))])
         most = top or (1 + 2 * AXIS_MARGIN) * highest or 1.0
         axes.set(ylabel=label, ylim=(-AXIS_MARGIN * most, most))
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
@@ -120,19 +119,19 @@ def running(values: Sequence[float], window: int) -> list[float]:
     """The mean of each value and those around it, `window` in all, fewer at the ends; gaps count for nothing."""
     half = window // 2
     parts = (values[max(0, at - half) : at + half + 1] for at in range(len(values)))
-    measured = ([value for value in part if not math.isnan(value)] for part in parts)
-    return [sum(part) / len(part) if part else math.nan for part in measured]
+    measured = ([value for value in part if not isnan(value)] for part in parts)
+    return [sum(part) / len(part) if part else nan for part in measured]
 
 
 def column_label(column: str) -> str:
     """A column of machine.csv in words: a GPU by its number."""
-    quantity = next(item for item in telemetry.QUANTITIES if item.is_mine(column))
+    quantity = next(item for item in QUANTITIES if item.is_mine(column))
     return quantity.label.replace("GPU", f"GPU {column.partition('_')[0].removeprefix('gpu')}")
 
 
 def with_gaps(values: Sequence[float | None]) -> list[float]:
     """Values with a gap in the line where there is none."""
-    return [math.nan if value is None else value for value in values]
+    return [nan if value is None else value for value in values]
 
 
 def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:
@@ -159,7 +158,7 @@ def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:
     axes.set_title("Where the time went: engine busy (blue), idle (grey)")
     for start, recording in loads:
         columns = recording.columns
-        cards = [name for name in columns if telemetry.BY_NAME["gpu_load_percent"].is_mine(name)]
+        cards = [name for name in columns if BY_NAME["gpu_load_percent"].is_mine(name)]
         for name in cards or ["cpu_percent"] if columns else []:
             at = [start + second for second in recording.seconds]
             panels[1, 0].plot(at, with_gaps(columns.get(name, [None] * len(at))), color=BLUE, linewidth=1)

@@ -16,15 +16,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
+from harness.config.mlperf import FEWEST_BOOTSTRAPPED, ROUGE, Scores, Task, bounds
 from harness.config.plan import Plan
-from harness.core import reading
 from harness.core.errors import LoadGenError, why
 from harness.core.files import write_json, write_table, write_text
 from harness.core.markdown import render
-from harness.core.reading import read_text
+from harness.core.reading import read_bytes, read_text
 from harness.core.schema import SCHEMA
 from harness.core.statistics import intervals
 from harness.core.system import core_count
@@ -118,7 +117,7 @@ def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
 
     default = tokenizers.DefaultTokenizer(use_stemmer=True)
     default._stemmer.stem = lru_cache(maxsize=None)(default._stemmer.stem)
-    scorer = rouge_scorer.RougeScorer(list(mlperf.ROUGE), tokenizer=default)
+    scorer = rouge_scorer.RougeScorer(list(ROUGE), tokenizer=default)
     _, split = sentence_splitter()
 
     def lines(text: str) -> str:
@@ -128,7 +127,7 @@ def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
     for answer, reference in pairs:
         text = lines(answer)
         scores = scorer.score(lines(reference), text)
-        rows.append((*(100 * scores[name].fmeasure for name in mlperf.ROUGE), len(text)))
+        rows.append((*(100 * scores[name].fmeasure for name in ROUGE), len(text)))
     return rows
 
 
@@ -144,28 +143,28 @@ def score(texts: Sequence[str], references: Sequence[str], workers: int | None =
         return [scores for rows in pool.map(rouge, chunks) for scores in rows]
 
 
-def totals(rows: Sequence[tuple[float, ...]]) -> mlperf.Scores:
+def totals(rows: Sequence[tuple[float, ...]]) -> Scores:
     """The means over samples, rounded as the official evaluation does, and the characters in all."""
     *columns, characters = zip(*rows, strict=True)
-    means = {name: round(sum(column) / len(rows), 4) for name, column in zip(mlperf.ROUGE, columns, strict=True)}
-    return mlperf.Scores(**means, gen_len=sum(characters))
+    means = {name: round(sum(column) / len(rows), 4) for name, column in zip(ROUGE, columns, strict=True)}
+    return Scores(**means, gen_len=sum(characters))
 
 
 WORST = 10
 
 
-def judge(rows: Sequence[tuple[float, ...]], task: mlperf.Task, high_accuracy: bool = False) -> list[Check]:
+def judge(rows: Sequence[tuple[float, ...]], task: Task, high_accuracy: bool = False) -> list[Check]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
-    scores, bounds = totals(rows), mlperf.bounds(task.reference, high_accuracy)
+    scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     part, whole = len(rows) / task.samples, len(rows) == task.samples
     spread = None if whole else intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
     checks = []
-    for column, (name, (low, high)) in enumerate(bounds.items()):
+    for column, (name, (low, high)) in enumerate(limits.items()):
         reference = getattr(task.reference, name)
         if high is not None:  # a sum over samples
             low, high, reference = low * part, high * part, reference * part
         value, interval = getattr(scores, name), spread and tuple(spread[column])
-        enough = whole or len(rows) >= mlperf.FEWEST_BOOTSTRAPPED
+        enough = whole or len(rows) >= FEWEST_BOOTSTRAPPED
         found = verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE"
         checks.append(
             Check(name=name, score=value, reference=reference, low=low, high=high, interval=interval, verdict=found)
@@ -222,9 +221,9 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
         (index, lengths[index], len(answers[index]), stops[index], *(f"{value:.4f}" for value in shares), characters)
         for index, (*shares, characters) in enumerate(rows)
     )
-    head = ("index", "prompt_tokens", "new_tokens", "stop", *mlperf.ROUGE, "characters")
+    head = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters")
     write_table(folder / "samples.csv", head, lines)
-    worst = sorted(range(len(rows)), key=lambda index: rows[index][mlperf.ROUGE.index("rougeL")])[:WORST]
+    worst = sorted(range(len(rows)), key=lambda index: rows[index][ROUGE.index("rougeL")])[:WORST]
     cases = [
         {
             "index": index,
@@ -243,12 +242,12 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
 
 def digest(log: Path) -> str:
     """An accuracy log's SHA-256, which says that scores are of that log."""
-    return hashlib.sha256(reading.read_bytes(log)).hexdigest()
+    return hashlib.sha256(read_bytes(log)).hexdigest()
 
 
-def accuracy_txt(scores: mlperf.Scores, samples: int, sha256: str) -> str:
+def accuracy_txt(scores: Scores, samples: int, sha256: str) -> str:
     """What the official submission checker reads: the scores as its evaluation prints them, and the log's hash."""
-    rouge = {name: f"{getattr(scores, name)}" for name in mlperf.ROUGE}
+    rouge = {name: f"{getattr(scores, name)}" for name in ROUGE}
     return f"\nResults\n\n{rouge | {'gen_len': int(scores.gen_len), 'gen_num': samples}}\nhash={sha256}\n"
 
 

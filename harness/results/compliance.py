@@ -7,7 +7,6 @@ compliance/ in mlcommons/inference, which asks for no other test of this model.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -16,11 +15,9 @@ from harness.config.run import RunConfig
 from harness.core.errors import LoadGenError
 from harness.core.files import write_json, write_text
 from harness.core.reading import read_text
+from harness.loadgen.session import LoadGenSession
 from harness.results.accuracy import LARGEST_LOG, decode_hex
 from harness.results.verdicts import Compliance
-
-if TYPE_CHECKING:
-    from harness.loadgen.session import LoadGenSession
 
 LOGGED_SAMPLES = 100  # samples of the run, all of them logged
 SETTINGS = {  # so many samples, each logged, whatever time they take, and no whole permutations
@@ -36,7 +33,7 @@ AUDIT = "".join(f"*.*.{key} = {value}\n" for key, value in SETTINGS.items())
 RESULT = "result.json"
 
 
-def run_test06(session: "LoadGenSession", plan: Plan, eos: int) -> Compliance:
+def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:
     """Runs the test on the session's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
 
     Leaves result.json and the verification's text beside the logs.

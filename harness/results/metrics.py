@@ -74,11 +74,12 @@ def test(name: str, label: str, better: Better, shown: Places, path: str = "", *
     return Metric(name, label, f"run.performance.{path or name}", better, shown, **more)
 
 
-def latency(kind: str, label: str, point: str, *more: Place) -> Metric:
+def latency(kind: str, point: str, *more: Place) -> Metric:
     """A percentile of one kind of latency, or its mean; MLflow gets all of LoadGen's. Offline's count from the start of
     the test, since all requests are issued at once."""
     shown: Places = ("compare", *more)
     streamed = kind != "latency"
+    label = kind.upper() if streamed else kind
     return test(f"{kind}_{point}_ms", f"{label} {point}, ms", "lower", shown, f"{kind}_ms.{point}", streaming=streamed)
 
 
@@ -108,14 +109,14 @@ METRICS: tuple[Metric, ...] = (
     test("concurrency", "requests in flight at most", None, PLACES),
     test("steady_tokens_per_sec", "output tokens/s without ramp and drain", "higher", PLACES, "steady.tokens_per_sec"),
     test("tokens_per_sec_per_user", "tokens/s per user", "higher", PLACES, "steady.tokens_per_sec_per_user"),
-    latency("latency", "latency", "mean"),
-    latency("latency", "latency", "p50", "sweep"),
-    latency("latency", "latency", "p90"),
-    latency("latency", "latency", "p99", "sweep", "index"),
-    latency("ttft", "TTFT", "p50", "sweep"),
-    latency("ttft", "TTFT", "p99", "sweep", "index"),
-    latency("tpot", "TPOT", "p50", "sweep"),
-    latency("tpot", "TPOT", "p99", "sweep", "index"),
+    latency("latency", "mean"),
+    latency("latency", "p50", "sweep"),
+    latency("latency", "p90"),
+    latency("latency", "p99", "sweep", "index"),
+    latency("ttft", "p50", "sweep"),
+    latency("ttft", "p99", "sweep", "index"),
+    latency("tpot", "p50", "sweep"),
+    latency("tpot", "p99", "sweep", "index"),
     *(
         test(
             f"client_delay_{at}_ms",

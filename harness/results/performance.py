@@ -20,7 +20,6 @@ from harness.loadgen.requests import Request, times_of, without_failures
 from harness.loadgen.test_run import SteadyPart, TestRun, steady_part
 from harness.results import telemetry
 from harness.results.economics import Economics
-from harness.results.telemetry import GpuTime, gpu_times
 from harness.results.verdicts import Count
 from harness.runs.records import MachineUse, RunFacts, Spread, Usage
 
@@ -56,7 +55,7 @@ class Steady(Model):
     def of(cls, test: TestRun, facts: RunFacts) -> Self | None:
         """None of a scenario that sends by time, or one query after the other, and of a test too short for one."""
         plan, seconds = facts.plan, test.result.duration_s
-        at_once = plan.config.scenario_rules.pattern.kept_in_flight(plan.load, facts.concurrency)
+        at_once = plan.pattern.kept_in_flight(plan.load, facts.concurrency)
         if plan.config.batch_size or not at_once or not seconds:
             return None
         part = test.window if plan.concurrency else steady_part(test.requests, at_once)
@@ -139,7 +138,7 @@ class Outcome(Model):
     @classmethod
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         plan, log = facts.plan, test.result
-        pattern, failures = plan.config.scenario_rules.pattern, [each.failure for each in test.requests if each.failure]
+        pattern, failures = plan.pattern, [each.failure for each in test.requests if each.failure]
         at = sorted((each.issued_s or 0.0) + (each.sent_ms or 0.0) / 1e3 for each in test.requests)
         sent = at if plan.config.arrivals else []
         rate = log.samples_per_sec and log.samples_per_sec / plan.samples_per_query
@@ -250,7 +249,7 @@ class Machine(MachineUse):
     """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
     usage: dict[str, Usage] = {}
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
-    gpu_time: list[GpuTime] = []
+    gpu_time: list[telemetry.GpuTime] = []
     """Where the GPUs' time went in each probe, each attempt and, last, this test; empty without --extra-metrics."""
     ran_out: list[str] = []
     """What was lost or used up during the test, in words."""
@@ -263,7 +262,7 @@ class Machine(MachineUse):
     def of(cls, test: TestRun, facts: RunFacts) -> Self:
         addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
         peak = used.get("gpu_memory_gib") if facts.plan.config.may_see_gpus else None
-        times = gpu_times(test, facts)
+        times = telemetry.gpu_times(test, facts)
         others = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
         return cls(
             peak_memory_gib=peak.max if peak else None,
@@ -326,7 +325,7 @@ def performance(test: TestRun, facts: RunFacts) -> Performance:
     parts = (Outcome.of, Throughput.of, Latencies.of, Machine.of, Economics.of)
     fields = {name: value for part in parts for name, value in part(test, facts)}
     made = Performance(**fields, steady=Steady.of(test, facts))
-    ends_s = plan.config.scenario_rules.pattern.longest_s(made.duration_s)
+    ends_s = plan.pattern.longest_s(made.duration_s)
     times = [1000 * ends_s] if ends_s else [each.latency_ms for each in test.requests if each.latency_ms is not None]
     disputed = [f"{each}: LoadGen's log contradicts itself" for each in impossible(made, max(times, default=None))]
     return made.model_copy(update={"disagreements": [*made.disagreements, *disputed]})

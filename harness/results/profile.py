@@ -24,7 +24,6 @@ from harness.core.errors import BenchmarkError, EngineError, UsageError, first_l
 from harness.core.schema import SCHEMA, File, Model
 from harness.engines.protocol import Engine
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import TestResult
 from harness.loadgen.patterns import WAYS, ask
 from harness.loadgen.session import LoadGenSession
 from harness.runs import folder as results
@@ -138,7 +137,9 @@ def profile(folder: Path) -> Profile:
 def sum_traces(work: Sequence[Sequence[Event]], device: Literal["GPU", "CPU"], traces: list[str]) -> Profile:
     """The profile of the work of each trace: all kernels, or the operators' self time."""
     busy = [events for events in work if events]
-    own = list(chain.from_iterable(map(OWN_TIMES[device], busy)))
+    own = [(each.name, each.duration) for events in busy for each in events]  # kernels call no others
+    if device == "CPU":
+        own = list(chain.from_iterable(map(self_times, busy)))
     spans = [max(e.end for e in events) - min(e.start for e in events) for events in busy]
     gpus = [activity for events in busy for activity in activities(events)] if device == "GPU" else []
     gaps = sum(gpu.gaps for gpu in gpus)
@@ -189,16 +190,9 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
         yield from map(self_time, inside)
 
 
-def durations(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
-    return ((event.name, event.duration) for event in events)
-
-
 def self_time(operator: tuple[Event, float]) -> tuple[str, float]:
     event, spent = operator
     return event.name, max(0.0, event.duration - spent)
-
-
-OWN_TIMES = {"GPU": durations, "CPU": self_times}  # kernels call no others
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +271,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     return found
 
 
-def ramp_s(plan: Plan, measured: TestResult, concurrency: int) -> float:
+def ramp_s(plan: Plan, measured: loadgen_log.TestResult, concurrency: int) -> float:
     """Seconds of load until the engine is as busy as in the middle of a test: about those that one answer takes.
 
     By Little's law, from the measured test: requests in flight over their rate.

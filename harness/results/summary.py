@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue
 
-from harness.config import mlperf
-from harness.config import workload as workloads
 from harness.config.comparability import Comparable, differences
+from harness.config.mlperf import SCENARIO, SCENARIOS, SEEDS, Scenario
+from harness.config.workload import OFFICIAL
 from harness.core.markdown import number
 from harness.core.reading import ROOT
 from harness.core.schema import SCHEMA, File, Model, is_absent, stored_as
@@ -37,11 +37,11 @@ class Meta(Model):
     """What the user calls it; several runs may share a label."""
     started: str
     command: str
-    mlperf_version: str = Field(json_schema_extra={"enum": [*mlperf.SEEDS]})
+    mlperf_version: str = Field(json_schema_extra={"enum": [*SEEDS]})
     model: str
-    category: str = Field(json_schema_extra={"enum": [*mlperf.SCENARIOS]})
-    workload: str = workloads.OFFICIAL
-    scenario: str = Field(json_schema_extra={"enum": [*mlperf.SCENARIO]})
+    category: str = Field(json_schema_extra={"enum": [*SCENARIOS]})
+    workload: str = OFFICIAL
+    scenario: str = Field(json_schema_extra={"enum": [*SCENARIO]})
     mode: Literal["accuracy", "performance", "both"]
     samples: Annotated[int, Field(ge=1)]
     comparable: bool
@@ -142,8 +142,8 @@ class Summary(File):
     """Name and path, relative to the run folder; tokens_per_sec and latency_cdf are null where not drawn."""
 
     @property
-    def scenario(self) -> mlperf.Scenario:
-        return mlperf.SCENARIO[self.meta.scenario]
+    def scenario(self) -> Scenario:
+        return SCENARIO[self.meta.scenario]
 
     @property
     def performance(self) -> Performance | None:
@@ -162,13 +162,13 @@ class Summary(File):
     @property
     def gpu_models(self) -> list[str] | None:
         """The GPUs of the machine that computed; None behind an endpoint that no telemetry tells of."""
-        told = self.run.performance.server_gpus if self.run.performance else []
+        told = self.performance.server_gpus if self.performance else []
         return (told or None) if self.meta.endpoints else self.system.gpus
 
     @property
     def is_accepted(self) -> bool:
         """Whether LoadGen calls the performance test, if any, VALID and logged no error in it."""
-        test = self.run.performance
+        test = self.performance
         return test is None or (test.valid and not test.errors)
 
 
@@ -208,7 +208,7 @@ class History(File):
     model: str | None = None
     category: str | None = None
     scenario: str | None = None
-    workload: str = workloads.OFFICIAL
+    workload: str = OFFICIAL
     mode: str | None = None
     samples: int | None = None
     comparable: bool | None = None

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, computed_field
 
-from harness.config import mlperf
+from harness.config.mlperf import GATE, ROUGE
 from harness.core.schema import File, Model
 
 SCORES_FILE = "rouge.json"
@@ -52,7 +52,7 @@ class Accuracy(Model):
         rouge = ", ".join(
             f"{check.name} {check.score:.2f}{' (approximate)' if check.name in self.approximate else ''}"
             for check in self.checks
-            if check.name in mlperf.ROUGE
+            if check.name in ROUGE
         )
         return f"{self.verdict}{f' ({self.note})' if self.note else ''}: {rouge}"
 
@@ -66,7 +66,7 @@ class Accuracy(Model):
     @property
     def rouge(self) -> dict[str, float]:
         """F1 x100."""
-        return {name: score for name, score in self.scores.items() if name in mlperf.ROUGE}
+        return {name: score for name, score in self.scores.items() if name in ROUGE}
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -103,7 +103,7 @@ class ScoresFile(Accuracy, File):
         return self.model_dump(mode="json") | {
             **self.rouge,
             "baseline": {name: check.reference for name, check in floors.items()},
-            "gate_multiplier": mlperf.GATE[self.high_accuracy],
+            "gate_multiplier": GATE[self.high_accuracy],
             **{f"threshold_{name}": floors[name].low for name in self.rouge},
         }
 

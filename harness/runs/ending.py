@@ -1,15 +1,17 @@
 """How a command ends: its reason in one line, kept in the status; nothing left behind."""
 
-import contextlib
 import os
 import re
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
+
+from rich.console import Console
 
 from harness.core import reading
 from harness.core.errors import (
@@ -29,11 +31,8 @@ from harness.core.processes import end_children, ignore_signals
 from harness.core.secrets import hide_text, scrub
 from harness.runs.folder import RunFolder
 
-if TYPE_CHECKING:
-    from rich.console import Console
 
-
-def fail(error: BaseException, run: RunFolder, errors: "Console") -> int:
+def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     """Says in one line, on `errors`, why a run cannot go on, keeps it in the status, and returns the exit code."""
     ignore_signals()
     log = run.path / "engine.log"
@@ -56,7 +55,7 @@ def fail(error: BaseException, run: RunFolder, errors: "Console") -> int:
         traceback.print_exception(error)  # to engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
     line = plain(line_of(hide_text(line)))
-    with contextlib.suppress(OSError):  # a full disk must not keep the process alive
+    with suppress(OSError):  # a full disk must not keep the process alive
         run.fail("interrupted" if interrupted else "failed", line)
     errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
     errors.print(f"partial results: {run.path}", markup=False, soft_wrap=True)
@@ -71,7 +70,7 @@ def exit(code: int, log: Path) -> NoReturn:
     """
     os.register_at_fork(after_in_child=partial(os._exit, code))
     end_children()
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         scrub(log)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -88,7 +87,7 @@ def explain(error: EngineError, log: Path) -> str:
 
 def by_signal(number: int) -> str:
     """How a process ended: died by SIGILL (illegal instruction)."""
-    with contextlib.suppress(ValueError):
+    with suppress(ValueError):
         return f"died by {signal.Signals(number).name} ({(signal.strsignal(number) or '').lower()})"
     return f"died by signal {number}"
 

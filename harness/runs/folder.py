@@ -4,13 +4,13 @@ import difflib
 import json
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Literal, Self
 
 from pydantic import ValidationError
@@ -92,7 +92,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
     try:
         run.set_status("running")
     except OSError as error:
-        shutil.rmtree(run.path, ignore_errors=True)
+        rmtree(run.path, ignore_errors=True)
         raise BenchmarkError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
     return run
 
@@ -181,7 +181,7 @@ def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: 
         point_latest(run)
     for folder in [] if keep_all else older(run):
         with or_say(say, f"{folder} could not be deleted"):
-            shutil.rmtree(folder)
+            rmtree(folder)
 
 
 def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
@@ -192,7 +192,7 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
             raise UsageError(f"{folder}: not a run in {results_dir} that is over; nothing was deleted.")
     names = [folder.resolve().name for folder in folders]
     for name in names:
-        shutil.rmtree(results_dir / name)
+        rmtree(results_dir / name)
     if (path := results_dir / "history.jsonl").exists():  # other lines stay as they are, damaged ones, too
         gone = [f'"run": "{name}"' for name in names]
         lines = reading.read_text(path, errors="replace").splitlines(keepends=True)

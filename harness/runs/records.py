@@ -1,8 +1,8 @@
 """What a run knows of itself, typed: config.json and status.json; and what all files of a run folder have in common."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
@@ -131,12 +131,12 @@ class Probe:
     @property
     def tokens(self) -> float:
         """Of an answer after the first, about; 0 where they are not known."""
-        return ((self.latency_p50 or 0.0) - (self.ttft_p50 or 0.0)) / (self.tpot_p50 or math.inf)
+        return ((self.latency_p50 or 0.0) - (self.ttft_p50 or 0.0)) / (self.tpot_p50 or inf)
 
     @property
     def is_settled(self) -> bool:
         """Whether it lasted for so long that as many queries ran as ever will."""
-        return (self.seconds or math.inf) >= SETTLED * (self.latency_p50 or 0.0) / 1000
+        return (self.seconds or inf) >= SETTLED * (self.latency_p50 or 0.0) / 1000
 
     @property
     def has_grown(self) -> bool:

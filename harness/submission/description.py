@@ -3,11 +3,11 @@
 Field names and which of them must not be empty: SYSTEM_DESC_* in the constants of the official submission checker.
 """
 
-import contextlib
 import json
 import re
 import shutil
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def describe(machine: System, here: bool) -> dict[str, object]:
 def hardware(gpus: bool) -> dict[str, object]:
     """What else this machine tells of itself: sockets, cores, disk, the GPU's link and clock."""
     found: dict[str, object] = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         text = Path("/proc/cpuinfo").read_text()
         sockets = len(set(re.findall(r"^physical id\s*:\s*(\d+)$", text, re.M))) or 1
         cores = re.search(r"^cpu cores\s*:\s*(\d+)$", text, re.M)
@@ -77,7 +77,7 @@ def hardware(gpus: bool) -> dict[str, object]:
         found |= {"host_processors_per_node": sockets, "host_processor_core_count": int(cores[1]) if cores else ""}
         found["host_processor_caches"] = caches[1] if caches else ""
     if gpus:
-        with contextlib.suppress(Exception), nvml_gpus() as (nvml, handles):
+        with suppress(Exception), nvml_gpus() as (nvml, handles):
             generation = nvml.nvmlDeviceGetMaxPcieLinkGeneration(handles[0])
             width = nvml.nvmlDeviceGetMaxPcieLinkWidth(handles[0])
             found["accelerator_host_interconnect"] = f"PCIe Gen{generation} x{width}"

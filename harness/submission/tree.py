@@ -17,12 +17,11 @@ from pathlib import Path
 from harness.config import mlperf
 from harness.config.comparability import differences
 from harness.config.run import RunConfig
-from harness.core import reading
 from harness.core.coerce import read_given
 from harness.core.errors import UsageError, why
 from harness.core.files import check_folder_name, in_submodule, parse_as, read, write_json, write_text
 from harness.core.markdown import render
-from harness.core.reading import INFERENCE, ROOT, names_in
+from harness.core.reading import INFERENCE, ROOT, names_in, read_text
 from harness.loadgen import log as loadgen_log
 from harness.results import compliance
 from harness.results.accuracy import CUT, accuracy_txt, digest
@@ -130,12 +129,12 @@ class SubmittedRun:
 
     @property
     def scores(self) -> ScoresFile:
-        return read(self.folder("accuracy") / RESULT_FILES["accuracy"], ScoresFile)
+        return read(self.folder("accuracy") / SCORES_FILE, ScoresFile)
 
     @property
     def test06(self) -> tuple[Compliance, int]:
         """What came of TEST06, and the id of the end-of-text token that it was judged with."""
-        path = self.folder("test06") / RESULT_FILES["test06"]
+        path = self.folder("test06") / compliance.RESULT
         outcome = read(path, Compliance)
         return outcome, parse_as(path, outcome.facts.get("eos"), int)
 
@@ -237,7 +236,7 @@ def build(entries: Sequence[Entry], description: Mapping[str, object], system: s
         fill(entries, description, system, whole / base.relative_to(out))
         if (base / NOTES).exists():  # what an earlier build, or a person, wrote of other systems comes first
             notes = whole / base.relative_to(out) / NOTES
-            before, new = reading.read_text(base / NOTES).rstrip(), reading.read_text(notes).partition("\n")[2]
+            before, new = read_text(base / NOTES).rstrip(), read_text(notes).partition("\n")[2]
             write_text(notes, f"{before}\n\n{new.lstrip()}")
         shutil.copytree(whole, out, dirs_exist_ok=True)
     return base

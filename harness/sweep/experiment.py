@@ -19,7 +19,7 @@ from harness.core.reading import ROOT
 from harness.core.schema import stored_as
 from harness.results import metrics
 from harness.results.summary import Summary
-from harness.runs import folder as results
+from harness.runs.folder import RunFolder, status_of
 from harness.runs.records import RunStatus
 from harness.sweep.file import BASELINE, Experiment
 
@@ -182,12 +182,12 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     seconds = round(time.monotonic() - begin, 1)
     new = (path for path in set(folder.iterdir()) - before if (path / "status.json").exists())
     left = max((path for path in new if not path.is_symlink()), default=None)  # if run.py made one
-    run_status = results.status_of(left) if left else None
+    run_status = status_of(left) if left else None
     whole = run_status is not None and run_status.status == "complete" and process.returncode in (DONE, NOT_ACCEPTED)
     status: Status = stopped or ("complete" if whole else "failed")
     reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
     if left and run_status and run_status.status == "running":
-        results.RunFolder(folder, left.name).set_status("failed", reason)
+        RunFolder(folder, left.name).set_status("failed", reason)
     made = str(left.relative_to(place)) if left else None
     found = outcome(left) if left else ExperimentOutcome()
     return record(status, reason, seconds, made, found)

@@ -2,16 +2,16 @@
 
 import contextlib
 import glob
-import math
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from statistics import mean
+from threading import Event, RLock
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -20,8 +20,7 @@ from harness.config.comparability import Comparable, differences
 from harness.core import files, processes, screen, system
 from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, why
 from harness.core.screen import Display
-from harness.runs import folder as results
-from harness.runs.folder import RunFolder
+from harness.runs.folder import RunFolder, now, open_run, point_latest
 from harness.sweep import experiment, report, rows
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, run_experiment
 from harness.sweep.file import (
@@ -51,7 +50,7 @@ class SweepOptions:
 
     repeat: int = 1
     timeout: float = 7200.0  # seconds, of each
-    limit: float = math.inf  # seconds, of all
+    limit: float = inf  # seconds, of all
     finalists: int = 0  # so many of the fastest run again at full length
     combine: bool = False  # the changes that helped run together, after all others
     again: tuple[str, ...] = ()  # those that are tried again where they failed
@@ -138,7 +137,7 @@ class SweepState:
         """The experiments of a round in the file's order; under a time limit those first that the file calls more
         valuable and, once there are speeds, the faster ones."""
         changes = [item for item in self.chosen if item.name != BASELINE]
-        if self.options.limit == math.inf:
+        if self.options.limit == inf:
             return changes
         speeds = {r.experiment: r.outcome.values.get(SPEED) or 0.0 for r in self.kept.records if r.round < number}
         return sorted(changes, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
@@ -206,8 +205,8 @@ class Crew:
     state: SweepState
     runner: Runner
     display: Display
-    lock: threading.RLock = field(default_factory=threading.RLock)  # of state and display
-    stop: threading.Event = field(default_factory=threading.Event)
+    lock: RLock = field(default_factory=RLock)  # of state and display
+    stop: Event = field(default_factory=Event)
     doing: dict[str, str] = field(default_factory=dict)
 
     def work(self, places: Sequence[Lane]) -> bool:
@@ -323,7 +322,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     made = report.build(folder.path, state.kept)
     folder.set_status("interrupted" if interrupted else "complete")
     if not interrupted:
-        results.point_latest(folder)
+        point_latest(folder)
     screen.show(display.console, rows.last_screen(made), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
@@ -333,13 +332,13 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     raise BenchmarkError(f"the baseline did not complete: {base.records[0].reason if base else 'it was not run'}")
 
 
-def new(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, State]:
+def new(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
     """A new sweep's folder, and what is kept of it."""
-    folder = results.open_run(results_dir / "sweeps", sweep.name)
-    return folder, State(processes.command_line(), results.now(), system.detect(), sweep, ())
+    folder = open_run(results_dir / "sweeps", sweep.name)
+    return folder, State(processes.command_line(), now(), system.detect(), sweep, ())
 
 
-def resume(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, State]:
+def resume(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
     """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
     folders = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
     found = {path.parent: report.read(path.parent) for path in folders}
@@ -352,14 +351,14 @@ def resume(sweep: Sweep, results_dir: Path) -> tuple[results.RunFolder, State]:
     unlike = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED)
     if changed := " and ".join(each.name for each in unlike):
         raise UsageError(f"{path} was made with different {changed}; run without --resume.")
-    return results.RunFolder(results_dir / "sweeps", path.name), before
+    return RunFolder(results_dir / "sweeps", path.name), before
 
 
 # One report of a sweep whose experiments ran as tasks, each in a folder with a baseline on the same node.
 UNLIKE = tuple(name for name in IGNORED if name != "driver")
 
 
-def gather(sweep: Sweep, results_dir: Path) -> results.RunFolder:
+def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     """The folder of one sweep with the records of all tasks below `results_dir`, each in the folder of its name.
 
     Raises UsageError where there are none, or tasks of another sweep.
@@ -370,7 +369,7 @@ def gather(sweep: Sweep, results_dir: Path) -> results.RunFolder:
     for path, state in tasks.items():
         if state.sweep != sweep:
             raise UsageError(f"--gather {path} has tasks of another sweep or file version: use one folder per array.")
-    folder = results.open_run(results_dir / "sweeps", sweep.name)
+    folder = open_run(results_dir / "sweeps", sweep.name)
     records = [each for path, state in tasks.items() for each in at_root(path, state, folder.path)]
     first = next(iter(tasks.values()))
     state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))

@@ -6,17 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.config import mlperf
+from harness.config.mlperf import SCORES
 from harness.core import files
-from harness.core.files import write_text
 from harness.core.markdown import Column, Finished, Table, cell, code, escape, number, render
 from harness.core.screen import Line
 from harness.report.answer import NOT_COMPARABLE
 from harness.report.page import of_screen
 from harness.report.style import BLUE, GREY, ORANGE, RED, pyplot, save
-from harness.results import metrics
-from harness.results.metrics import Metric
-from harness.runs import folder as results
+from harness.results.metrics import Metric, metrics_of
+from harness.runs.folder import ended_early, facts_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.rows import (
@@ -99,7 +97,7 @@ def trade_off(rows: Sequence[ExperimentResult]) -> Any:
     notes = [" (crosses: not usable)"] * any(not result.is_usable for result in rows)
     notes += [" (hollow: machine busy)"] * any(result.background_load for result in rows)
     title = "".join(["Speed against accuracy", *notes])
-    axes.set(xlabel="output tokens/s", ylabel=mlperf.SCORES[SCORE], title=title)
+    axes.set(xlabel="output tokens/s", ylabel=SCORES[SCORE], title=title)
     return figure
 
 
@@ -128,7 +126,7 @@ def build(folder: Path, state: State | None = None) -> Report:
     report = Report(state, found, tuple(experiment_rows(state, final=True)), pair_scores(folder, found))
     pictures = draw(report, folder / "plots")
     screen = last_screen(report)
-    ended, unlike = results.ended_early(folder, reported=True), deviations(folder, state.records)
+    ended, unlike = ended_early(folder, reported=True), deviations(folder, state.records)
     values = dict(
         sweep=state.sweep,
         state=state,
@@ -140,22 +138,20 @@ def build(folder: Path, state: State | None = None) -> Report:
         ended=ended,
         **unlike,
     )
-    write_text(folder / "report.md", f"{render('sweep.md.j2', sent=False, **values)}\n")
+    files.write_text(folder / "report.md", f"{render('sweep.md.j2', sent=False, **values)}\n")
     more = [Line("did not finish", ended or "", "bad")]
     more += [Line(NOT_COMPARABLE, "; ".join(unlike["shared"]), "careful")]
     shown = {title: pictures[name] for name, title in PICTURES.items() if name in pictures}
     page = of_screen(
         replace(screen, lines=[*screen.lines, *more]), folder, render("sweep.md.j2", sent=True, **values), shown
     )
-    write_text(folder / "report.html", page)
+    files.write_text(folder / "report.html", page)
     return report
 
 
 def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Table:
     base = next((result for result in found if result.name == BASELINE), None)
-    measured = [
-        m for m in metrics.metrics_of("sweep") if any(result.numbers.get(m.name) is not None for result in found)
-    ]
+    measured = [m for m in metrics_of("sweep") if any(result.numbers.get(m.name) is not None for result in found)]
     pairs = {name: f"({each.text})" for name, each in judged.items()}
     columns: dict[str, Column] = {
         "experiment": lambda result: result.name,
@@ -190,12 +186,12 @@ def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | Non
     if metric.name == SPEED and not result.is_usable:
         return f"~~{number(found)}~~ not usable"
     start = base.numbers.get(metric.name) if base else None
-    if metric.name in mlperf.SCORES and start is not None and result.name != BASELINE:
+    if metric.name in SCORES and start is not None and result.name != BASELINE:
         return f"{number(found)} ({found - start:+.2f})"
     return number(found)
 
 
-HEAD = ("tokens/s", "TTFT p99", "TPOT p99", mlperf.SCORES[SCORE], "seconds", "experiment")
+HEAD = ("tokens/s", "TTFT p99", "TPOT p99", SCORES[SCORE], "seconds", "experiment")
 
 
 def cells(label: str, record: ExperimentRecord) -> list[str]:
@@ -214,7 +210,7 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, A
     """Why the numbers are not MLPerf's: `shared` by all runs, and each run's `own`."""
     runs = [record.run for record in records if record.run and record.status == "complete"]
     paths = {run: folder / run / "config.json" for run in runs}
-    found = {run: results.facts_of(path.parent).deviations if path.exists() else [] for run, path in paths.items()}
+    found = {run: facts_of(path.parent).deviations if path.exists() else [] for run, path in paths.items()}
     every = dict.fromkeys(reason for reasons in found.values() for reason in reasons)
     shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}

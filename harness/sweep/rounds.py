@@ -1,9 +1,9 @@
 """Servers under the same requests, in rounds A B B A, until their difference is known well enough."""
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,8 +28,7 @@ from harness.report.page import of_screen
 from harness.report.regression import AnswerChange, Condition, Judgement
 from harness.results import accuracy, metrics
 from harness.results.summary import Summary
-from harness.runs import folder as results
-from harness.runs.folder import FOLDER, BenchmarkRun, RunFolder
+from harness.runs.folder import FOLDER, BenchmarkRun, RunFolder, now
 
 # What came of servers under the same requests, typed: comparison.json; each against the first, in words and as a page.
 #
@@ -107,7 +106,7 @@ def change_in_words(metric: str, change: AnswerChange) -> str:
     """A change in words; a change that is not shown is given with its largest possible size."""
     label = metrics.BY_NAME[metric].label.partition(",")[0]
     if change.low <= 0 <= change.high:
-        return f"{label} equal within {number(math.ceil(10 * max(-change.low, change.high)) / 10, 3)} %"
+        return f"{label} equal within {number(ceil(10 * max(-change.low, change.high)) / 10, 3)} %"
     low, high = sorted((abs(change.low), abs(change.high)))
     size = f"{number(abs(change.percent), 2)} % {{}} ({number(low, 2)} to {number(high, 2)})"
     if metric == SPEED:
@@ -161,7 +160,7 @@ def judgement(found: ServerComparison, letter: str, one: Condition, pair: Pair |
     if one.metric is None or one.is_of_answers:
         if pair is None:
             return Judgement(one.text, "NOT JUDGED", why="no answers were compared")
-        return (regression.judge_answers if one.metric is None else regression.judge_score)(one, pair)
+        return regression.judge_pair(one, pair)
     name = one.metric.name
     sides = [[pair[n].values.get(name) or 0.0 for pair in found.pairs(letter)] for n in (0, 1)]
     if (change := found.change(letter, name)) is None or not all(map(all, sides)):
@@ -253,7 +252,7 @@ def compare_servers(
     found = ServerComparison(
         schema_version=SCHEMA,
         command=processes.command_line(),
-        started=results.now(),
+        started=now(),
         subject=answer.subject(*(side.summary() for side in sides)),
         servers={
             side.letter: f"{side.run.config.endpoint[0]}, {side.run.facts.engine_args['server']}" for side in sides
@@ -285,7 +284,7 @@ def of_the_same_length(plan: Plan, first: Plan) -> Plan:
     if first.fewest_queries or not plan.concurrency:
         lasting = {"fewest_queries": first.fewest_queries, "min_duration_s": first.min_duration_s}
         return replace(plan, target_qps=first.target_qps, **lasting)  # type: ignore[arg-type]
-    places = math.ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
+    places = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
     return replace(plan, fewest_queries=places * plan.concurrency, min_duration_s=SHORTEST_S)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Literal
 
-from harness.config import mlperf
 from harness.config.comparability import CONFIGURED, NOT_COUNTED, Comparable, Difference, differences
+from harness.config.mlperf import SCENARIO, SCORES, SHORT_SCORES
 from harness.config.models import DEFAULT_MODEL
 from harness.config.run import RunConfig
 from harness.core.coerce import as_flag
@@ -35,7 +35,7 @@ NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
 IGNORED = ("settings", "machine", "software", "busyness", "rate", *NOT_COUNTED)
 SMALLEST_EFFECT, FEWEST_ROUNDS = 0.005, 3
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
-SPEED, SCORE = "tokens_per_sec", mlperf.SHORT_SCORES[0]
+SPEED, SCORE = "tokens_per_sec", SHORT_SCORES[0]
 LOSS = 0.01  # of the baseline's score, that MLPerf's gate allows of the reference's
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
 
@@ -219,7 +219,7 @@ def finalists(found: Sequence[ExperimentResult], count: int) -> list[str]:
 
 def is_rated(item: Experiment) -> bool:
     """Whether its requests are sent at a rate."""
-    return mlperf.SCENARIO[str(item.settings.get("scenario", "offline"))].pattern.is_rated
+    return SCENARIO[str(item.settings.get("scenario", "offline"))].pattern.is_rated
 
 
 def unlike(item: Experiment, base: Experiment) -> list[Difference]:
@@ -269,7 +269,7 @@ class Paired(PairedChange):
     @property
     def text(self) -> str:
         between = f"{self.low:+.2f} to {self.high:+.2f}"
-        return f"{mlperf.SCORES[SCORE]} {self.change:+.2f} against the baseline, {between}: {self.verdict}"
+        return f"{SCORES[SCORE]} {self.change:+.2f} against the baseline, {between}: {self.verdict}"
 
 
 def pair_scores(folder: Path, rows: Sequence[ExperimentResult]) -> dict[str, Paired]:
@@ -458,4 +458,4 @@ def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
     lost, start = result.score, base.score if base else None
     if lost is None or start is None or result is base:
         return "the gate fails"
-    return f"{mlperf.SCORES[SCORE]} {number(lost)}, {lost - start:+.2f} against the baseline"
+    return f"{SCORES[SCORE]} {number(lost)}, {lost - start:+.2f} against the baseline"

@@ -4,18 +4,18 @@ import errno
 import hashlib
 import json
 import os
-import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path, PurePath
+from random import Random
 from typing import Any, Self
 
 from huggingface_hub import constants
 
-from harness.config import mlperf
 from harness.config.checkpoint import is_hub_reachable
+from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT, OFFICIAL, PROMPT
 from harness.config.run import RunConfig
 from harness.config.workload import SALT_TOKENS, RequestSet, Shared
 from harness.core.coerce import read_given
@@ -50,7 +50,7 @@ class Salt:
         if self.replaces and not round:
             return [*prompt]
         key = f"request {order}" if self.start else f"conversation {conversation}, round {round}"
-        tokens = random.Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
+        tokens = Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
         if self.replaces:
             return [*prompt[: self.after], *tokens, *prompt[self.after + SALT_TOKENS :]][: len(prompt)]
         return [*prompt[: self.after], *tokens, *prompt[self.after :]]
@@ -58,7 +58,7 @@ class Salt:
 
 def drawn_anew(prompts: Sequence[Sequence[int]], words: Sequence[int], test: str) -> list[list[int]]:
     """Random prompts as if drawn again for a test: each token stands for another; lengths and what they share stay."""
-    mapped = dict(zip(words, random.Random(test).sample(words, len(words)), strict=True))
+    mapped = dict(zip(words, Random(test).sample(words, len(words)), strict=True))
     return [[mapped[token] for token in prompt] for prompt in prompts]
 
 
@@ -132,7 +132,7 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     if config.category == "edge" and len(records) > whole:
         from datasets import Dataset  # in the order that its seed gives, as the reference has it
 
-        order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=mlperf.EDGE_SHUFFLE_SEED)
+        order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=EDGE_SHUFFLE_SEED)
         records = [records[index] for index in order["index"][:whole]]
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
@@ -181,21 +181,19 @@ def check_sum(path: Path) -> None:
 def is_official(library: Library, stored: int, category: str) -> bool:
     """Whether a file of the user's own holds MLPerf's samples, by their number and, where all are used, the lengths of
     the prompts."""
-    official = mlperf.OFFICIAL[category].samples
-    if stored not in (official, mlperf.OFFICIAL["datacenter"].samples):
+    official = OFFICIAL[category].samples
+    if stored not in (official, OFFICIAL["datacenter"].samples):
         return False
     if len(library) < official:
         return True
     longest = max(map(len, library.prompts))
-    whole = len(library) < mlperf.OFFICIAL["datacenter"].samples or longest == mlperf.LONGEST_PROMPT
-    return (
-        whole and longest <= mlperf.LONGEST_PROMPT and abs(library.mean_prompt_tokens / mlperf.MEAN_PROMPT - 1) < 0.02
-    )
+    whole = len(library) < OFFICIAL["datacenter"].samples or longest == LONGEST_PROMPT
+    return whole and longest <= LONGEST_PROMPT and abs(library.mean_prompt_tokens / MEAN_PROMPT - 1) < 0.02
 
 
 def encode_articles(records: Sequence[Article], tokenizer: Any, source: str) -> Library:
     """The records with their prompts as token ids. Raises UsageError for ids that the model does not know."""
-    prompts = [record.tokens or tokenizer.encode(mlperf.PROMPT.format(input=record.article)) for record in records]
+    prompts = [record.tokens or tokenizer.encode(PROMPT.format(input=record.article)) for record in records]
     limit = len(tokenizer)
     for number, prompt in enumerate(prompts):
         if not all(0 <= token < limit for token in prompt):

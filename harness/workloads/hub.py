@@ -7,8 +7,7 @@ from harness.config.checkpoint import why_not_loaded
 from harness.config.engine import EngineConfig
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError, ends_in_one_line, first_line
-from harness.workloads import requests_file
-from harness.workloads.requests_file import KINDS, StoredRequests
+from harness.workloads.requests_file import CHATS, KINDS, StoredRequests, of_rows
 
 MARK = "hf:"
 DESCRIPTION = "a data set, as `datasets` loads it"
@@ -20,12 +19,12 @@ def read(config: RunConfig) -> StoredRequests:
     if config.total_sample_count != "auto":
         data = data.select(range(min(config.total_sample_count, len(data))))
     column = config.prompt_column or ""
-    columns = [column] if column else [*KINDS, *requests_file.CHATS]
+    columns = [column] if column else [*KINDS, *CHATS]
     if not set(columns) & set(data.column_names):
         wanted = "" if column else "; --prompt-column names the one with the prompt"
         there = ", ".join(data.column_names)
         raise UsageError(f"--workload {config.workload}: no column {' or '.join(columns)}; it has {there}{wanted}.")
-    return requests_file.of_rows(Path(config.workload), list(data), "row", column)
+    return of_rows(Path(config.workload), list(data), "row", column)
 
 
 def load_rows(workload: str) -> Any:

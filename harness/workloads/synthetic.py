@@ -3,11 +3,11 @@
 import csv
 import hashlib
 import math
-import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from harness.config.arrivals import COLUMNS, MOST_RATE, PREFIX, SHAPES, Replay
@@ -186,7 +186,7 @@ def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
 
 def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:
     """The samples of a profile: conversations of some turns each, of which one is a request without history."""
-    sharing, source, words = profile.shared, random.Random(config.seed or 0), words_of(tokenizer)
+    sharing, source, words = profile.shared, Random(config.seed or 0), words_of(tokenizer)
     count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
     if sharing.turns > 1 and not config.is_ordered:
         raise UsageError("turns need --concurrency or --arrivals: other scenarios issue requests in random order.")
@@ -218,7 +218,7 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> L
 
 
 def conversations(
-    profile: LengthProfile, source: random.Random, words: Sequence[int], count: int
+    profile: LengthProfile, source: Random, words: Sequence[int], count: int
 ) -> tuple[list[list[int]], list[int], list[int] | None]:
     """Prompts, lengths of answers, and which conversation each is of; None where each is a separate one.
 
@@ -294,6 +294,6 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
 
 def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> list[int]:
     """Random tokens of a request's length; requests of one prefix begin with the same."""
-    shared = random.Random(f"{seed} prefix {request.prefix}").choices(words, k=request.prefix_tokens)
+    shared = Random(f"{seed} prefix {request.prefix}").choices(words, k=request.prefix_tokens)
     rest = request.prompt_tokens - request.prefix_tokens
-    return [*shared, *random.Random(f"{seed} line {request.line}").choices(words, k=rest)]
+    return [*shared, *Random(f"{seed} line {request.line}").choices(words, k=rest)]

@@ -12,6 +12,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from tests.conftest import ended
+from tests.servers import whole
 
 
 def echo(**flags: Any) -> Any:
@@ -21,7 +22,7 @@ def echo(**flags: Any) -> Any:
 
 def answer(engine: Any, prompt: list[int], most: int | None = None) -> list[int]:
     engine.start()
-    found: list[int] = engine.wait(engine.spawn(engine.generate(prompt, most)), lambda: None)
+    found: list[int] = engine.run(whole(engine.stream(prompt, most)), lambda: None)
     engine.close()
     return found
 

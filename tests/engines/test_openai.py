@@ -38,7 +38,7 @@ from harness.loadgen.watchdog import Watchdog
 from harness.report import report as rendering
 from tests import made
 from tests.conftest import patience, run, tells
-from tests.servers import TEXT, TOKENS, Fake, serving, serving_vllm
+from tests.servers import TEXT, TOKENS, Fake, serving, serving_vllm, whole
 from tests.warm import cold
 
 PROMPT = [702, 33, 44, 55]
@@ -83,11 +83,9 @@ def processes(request: pytest.FixtureRequest) -> int:
 
 def answer(engine: OpenAI, stream: bool) -> list[Sequence[int]]:
     async def work() -> list[Sequence[int]]:
-        if stream:
-            return [tokens async for tokens in engine.stream(PROMPT)]
-        return [await engine.generate(PROMPT)]
+        return [tokens async for tokens in engine.stream(PROMPT, is_whole=not stream)]
 
-    return engine.wait(engine.spawn(work()), lambda: None)
+    return engine.run(work(), lambda: None)
 
 
 def delivery(engine: OpenAI, stream: bool) -> Delivery:
@@ -98,7 +96,7 @@ def delivery(engine: OpenAI, stream: bool) -> Delivery:
         async for _ in engine.stream(PROMPT, None, exchange, is_whole=not stream):
             pass
 
-    engine.wait(engine.spawn(work()), lambda: None)
+    engine.run(work(), lambda: None)
     assert exchange.delivery is not None
     return exchange.delivery
 
@@ -176,10 +174,10 @@ def test_requests_that_fail_in_another_process() -> None:
 @pytest.mark.slow
 def test_clients_in_processes_take_text_and_share_the_load() -> None:
     async def many(engine: OpenAI) -> list[Sequence[int]]:
-        return await asyncio.gather(*(engine.generate(PROMPT) for _ in range(40)))
+        return await asyncio.gather(*(whole(engine.stream(PROMPT, is_whole=True)) for _ in range(40)))
 
     with client(fake := Fake(token_ids=False, extras=False, delay_s=0.1), processes=2) as engine:
-        answers = engine.wait(engine.spawn(many(engine)), lambda: None)
+        answers = engine.run(many(engine), lambda: None)
         assert {engine.tokenizer.decode(tokens) for tokens in answers} == {TEXT}
     assert fake.most_busy > 20
 
@@ -211,10 +209,10 @@ def test_an_error_in_mid_stream_is_one() -> None:
 
 def test_the_load_goes_to_the_server_with_the_fewest_in_flight() -> None:
     async def many(engine: OpenAI) -> None:
-        await asyncio.gather(*(engine.generate(PROMPT) for _ in range(60)))
+        await asyncio.gather(*(whole(engine.stream(PROMPT, is_whole=True)) for _ in range(60)))
 
     with client(slow := Fake(delay_s=0.2), fast := Fake(delay_s=0.02), max_in_flight=4) as engine:
-        engine.wait(engine.spawn(many(engine)), lambda: None)
+        engine.run(many(engine), lambda: None)
     assert len(slow.asked) + len(fast.asked) == 60
     assert len(fast.asked) > 3 * len(slow.asked)
     assert max(slow.most_busy, fast.most_busy) <= 4

@@ -83,7 +83,7 @@ def test_a_request_is_sent_when_it_is_written_to_a_connection(processes: int) ->
 
     with client(Fake(delay_s=0.3), processes=processes) as engine:
         begin = time.perf_counter()
-        engine.wait(engine.spawn(asked(engine)), lambda: None)
+        engine.run(asked(engine), lambda: None)
         took = time.perf_counter() - begin
     assert 0 < exchange.sent_at - begin < took - 0.3
 
@@ -103,7 +103,7 @@ def answered(engine: Any, count: int) -> SUT:
     async def all_of_them() -> None:
         await asyncio.gather(*(sut.answer(Query(0, request)) for request in sut.requests))
 
-    engine.wait(engine.spawn(all_of_them()), lambda: None)
+    engine.run(all_of_them(), lambda: None)
     return sut
 
 

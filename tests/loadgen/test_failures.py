@@ -1,6 +1,7 @@
 """--max-failed: requests that fail are counted and left out; one more than allowed ends the run."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from harness.workloads.cnn_dailymail import Library
 from tests import made
 from tests.conftest import run, tells
 from tests.engines.test_openai import PROMPT, client
-from tests.servers import TOKENS, Fake, serving
+from tests.servers import TOKENS, Fake, serving, whole
 
 
 @pytest.mark.parametrize(("most", "requests", "count"), [("0", 500, 0), ("3", 9, 3), ("1%", 250, 2), ("0.5%", 99, 0)])
@@ -61,7 +62,7 @@ def asked(engine: Any, count: int, **how: Any) -> tuple[SUT, list[tuple[Any, int
         for order, request in enumerate(system.requests):
             await system.attempt(Query(order, request))
 
-    engine.wait(engine.spawn(all_of_them()), lambda: None)
+    engine.run(all_of_them(), lambda: None)
     return system, heard
 
 
@@ -99,7 +100,7 @@ def test_where_answers_are_scored_it_is_empty() -> None:
 def test_a_failure_in_a_trial_of_a_level_is_one_line() -> None:
     with client(Fake(fault="429"), scenario="server") as engine, pytest.raises(EndpointError, match="429: too much"):
         target = resolve(RunConfig(model="demo", concurrency=2), [], 0)
-        engine.wait(engine.spawn(probing.run_trial(target, engine, [(PROMPT, None)], 2)), lambda: None)
+        engine.run(probing.run_trial(target, engine, [(PROMPT, None)], 2), lambda: None)
 
 
 def test_one_more_ends_the_run() -> None:
@@ -113,16 +114,17 @@ def test_one_more_ends_the_run() -> None:
 
 def test_trials_are_spared_one_at_least() -> None:
     class Failing:
-        async def generate(self, *_: Any) -> list[int]:
+        async def stream(self, *_: Any) -> AsyncIterator[list[int]]:
             raise EndpointError("it failed")
+            yield []
 
     with client(Fake()) as engine:
         for most, spared in (("0", 0), ("1%", 1), ("3", 3)):
             sparing = Sparing.of(Failing(), most, 10)  # type: ignore[arg-type]
             for _ in range(spared):
-                assert engine.wait(engine.spawn(sparing.generate(PROMPT)), lambda: None) == []
+                assert engine.run(whole(sparing.stream(PROMPT)), lambda: None) == []
             with pytest.raises(EndpointError, match="it failed"):
-                engine.wait(engine.spawn(sparing.generate(PROMPT)), lambda: None)
+                engine.run(whole(sparing.stream(PROMPT)), lambda: None)
 
 
 def server_test(folder: Path) -> Path:

@@ -1,6 +1,6 @@
 """--sort-by-length within the passes of an Offline query, as real LoadGen issues them."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import mlperf_loadgen as lg
@@ -25,9 +25,9 @@ class Listening(Echo):
         super().__init__(Sampling(max_new_tokens=1), 0, 0)
         self.asked: list[int] = []
 
-    async def generate(self, prompt: list[int], *_: object) -> Sequence[int]:
+    async def stream(self, prompt: list[int], *_: object) -> AsyncIterator[Sequence[int]]:
         self.asked.append(prompt[0])
-        return prompt[:1]
+        yield prompt[:1]
 
 
 def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[list[int], list[int]]:

@@ -100,7 +100,7 @@ def test_a_timeout_of_the_work_itself_is_its_result(loop: Engine) -> None:
     watched = []
     begin = time.perf_counter()
     with pytest.raises(TimeoutError, match="the work's own"):
-        loop.wait(loop.spawn(work()), lambda: watched.append(1))
+        loop.run(work(), lambda: watched.append(1))
     assert watched and time.perf_counter() - begin < patience(5)
 
 

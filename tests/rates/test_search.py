@@ -27,7 +27,7 @@ from harness.loadgen.log import TestResult
 from harness.rates import probing, queueing, search
 from harness.rates import target_rate as rates
 from harness.rates.probing import make_folder
-from harness.rates.search import RULES, Candidate, Evidence, Goal, SearchRules, TpotLine
+from harness.rates.search import BRACKET, MOST_PROBES, Candidate, Evidence, Goal, TpotLine
 from harness.runs import records
 from harness.runs.records import Probe, Queue
 from tests.conftest import run, tells
@@ -56,8 +56,8 @@ def test_the_limit_is_bracketed(limit: float, share: float) -> None:
     assert best is not None and best.qps
     lowest = min(p.qps for p in tried if not p.valid and p.qps)
     assert best.qps <= limit < lowest
-    assert lowest / best.qps <= RULES.bracket or len(tried) == RULES.most_probes
-    assert len(tried) <= RULES.most_probes
+    assert lowest / best.qps <= BRACKET or len(tried) == MOST_PROBES
+    assert len(tried) <= MOST_PROBES
 
 
 @pytest.mark.parametrize("capacity", [30, *(pytest.param(rate, marks=pytest.mark.slow) for rate in (60, 300))])
@@ -144,7 +144,7 @@ def test_it_gives_up_where_nothing_holds() -> None:
     tried = search.search(10, lambda one: Probe(one.rate, False, None, None), GOAL)
     assert search.highest_held(tried) is None
     assert tried[-1].qps == 1
-    assert len(tried) < RULES.most_probes
+    assert len(tried) < MOST_PROBES
     plan = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
     with pytest.raises(NotAcceptedError, match="6 probes at 1 to 10 queries/s"):
         rates.from_search(plan, tried)
@@ -376,9 +376,8 @@ def test_the_length_of_a_test_is_known_before_it() -> None:
 
 def short_probes() -> None:
     records.SETTLED = 0
-    search.RULES = SearchRules(
-        probe_s=2.0, probe_queries=470, most_probes=3, confirming_s=4.0, confirming_queries=500, capacity_s=4.0
-    )
+    search.PROBE_S, search.PROBE_QUERIES, search.MOST_PROBES = 2.0, 470, 3
+    search.CONFIRMING_S, search.CONFIRMING_QUERIES, search.CAPACITY_S = 4.0, 500, 4.0
 
 
 @pytest.mark.engine

@@ -3,7 +3,7 @@
 import asyncio
 import multiprocessing
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,16 +163,13 @@ class Instant:
         self.prompts: list[list[int]] = []
         self.active = self.most = 0
 
-    async def generate(self, prompt: list[int], max_new_tokens: int | None = None) -> list[int]:
+    async def stream(self, prompt: list[int], *_: object) -> AsyncIterator[list[int]]:
         self.prompts.append(prompt)
         self.active += 1
         self.most = max(self.most, self.active)
         await asyncio.sleep(0.002)
         self.active -= 1
-        return [0] * prompt[0]
-
-    def stream(self, prompt: list[int], max_new_tokens: int | None = None) -> Any:
-        raise NotImplementedError
+        yield [0] * prompt[0]
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -205,12 +202,12 @@ def test_a_trial_counts_samples_after_a_warm_up(engine: Instant, batch: int | No
 
 
 def test_a_trial_ends_in_time_and_counts_what_came(engine: Instant, monkeypatch: pytest.MonkeyPatch):
-    async def answer(prompt: list[int], max_new_tokens: int | None = None) -> list[int]:
+    async def answer(prompt: list[int], *_: object) -> AsyncIterator[list[int]]:
         await asyncio.sleep(prompt[0])
-        return [0]
+        yield [0]
 
     monkeypatch.setattr(probing, "TRIAL_S", 0.2)
-    monkeypatch.setattr(engine, "generate", answer)
+    monkeypatch.setattr(engine, "stream", answer)
     for prompts, counted in (([0, 0, 0, 0, 0, 0, 60, 60], 6), ([0, 0, 0, 0, 0.4, 60], 4)):
         found = tried(engine, [[seconds] for seconds in prompts])
         assert found.samples == counted and 0.2 <= found.seconds < 5
@@ -219,12 +216,12 @@ def test_a_trial_ends_in_time_and_counts_what_came(engine: Instant, monkeypatch:
 
 
 def test_a_trial_that_fails_says_so(engine: Instant, monkeypatch: pytest.MonkeyPatch):
-    async def answer(prompt: list[int], max_new_tokens: int | None = None) -> list[int]:
+    async def answer(prompt: list[int], *_: object) -> AsyncIterator[list[int]]:
         if prompt[0]:
             raise LoadGenError("broken")
-        return [0]
+        yield [0]
 
-    monkeypatch.setattr(engine, "generate", answer)
+    monkeypatch.setattr(engine, "stream", answer)
     with pytest.raises(LoadGenError, match="broken"):
         tried(engine, [[number] for number in (0, 0, 0, 0, 1)])
 

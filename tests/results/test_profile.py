@@ -185,7 +185,7 @@ class FakeEngine:
     asked_then: list[int] = field(default_factory=list)
     concurrency: int = 4
 
-    async def generate(self, prompt: list[int], most: int | None = None) -> Sequence[int]:
+    async def stream(self, prompt: list[int], most: int | None, *_: object) -> AsyncIterator[Sequence[int]]:
         assert most in (None, len(prompt) + 1)  # each prompt with its own length of answer
         self.asked.append(prompt)
         self.running_now += 1
@@ -196,10 +196,7 @@ class FakeEngine:
             self.running_now -= 1
         if self.fails:
             raise EngineError("vLLM's engine process ended unexpectedly")
-        return [1]
-
-    async def stream(self, prompt: list[int], most: int | None = None) -> AsyncIterator[Sequence[int]]:
-        yield await self.generate(prompt, most)
+        yield [1]
 
     async def profile(self, on: bool) -> None:
         self.profiled.append(on)
@@ -223,7 +220,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             engine=engine,
             library=Library([[n] * (n + 1) for n in range(16)], [], [], "", [n + 2 for n in range(16)]),
             display=SimpleNamespace(stage=lambda *said: None),
-            measure=lambda work: loop.wait(loop.spawn(work), lambda: None),
+            measure=lambda work: loop.run(work, lambda: None),
         )
 
     yield make

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.core.system import has_amx
+from harness.core.system import cpu_flags
 from tests.conftest import ROOT, Finished, run, tells
 from tests.warm import Warm
 
@@ -86,7 +86,7 @@ def test_a_worker_that_dies_by_a_signal(tmp_path: Path) -> None:
     assert "worker_extension_cls" not in (done.folder / "config.json").read_text()
 
 
-@pytest.mark.skipif(not has_amx(), reason="this CPU has no AMX")
+@pytest.mark.skipif("amx_tile" not in cpu_flags(), reason="this CPU has no AMX")
 @pytest.mark.parametrize("tokens", [1, 4, 20])
 def test_a_short_first_prompt_where_the_cpu_has_amx(tokens: int, tmp_path: Path) -> None:
     work = ("--mode", "performance", "--input-len", str(tokens), "--output-len", "8", "--total-sample-count", "64")

@@ -29,7 +29,7 @@ from harness.workloads import requests_file
 from tests import made
 from tests.conftest import tells
 from tests.engines.test_openai import PROMPT, client
-from tests.servers import Fake, serving
+from tests.servers import Fake, serving, whole
 
 SHIPPED = [name for name, row in WORKLOADS.items() if row.path and not is_profile(name)]
 TEMPLATE = (
@@ -437,10 +437,10 @@ def test_the_longest_answer_by_any_of_its_names(name: str) -> None:
 def test_a_server_is_asked_for_each_answers_length() -> None:
     fake = Fake(end="stop")
     with client(fake) as engine:
-        engine.wait(engine.spawn(engine.generate(PROMPT, 9)), lambda: None)
+        engine.run(whole(engine.stream(PROMPT, 9, is_whole=True)), lambda: None)
     early = r"ended an answer early \(stop\): it ignores ignore_eos"
     with client(fake, sampling=Sampling(16, exact=True)) as engine, pytest.raises(EndpointError, match=early):
-        engine.wait(engine.spawn(engine.generate(PROMPT, 7)), lambda: None)
+        engine.run(whole(engine.stream(PROMPT, 7, is_whole=True)), lambda: None)
     one, exact = fake.asked
     assert (one["max_tokens"], one["min_tokens"]) == (9, 1) and "ignore_eos" not in one
     assert (exact["max_tokens"], exact["min_tokens"], exact["ignore_eos"]) == (7, 7, True)
@@ -449,7 +449,7 @@ def test_a_server_is_asked_for_each_answers_length() -> None:
 def test_special_tokens_of_a_chat_reach_a_server_that_takes_text(tokenizer: Any) -> None:
     end = tokenizer.eos_token_id
     with client(fake := Fake(token_ids=False)) as engine:
-        engine.wait(engine.spawn(engine.generate([tokenizer.bos_token_id, 33, end, 44])), lambda: None)
+        engine.run(whole(engine.stream([tokenizer.bos_token_id, 33, end, 44], is_whole=True)), lambda: None)
     assert fake.asked[0]["prompt"] == tokenizer.decode([33]) + tokenizer.eos_token + tokenizer.decode([44])
 
 
