@@ -19,6 +19,7 @@ import psutil
 from huggingface_hub import constants, try_to_load_from_cache
 
 from harness.config import checkpoint
+from harness.config.endpoint import EndpointFlags
 from harness.config.plan import parallelism
 from harness.config.run import RunConfig
 from harness.core import secrets, system
@@ -59,8 +60,8 @@ class Tried:
 def tried(config: RunConfig) -> Tried:
     """The servers, asked as a run asks. Raises UsageError, EndpointError."""
     served = discovery.with_served_model(config)
-    one = {"scenario": "concurrency", "concurrency": 1, "arrivals": None, "server_target_qps": "auto"}
-    served = RunConfig(**RunConfig.differing(vars(served) | one))  # one streamed answer shows them
+    asked = {name: value for name, value in vars(served).items() if name in EndpointFlags.model_fields}
+    served = RunConfig(**RunConfig.differing(asked), concurrency=1)  # one streamed answer shows them
     engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), Exchange(0.0)
 
     async def ask() -> None:

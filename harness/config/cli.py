@@ -62,10 +62,8 @@ def option(kind: type[EngineConfig], name: str, info: FieldInfo) -> tuple[Any, A
     is read as text, which the settings convert and check."""
     flag, default, text = kind.flags()[name], info.default, " ".join((info.description or "").split())
     kinds = [*members(info.annotation)]
-    lists, words = (
-        [*items(kinds)],
-        [str(word) for each in kinds if get_origin(each) is Literal for word in get_args(each)],
-    )
+    lists = [*items(kinds)]
+    words = [str(word) for each in kinds if get_origin(each) is Literal for word in get_args(each)]
     number = next((PLACEHOLDERS[each] for each in kinds if each in NUMBERS), "")
     numbers = f"{number}[,{number}...]" if lists and number else number
     hint: Any = str

@@ -23,6 +23,7 @@ from pydantic_core import to_jsonable_python
 from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, read_given, unknown_setting
 from harness.core.errors import UsageError
 from harness.core.reading import MIB, load_yaml
+from harness.core.secrets import hide_word
 
 Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
 MODEL, ENGINE = "Model", "Engine and GPUs"
@@ -112,7 +113,7 @@ class Settings(BaseModel):
     RULES: ClassVar[Rules] = {}
     named: ClassVar[Callable[[str], str]] = as_flag  # as messages call a setting
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, /, **settings: Any) -> None:
         fields = type(self).model_fields
         unset = {
             name
@@ -125,7 +126,7 @@ class Settings(BaseModel):
             raise UsageError(mistake(type(self), error, settings)) from None
 
     @classmethod
-    def load(cls, path: Path, **flags: Any) -> Self:
+    def load(cls, path: Path, /, **flags: Any) -> Self:
         """The settings of a `--config` YAML file, keys as flags are named, with '-' or '_'; `flags` win. Raises
         UsageError."""
         import yaml
@@ -172,8 +173,8 @@ class Settings(BaseModel):
 
     @property
     def given(self) -> frozenset[str]:
-        """The settings that the user named, also at their default."""
-        return frozenset(self.model_fields_set)
+        """The settings that the user named, also at their default, but for a switch that is off."""
+        return frozenset(name for name in self.model_fields_set if getattr(self, name) is not False)
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """The settings that follow from others, some of which were `given`."""
@@ -181,7 +182,7 @@ class Settings(BaseModel):
 
     def changed(self, **settings: Any) -> Self:
         """The same but for some settings, which are checked as all are."""
-        return type(self)(**{name: getattr(self, name) for name in self.given} | settings)
+        return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | settings)
 
     @classmethod
     def differing(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,4 +272,5 @@ def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str,
     if errors[0]["type"] == "missing":
         return f"{kind.named(name)} is missing."
     takes = describe(info.annotation, tuple(info.metadata), shown(info).metavar)
-    return f"{kind.named(name)} takes {takes}; got {settings[name]!r}."
+    got = hide_word(value) if isinstance(value := settings[name], str) else value
+    return f"{kind.named(name)} takes {takes}; got {got!r}."

@@ -58,8 +58,8 @@ def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str]
     width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
     panels: dict[str, list[Any]] = {name: [] for name in order}
     for each in parameters:
-        if "--help" not in each.opts and not getattr(each, "hidden", False):  # who reads this knows --help
-            panels.setdefault(getattr(each, "rich_help_panel", None) or "Options", []).append(each)
+        if "--help" not in each.opts and not each.hidden:  # who reads this knows --help
+            panels.setdefault(each.rich_help_panel or "Options", []).append(each)
     blocks = [textwrap.fill(usage, width), textwrap.fill(about, width)]
     blocks += [f"{name}:\n{lines(found, width)}" for name, found in panels.items() if found]
     if examples:
@@ -75,8 +75,8 @@ def entry(parameter: Any, width: int) -> list[str]:
     """A flag and the first sentence of what it is for; the docs have the others."""
     name = f"  {', '.join(sorted(parameter.opts, key=len))}" if parameter.param_type_name == "option" else "  "
     name = f"{name} {value(parameter)}".rstrip() if parameter.param_type_name == "option" else f"  {value(parameter)}"
-    said = SENTENCE.split(getattr(parameter, "help", None) or "", 1)[0].rstrip(".")
-    if parameter.param_type_name == "option" and getattr(parameter, "required", False):
+    said = SENTENCE.split(parameter.help or "", 1)[0].rstrip(".")
+    if parameter.param_type_name == "option" and parameter.required:
         said += " (required)"
     if default := shown_default(parameter):
         said += f" [{default}]"
@@ -101,7 +101,7 @@ def value(parameter: Any) -> str:
 
 def shown_default(parameter: Any) -> str:
     """The default where it says something: not of a switch that is off, a list that is empty, or None."""
-    default = getattr(parameter, "default", None)
+    default = parameter.default
     if callable(default) or default is False or default in (None, [], ()):
         return ""
     return "1" if default is True else str(default)
@@ -178,7 +178,7 @@ HELP_ALL = "--help-all"
 # Names that flags had in some command, and the one that they have in all.
 RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()}
 RENAMED_FLAGS |= dict.fromkeys(("--samples", "--requests"), "--total-sample-count")
-ON_OFF = {"1": True, "true": True, "0": False, "false": False}  # words of a switch
+ON_OFF = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
@@ -202,6 +202,10 @@ class Command(TyperCommand):
     basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
     operands: str = ""  # words that are rewritten to flags, as the help calls them
 
+    @property
+    def options(self) -> list[Any]:
+        return [each for each in self.params if each.param_type_name == "option"]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
             print(page(*self.heading(ctx), self.params, self.panels, self.examples), end="")
@@ -219,18 +223,19 @@ class Command(TyperCommand):
 
     def by_new_name(self, words: Sequence[str]) -> Iterator[str]:
         """The words with today's names of flags, and a switch alone for its 1, or its opposite for its 0."""
-        options = [each for each in self.params if each.param_type_name == "option"]
-        flags = {name for each in options for name in each.opts}
-        switches = {name: each for each in options if getattr(each, "is_flag", False) for name in each.opts}
+        flags = {name for each in self.options for name in each.opts}
+        switches = {name: each for each in self.options if each.is_flag for name in each.opts}
         left = iter(pairwise([*words, ""]))
         for word, after in left:
             name, equals, value = word.partition("=")
             if name not in flags and RENAMED_FLAGS.get(name) in flags:
                 name = RENAMED_FLAGS[name]
-            if name in switches and (value or after) in ON_OFF:
+            if name in switches and (equals or after in ("0", "1")):
+                if (is_on := ON_OFF.get((value if equals else after).lower())) is None:
+                    raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
                 if not equals:
                     next(left, None)
-                yield from [name] if ON_OFF[value or after] else switches[name].secondary_opts
+                yield from [name] if is_on else switches[name].secondary_opts
             else:
                 yield f"{name}{equals}{value}"
 
@@ -240,17 +245,16 @@ class Command(TyperCommand):
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
         for it."""
-        options = [each for each in self.params if each.param_type_name == "option"]
-        flags = {name for each in options for name in each.opts}
+        flags = {name for each in self.options for name in each.opts}
         for before, word in pairwise(["", *words]):
             if (name := word.partition("=")[0]) not in flags:
                 raise_if_moved(name)
             shown = name if name in flags else before if before in flags else f"{word!r:.60}"
             check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
-        valued = {name: each for each in options if not getattr(each, "is_flag", False) for name in each.opts}
+        valued = {name: each for each in self.options if not each.is_flag for name in each.opts}
         for flag, after in pairwise([*words, ""]):
             if (each := valued.get(flag.removesuffix("="))) and (flag not in valued or not after):
-                kind = "path" if getattr(each, "bare_type", str)() == "Path" else "value"
+                kind = "path" if each.bare_type() == "Path" else "value"
                 if kind == "path" or (each.default is None and (flag not in valued or "" in words)):
                     raise UsageError(f"{flag.removesuffix('=')} needs a non-empty {kind}.")
             if flag in valued and (name := after.partition("=")[0]) in flags:
@@ -271,13 +275,11 @@ class Command(TyperCommand):
                 raise error if is_own else UsageError(rest) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        shown = [each for each in self.params if not self.basic or self.is_basic(each)]
-        more = len([each for each in self.params if not getattr(each, "hidden", False)]) - len(shown)
+        basic = {*self.basic}
+        left = [each for each in self.options if basic and not (each.hidden or basic & {*each.opts})]
+        shown = [each for each in self.params if each not in left]
         text = page(*self.heading(ctx), shown, self.panels, self.examples)
-        formatter.write(f"{text}{HELP_ALL} shows {more} more flags.\n" if self.basic else text)
-
-    def is_basic(self, parameter: Any) -> bool:
-        return parameter.param_type_name == "argument" or bool({*self.basic} & {*parameter.opts})
+        formatter.write(f"{text}{HELP_ALL} shows {len(left)} more flags.\n" if self.basic else text)
 
 
 class Group(TyperGroup):

@@ -216,9 +216,10 @@ def total(plan: Plan, has_rate: bool = False) -> str:
     timed = [part for part in found if part.seconds is not None]
     said = [f"{part.name} {part.bound}{minutes(part.seconds or 0.0)}" for part in timed]
     said += [f"{part.name} as long as it takes" for part in found if part.seconds is None]
-    bound = "at least" if len(timed) < len(found) or any(part.bound == "at least " for part in found) else "about"
+    is_least = len(timed) < len(found) or any(part.bound == "at least " for part in found)
+    summed = sum(part.seconds or 0.0 for part in timed if not (is_least and part.bound == "at most "))
     start = "from here on" if has_rate else "once the engine is up"
-    return f"{bound} {minutes(sum(part.seconds or 0.0 for part in timed))} {start}: {', '.join(said)}"
+    return f"{'at least' if is_least else 'about'} {minutes(summed)} {start}: {', '.join(said)}"
 
 
 def at_most(plan: Plan, level: int = 0) -> Plan:

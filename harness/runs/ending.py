@@ -58,7 +58,8 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     with suppress(OSError):  # a full disk must not keep the process alive
         run.fail("interrupted" if interrupted else "failed", line)
     errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
-    errors.print(f"partial results: {run.path}", markup=False, soft_wrap=True)
+    if run.path.is_dir():
+        errors.print(f"partial results: {run.path}", markup=False, soft_wrap=True)
     return code
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,12 @@ def test_a_server_that_streams() -> None:
     assert "vLLM 9.9.9" in found["API"].found and found["prefix cache"].found.startswith("on")
     assert "in 2 messages" in found["delivery"].found
     assert found["vLLM"].status == found["memory"].status == "not needed"
+
+
+@pytest.mark.parametrize("load", [{"samples_per_query": 4}, {"batch_size": 8}, {"server_target_qps": "max"}], ids=str)
+def test_a_server_is_asked_alike_whatever_the_load(load: dict[str, Any]) -> None:
+    with serving(Fake(pause_s=0.05)) as fake:
+        assert look(RunConfig(endpoint=(fake.address,), **load))["API"].status == "ok"
 
 
 def test_a_server_whose_answers_come_at_once() -> None:

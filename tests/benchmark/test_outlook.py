@@ -48,7 +48,10 @@ def dry_run(**flags: Any) -> str:
         ),
         ({"scenario": "multistream", "samples_per_query": "1,2", "mode": "performance"}, ["1 smaller batch"]),
         ({"mode": "accuracy"}, ["accuracy test"]),
-        ({"mode": "performance"}, ["calibration at most 1.0 min, performance test at least 10 s"]),
+        (
+            {"mode": "performance"},
+            ["at least 10 s once", "calibration at most 1.0 min, performance test at least 10 s"],
+        ),
     ],
     ids=str,
 )

@@ -285,6 +285,10 @@ def test_repeated_engine_args_are_kept_in_order(parse):
         ("max_num_seq: 8", "'max_num_seq'; did you mean max_num_seqs?"),
         ("tensor-paralel-size: 2", "'tensor_paralel_size'; did you mean tensor_parallel_size"),
         ("zzzz: 1", "unknown setting 'zzzz'."),
+        ("self: 1", "unknown setting 'self'"),
+        ("cls: 1", "unknown setting 'cls'"),
+        ("path: 1", "unknown setting 'path'"),
+        ("settings: 1", "unknown setting 'settings'"),
         ("config: other.yaml", "unknown setting 'config'"),
         ("no-enable-prefix-caching: true", "engine_arg: enable_prefix_caching=VALUE"),
         ("compilation_config: {}", "engine_arg: compilation_config=VALUE"),
@@ -408,7 +412,25 @@ def test_a_switch_takes_an_optional_0_or_1(parse, name: str):
     assert getattr(parse(flag, "1"), name) is True
     assert getattr(parse(flag, "0"), name) is False
     assert getattr(parse(flag, "--mode", "both"), name) is True
-    assert getattr(parse(f"{flag}=0"), name) is False
+    words = {"1": True, "true": True, "YES": True, "on": True, "0": False, "False": False, "no": False, "off": False}
+    assert {word: getattr(parse(f"{flag}={word}"), name) for word in words} == words
+
+
+@pytest.mark.parametrize("word", ["", "2", "x"])
+def test_a_switch_takes_no_other_word(refusal, word: str):
+    assert f"--json takes 0 or 1; got {word!r}." in refusal(f"--json={word}")
+
+
+def test_a_switch_that_is_off_is_not_given(parse, file):
+    path = file("sort_by_length: true\nprofile: true\n")
+    off = ("--sort-by-length=0", "--no-profile")
+    config = parse("--config", path, *off, "--endpoint", "http://h/v1", "--scenario", "server")
+    assert not config.sort_by_length and not config.profile
+    assert parse("--keep-all", "0").changed(label="a").keep_all is False
+
+
+def test_a_value_that_is_refused_shows_no_secret(refusal):
+    assert "got 'hf_token=***'." in refusal("--max-new-tokens", "hf_token=SECRETxyz")
 
 
 def test_a_switch_that_is_on_by_default_is_one_as_others(parse):
