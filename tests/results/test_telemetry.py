@@ -268,6 +268,7 @@ def test_two_probes_at_one_rate_have_each_their_own_time(tmp_path: Path) -> None
 
     for name, load in {"Probes/1": 30, "Probes/2": 90, "Performance": 50}.items():
         record(name, load)
+    (tmp_path / "config.json").write_text("{}")
     probes = [SimpleNamespace(folder=f"Probes/{n}", text="5 queries/s") for n in (1, 2)]
     recording = Recording.read(tmp_path / "Performance" / "machine.csv")
     test: Any = SimpleNamespace(folder=tmp_path / "Performance", recording=recording)
@@ -278,6 +279,10 @@ def test_two_probes_at_one_rate_have_each_their_own_time(tmp_path: Path) -> None
         "Probes/2": ("probe at 5 queries/s", 90),
         "Performance": ("performance test", 50),
     }
+    second: Any = SimpleNamespace(
+        folder=tmp_path / "Probes" / "2", recording=Recording.read(tmp_path / "Probes" / "2" / "machine.csv")
+    )
+    assert gpu_times(second, facts)[-1].folder == "Probes/2"  # of the test itself, last
 
 
 def test_what_other_programs_take_of_the_cpu_bounds_no_engine() -> None:
