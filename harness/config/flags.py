@@ -43,6 +43,7 @@ def above_0(most: float) -> Any:
 
 
 def distinct(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Raises ValueError, whose text stands in the message, for a list that names a number twice."""
     if len(set(numbers)) < len(numbers) or not numbers:
         raise ValueError("a number is given twice")
     return numbers
@@ -56,7 +57,7 @@ Share = Annotated[float, above_0(1)]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Price = Annotated[float, Field(ge=0)]
 Rate = Annotated[float, above_0(10**6)]
-Each = AfterValidator(distinct)  # of a list of numbers
+Distinct = AfterValidator(distinct)
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def flag(default: Any, panel: str, affects: Affects, metavar: str = "", rank: in
 
 
 # What is refused: each message, in which {run.NAME} is filled in, and when it is so. `run.given` are the settings that
-# the user named, or that are not at their default.
+# the user named.
 Rules = Mapping[str, Callable[[Any], object]]
 
 

@@ -14,7 +14,7 @@ from harness.config.flags import (
     RATE,
     AtOnce,
     Auto,
-    Each,
+    Distinct,
     Milliseconds,
     Price,
     Rate,
@@ -96,15 +96,15 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     dataset_path: Path | None = flag(None, DATA, "work", rank=19)
     """The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."""
 
-    server_target_qps: Rate | Literal["auto", "max"] | Annotated[tuple[Rate, ...], Each] = flag(
+    server_target_qps: Rate | Literal["auto", "max"] | Annotated[tuple[Rate, ...], Distinct] = flag(
         "auto", RATE, "speed", rank=7
     )
     """Queries/s (server, interactive, arrivals). auto: 0.8 (server) or 0.6 (interactive) of the Offline rate; max:
     search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at the highest that is
     VALID."""
-    samples_per_query: Count | Annotated[tuple[Count, ...], Each] = flag(8, RATE, "work")
+    samples_per_query: Count | Annotated[tuple[Count, ...], Distinct] = flag(8, RATE, "work")
     """MultiStream: samples per query, the next when all are answered. 1,2,4,8: test each, then run with the most."""
-    concurrency: AtOnce | Literal["auto", "max"] | Annotated[tuple[AtOnce, ...], Each] | None = flag(
+    concurrency: AtOnce | Literal["auto", "max"] | Annotated[tuple[AtOnce, ...], Distinct] | None = flag(
         None, RATE, "speed", rank=8
     )
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
