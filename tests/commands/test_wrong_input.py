@@ -29,7 +29,7 @@ HUGE = "9" * 100_000
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run.py", "--model", "demo", "--seed", HUGE], "exceeded maximum size"),
+        (["run.py", "--model", "demo", "--seed", HUGE], "--seed takes a whole number from 0 to 4,294,967,295; got "),
         (["run.py", "--model", "demo", "--results-dir", "/tmp/none", "--dataset-path", LONG], "File name too long"),
         (["run.py", "--model", "demo", "--mode", "performance", "--workload", LONG], "File name too long"),
         (["run.py", "--model", "demo", "--endpoint", f"http://{'h' * 64}:1/v1"], "--endpoint takes an address"),
