@@ -198,7 +198,8 @@ class Probe:
         of_tokens = map(self.shown, ("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99"))
         times = (self.latency_p50, self.latency_p90) if self.unit == Sequential.unit else of_tokens
         if self.concurrency is not None:
-            verdict = f"over: {self.over[0] if len(self.over) == 1 else 'both'}" if self.why else "within"
+            kept = "not judged" if self.busy else "within"
+            verdict = f"over: {self.over[0] if len(self.over) == 1 else 'both'}" if self.why else kept
         return (number(self.load), number(self.tokens_per_sec), *map(number, times), verdict)
 
 

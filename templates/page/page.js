@@ -52,9 +52,9 @@
         mark.querySelector(".name").style.display = test === best ? "inline" : "none";
       });
       if (!cell) return;
-      cell.className = `word ${!typed.length || unsure ? "none" : over.length ? "bad" : "good"}`;
+      cell.className = `word ${!typed.length || unsure ? "none" : over.length ? "bad" : test.busy ? "care" : "good"}`;
       cell.textContent = !typed.length ? "no limits" : unsure ? "not recorded"
-        : over.length ? `over ${over.join(", ").toUpperCase()}` : "within";
+        : over.length ? `over ${over.join(", ").toUpperCase()}` : test.busy ? "not judged" : "within";
     });
   }
 

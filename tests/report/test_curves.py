@@ -191,4 +191,6 @@ def test_a_level_on_a_busy_machine_is_judged_nowhere(levels: Path) -> None:
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
     assert "not judged (machine busy), with 8 requests in flight" in answer.title(summary)
     assert "within the limits" not in text and "machine busy: not judged" in text
-    assert answer.last_screen(summary).tone == "careful" and "<b>within the limits" not in page
+    screen = answer.last_screen(summary)
+    assert screen.tone == "careful" and {row[-1] for row in screen.levels[1:]} == {"not judged"}
+    assert page.count(">not judged</span>") == 3 and ">within<" not in page
