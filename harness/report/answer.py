@@ -213,12 +213,10 @@ def of_levels(summary: Summary) -> str:
     best = best_level(curve(summary))
     if best is None:
         return f"no level is within the limits: the lowest, {curve(summary)[0].text}, is over"
-    return f"{number(best.tokens_per_sec)} output tokens/s {judged(bool(best.busy))}, with {best.text}"
-
-
-def judged(is_busy: bool) -> str:
-    """What the best level did with the limits: on a busy machine nobody can tell."""
-    return "not judged (machine busy)" if is_busy else "within the limits"
+    speed = f"{number(best.tokens_per_sec)} output tokens/s"
+    if best.busy:  # nobody can tell
+        return f"{speed} with {best.text}: not judged, the machine was busy"
+    return f"{speed} within the limits, with {best.text}"
 
 
 def curve(summary: Summary) -> list[Probe]:

@@ -87,7 +87,8 @@ def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
         over = dict.fromkeys(one.name for one in picture.loads if one.probe.why and not one.overruled)
         if picture.best:
             is_busy = bool(picture.best.probe.busy)
-            yield Line(answer.judged(is_busy), f"with {picture.best.name}", "careful" if is_busy else "good")
+            kept = "not judged" if is_busy else "within the limits"
+            yield Line(kept, f"with {picture.best.name}", "careful" if is_busy else "good")
         if over:
             yield Line("over the limits", f"with {', '.join(over)}", "bad")
 
