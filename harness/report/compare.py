@@ -107,10 +107,10 @@ class ComparedRun:
         test, score = self.summary.performance, self.summary.accuracy
         config, system = self.facts.config, self.summary.system
         has_rate = test is not None and self.summary.scenario.pattern.is_rated
-        flaws = [  # a latency over its limit makes a test INVALID, and is a measurement all the same
+        is_over = test is not None and any(tail.is_over for tail in test.tails)
+        flaws = [  # a latency over its limit is a measurement all the same, whatever LoadGen calls the test
             *([GATE_FAILED] if score and score.verdict == "FAIL" else []),
-            *([OVER_LIMIT] if test and any(tail.is_over for tail in test.tails) else []),
-            *([INVALID] if test and not test.valid and not any(tail.is_over for tail in test.tails) else []),
+            *([OVER_LIMIT] if is_over else [INVALID] if test and not test.valid else []),
             *([CONFIGURED] if has_rate and config.server_target_qps != "max" else []),
             *(test.disagreements if test else []),
         ]
