@@ -36,20 +36,15 @@ def config_command(
 
     function.__signature__ = inspect.Signature(parameters(kind))  # type: ignore[attr-defined]
     function.__annotations__ = {p.name: p.annotation for p in function.__signature__.parameters.values()}  # type: ignore[attr-defined]
-    flags = kind.flags()
-    basic = [as_flag(name) for name in by_rank(kind) if flags[name].rank < UNRANKED] + ["--config"]
+    basic = [as_flag(name) for name, flag in kind.flags().items() if flag.rank < UNRANKED] + ["--config"]
     return make_command(function, about, examples=examples, panels=PANELS, basic=basic, **known)
-
-
-def by_rank(kind: type[EngineConfig]) -> list[str]:
-    flags = kind.flags()
-    return sorted(flags, key=lambda name: flags[name].rank)
 
 
 def parameters(kind: type[EngineConfig]) -> list[inspect.Parameter]:
     file = typer.Option(help="YAML file with any of these settings; flags win.", rich_help_panel=OUTPUT, metavar="FILE")
     found: dict[str, tuple[Any, Any]] = {"context": (typer.Context, inspect.Parameter.empty)}
-    found |= {name: option(kind, name, kind.model_fields[name]) for name in by_rank(kind)}
+    ranked = sorted(kind.flags().items(), key=lambda item: item[1].rank)
+    found |= {name: option(kind, name, kind.model_fields[name]) for name, _ in ranked}
     found |= {"config": (Annotated[str | None, file], None)}
     return [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from harness.config import endpoint as endpoints
 from harness.config import mlperf, workload
@@ -197,6 +197,14 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
             "concurrency": self.concurrency or rules.pattern.defaults.get("concurrency"),
             "arrivals": self.arrivals or rules.pattern.defaults.get("arrivals"),
         }
+
+    @classmethod
+    def parse(cls, words: list[str]) -> Self:
+        """The settings of a command line. Raises UsageError, or Typer's own exception for what is no flag."""
+        from harness.config.cli import config_command
+
+        config: Self = config_command(cls, lambda config: config, "").main(words, standalone_mode=False)
+        return config
 
     @property
     def unmet(self) -> Need | None:

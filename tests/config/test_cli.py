@@ -250,6 +250,13 @@ def test_a_flag_of_a_file_counts_as_given(tmp_path: Path, refusal):
     )
 
 
+def test_a_line_and_a_file_are_read_into_the_same(file):
+    path = file("model: demo\nconcurrency: [1, 4]\nextra_metrics: true\n")
+    words = ["--model", "demo", "--concurrency", "1,4", "--extra-metrics"]
+    assert RunConfig.parse(words) == RunConfig.load(path) == RunConfig.parse(["--config", str(path)])
+    assert RunConfig.parse(["--config", str(path), "--extra-metrics", "0"]) == RunConfig.load(path, extra_metrics=False)
+
+
 def test_no_flags_means_the_defaults(parse):
     assert parse() == RunConfig()
 
