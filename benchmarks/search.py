@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from harness.config.mlperf import SCENARIO, Limits
+from harness.config.patterns import Poisson
 from harness.rates import queueing, search
 from harness.rates import target_rate as rates
 from harness.rates.search import Candidate, Evidence, Goal
-from harness.runs.records import Probe
+from harness.runs.outcome import Outcome
+from harness.runs.outcome import Times as Latencies
 
 Times = Any  # an array of seconds
 FULL_S, SURE = 600.0, 459
@@ -176,7 +178,7 @@ class Bench:
     case: Case
     seed: int
     spent_s: float = 0.0
-    probes: list[Probe] = field(default_factory=list)
+    probes: list[Outcome] = field(default_factory=list)
 
     @property
     def goal(self) -> Goal:
@@ -194,36 +196,39 @@ class Bench:
         self.spent_s += float(last.max())
         return first, last
 
-    def probe(self, chosen: Candidate) -> Probe:
+    def probe(self, chosen: Candidate) -> Outcome:
         return self.test(chosen.rate, chosen.seconds)
 
-    def test(self, qps: float, seconds: float) -> Probe:
+    def test(self, qps: float, seconds: float) -> Outcome:
         """One test, with the verdict that LoadGen would give it. Every test has the same sequence of arrivals."""
         count = math.ceil(max(qps * seconds, SURE))
         arrivals = np.cumsum(np.random.default_rng([self.seed]).exponential(size=count)) / qps
         first, last = self.serve(arrivals)
         waits, each = 1000 * (first - arrivals), 1000 * (last - first) / (self.case.server.tokens - 1)
         late = max((waits > self.goal.ttft_ms).sum(), (each > self.goal.tpot_ms).sum())
-        ttft, tpot = (float(np.quantile(values, 0.99, method="higher")) for values in (waits, each))
-        kept = ttft <= self.goal.ttft_ms and tpot <= self.goal.tpot_ms
+        ttft, tpot, whole = map(times_of, (waits, each, 1000 * (last - arrivals)))
+        kept = ttft["p99"] <= self.goal.ttft_ms and tpot["p99"] <= self.goal.tpot_ms
         valid = kept and late <= queueing.allowed_late(count)
-        probe = Probe(
-            qps,
+        probe = Outcome(
+            load=qps,
+            unit=Poisson.unit,
             valid=bool(valid),
-            ttft_p99=ttft,
-            tpot_p99=tpot,
-            tpot_p50=float(np.median(each)),
-            tpot_mean=float(each.mean()),
-            latency_p50=1000 * float(np.median(last - arrivals)),
-            ttft_p50=float(np.median(waits)),
-            ttft_min=float(waits.min()),
+            latency_ms=Latencies(**whole),
+            ttft_ms=Latencies(**ttft),
+            tpot_ms=Latencies(**tpot),
             sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
-            seconds=float(arrivals[-1]),
+            duration_s=float(arrivals[-1]),
             more=needed(count, int(late)) if kept and not valid else None,
             queue=queueing.queue_of(arrivals.tolist(), last.tolist()),
         )
         self.probes.append(probe)
         return probe
+
+
+def times_of(values: Times) -> dict[str, float]:
+    """The percentiles of a kind of latency that a search goes by."""
+    p99 = float(np.quantile(values, 0.99, method="higher"))
+    return {"min": float(values.min()), "mean": float(values.mean()), "p50": float(np.median(values)), "p99": p99}
 
 
 def needed(count: int, late: int) -> int:

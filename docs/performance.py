@@ -19,7 +19,7 @@ from harness.results import published
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 from harness.results.telemetry import GpuTime, shares_of
-from harness.runs.records import Probe
+from harness.runs.outcome import Outcome
 from harness.sweep import report, rows
 from harness.sweep.experiment import from_summary
 from harness.sweep.rows import experiment_rows
@@ -228,14 +228,14 @@ def search() -> Table:
     """The probes of the search that an H100 began."""
     found = files.read_json(RUNS / "h100-interactive-search" / "probes.json")["probes"]
     return Table.of(
-        [Probe(**probe) for probe in found],
+        [Outcome.model_validate(probe) for probe in found],
         {
             "queries/s": "load",
-            "LoadGen": lambda probe: "VALID" if probe.valid else "INVALID",
+            "LoadGen": lambda probe: probe.verdict.word,
             "output tokens/s": "tokens_per_sec",
-            "TTFT p99, ms": "ttft_p99",
-            "TPOT p50, ms": "tpot_p50",
-            "TPOT p99, ms": "tpot_p99",
+            "TTFT p99, ms": lambda probe: probe.ttft_ms.p99,
+            "TPOT p50, ms": lambda probe: probe.tpot_ms.p50,
+            "TPOT p99, ms": lambda probe: probe.tpot_ms.p99,
         },
     )
 

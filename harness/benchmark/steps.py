@@ -158,7 +158,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     if run.plan.concurrency or run.config.batches:  # a point of the curve as the others
         run.facts.probes.append(attempt)
         run.save()
-        run.display.leave_row(attempt.head, attempt.cells, good=not attempt.why)
+        probing.leave_row(run.display, attempt)
         return
     result = test.result
     speed = f"{number(result.tokens_per_sec)} output tokens/s" if result.tokens_per_sec else "no tokens"

@@ -16,6 +16,7 @@ def render(template: str, **values: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from harness.core.schema import gpu_names
+    from harness.core.statements import together
 
     environment = Environment(
         loader=FileSystemLoader([ROOT / "templates", ROOT / "docs"]),
@@ -115,18 +116,9 @@ def number(value: float | None, digits: int = 4, sign: str = "") -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def together(reasons: Sequence[str]) -> str:
-    """Reasons that end in the same remedy (`what is wrong: what to do`) as one, so that it is given once."""
-    by_remedy: dict[str, list[str]] = {}
-    for reason in reasons:
-        what, _, remedy = reason.rpartition(": ")
-        by_remedy.setdefault(remedy, []).append(what)
-    said = ((", and ".join(filter(None, whats)), remedy) for remedy, whats in by_remedy.items())
-    return "; ".join(f"{what}: {remedy}" if what else remedy for what, remedy in said)
-
-
-def sentence(text: str) -> str:
+def sentence(said: object) -> str:
     """Text with a capital letter at its beginning, and nothing else changed: `capitalize` makes "2 cpu cores"."""
+    text = str(said)
     return text[:1].upper() + text[1:]
 
 

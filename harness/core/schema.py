@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from harness.core.statements import Statement
 
 SCHEMA = 5  # the format of all these files; 1 had no number
 
@@ -17,6 +19,10 @@ def is_absent(value: object) -> bool:
 def stored_as(key: str, name: str) -> Any:
     """For a field `name` that files keep under another key."""
     return Field(validation_alias=AliasChoices(key, name), serialization_alias=key)
+
+
+# A statement; until format 5 it was its text.
+Said = Annotated[Statement, BeforeValidator(lambda said: Statement(said) if isinstance(said, str) else said)]
 
 
 class Model(BaseModel):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from harness.core.errors import BAD_INPUT, BenchmarkError, why
 from harness.core.reading import names_in, open_regular
+from harness.core.statements import Statement
 from harness.loadgen import validity
 
 DETAIL = "mlperf_log_detail.txt"
@@ -76,7 +77,7 @@ class TestResult:
     token_latencies: bool  # whether LoadGen took the times of tokens (use_token_latencies)
     valid: bool | None
     failed: tuple[validity.Check, ...]  # the checks that make it INVALID
-    invalid_reasons: list[str]  # the same in words
+    invalid_reasons: list[Statement]  # the same in words
     ran_short: bool  # LoadGen ran out of queries before its minimum duration
     samples: int | None
     queries: int | None

@@ -18,6 +18,7 @@ from harness.config.patterns import LIMIT_PERCENTILE
 from harness.config.plan import Plan
 from harness.core import files
 from harness.core.markdown import number
+from harness.core.statements import Statement
 from harness.core.statistics import least_queries
 from harness.engines.protocol import ServerUse
 from harness.loadgen import log as loadgen_log
@@ -87,6 +88,7 @@ def steady_part(requests: Sequence[Request], at_once: int) -> SteadyPart | None:
 
 MACHINE, SERVER = "machine.json", "server.json"
 PLACEHOLDER = 2  # tokens of an answer that there is none of: the fewest that LoadGen takes without an error
+LOWER = "lower the target rate"
 ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for each answer of one token
 
 
@@ -137,6 +139,19 @@ class TestRun:
     def window(self) -> SteadyPart | None:
         """A test at fixed concurrency without its ramps; None of any other, and of one too short for that."""
         return steady_part(self.requests, self.concurrency) if self.concurrency else None
+
+    @cached_property
+    def counted(self) -> list[Request]:
+        """The answers that its latencies are of: those of the window where there is one, else all."""
+        return (self.window.requests if self.window else None) or self.answered
+
+    @cached_property
+    def counted_result(self) -> TestResult:
+        """LoadGen's result as far as it counts: at fixed concurrency speeds and times without the ramps."""
+        if not (self.window and self.window.requests):
+            return self.result
+        speeds = {"tokens_per_sec": self.window.tokens_per_sec, "samples_per_sec": self.window.samples_per_sec}
+        return replace(with_times(self.result, self.counted), **speeds)  # type: ignore[arg-type]
 
     @cached_property
     def recording(self) -> recorder.Recording:
@@ -240,8 +255,12 @@ def without_placeholders(result: TestResult, requests: Iterable[Request], unansw
 def with_limit_verdict(result: TestResult, limits: Limits | None) -> TestResult:
     """The result, INVALID where its latencies without the failed requests break a limit that LoadGen saw kept."""
     broken = [
-        f"{tail.kind} p99 without the failed requests was {number(tail.p99, 3)} ms, over the limit of {tail.limit:g} "
-        "ms: lower the target rate"
+        Statement(
+            name=tail.kind,
+            what=f"{tail.kind} p99 without the failed requests was {number(tail.p99, 3)} ms, over the limit of "
+            f"{tail.limit:g} ms",
+            remedy=LOWER,
+        )
         for tail in (limits.tails(result.ttft_ms, result.tpot_ms) if limits else ())
         if tail.is_over
     ]
@@ -258,9 +277,11 @@ def with_tpot_verdict(result: TestResult, times: Sequence[float], limits: Limits
     over = sum(time > limits.tpot for time in times)
     if result.tpot_ms.p99 <= limits.tpot:
         return replace(result, tpot_judged=len(times) >= least_queries(LIMIT_PERCENTILE, over))
-    reason = (
-        f"TPOT p99 of the {len(times):,} answers of two tokens and more was {number(result.tpot_ms.p99, 3)} ms, "
-        f"over the limit of {limits.tpot:g} ms: lower the target rate"
+    reason = Statement(
+        name="TPOT",
+        what=f"TPOT p99 of the {len(times):,} answers of two tokens and more was {number(result.tpot_ms.p99, 3)} ms, "
+        f"over the limit of {limits.tpot:g} ms",
+        remedy=LOWER,
     )
     failed = tuple(dict.fromkeys((*result.failed, "latency")))
     return replace(result, valid=False, failed=failed, invalid_reasons=[*result.invalid_reasons, reason])

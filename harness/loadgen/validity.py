@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from harness.core.markdown import number
+from harness.core.statements import Statement
 
 Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
 Values = Mapping[str, Any]  # the log's entries by key
@@ -55,21 +56,28 @@ def failed_checks(values: Values) -> tuple[Check, ...]:
     return tuple(check for check, entry in ENTRY.items() if values.get(entry) is False)
 
 
-def reasons(values: Values) -> list[str]:
-    """Why a result is INVALID: a sentence or more for each failed check."""
-    found = [sentence for check in failed_checks(values) for sentence in SENTENCES[check](values)]
-    return found or ["LoadGen says INVALID, and does not log which of its checks failed"]
+Said = Iterator[tuple[str, str]]  # what is wrong, and what to do
 
 
-def latency(values: Values) -> Iterator[str]:
+def reasons(values: Values) -> list[Statement]:
+    """Why a result is INVALID: a statement or more for each failed check."""
+    found = [
+        Statement(name=check, what=what, remedy=remedy)
+        for check in failed_checks(values)
+        for what, remedy in SENTENCES[check](values)
+    ]
+    return found or [Statement(what="LoadGen says INVALID, and does not log which of its checks failed")]
+
+
+def latency(values: Values) -> Said:
     remedy = f"lower the target rate{now(values.get('effective_target_qps'), 'queries/s')}"
     exceeded = over(values)
     for limit, (found, allowed) in exceeded.items():
         over_by = f"{100 * (found / allowed - 1):,.{0 if found > 1.1 * allowed else 1}f} %"
         name = f"{limit.name} p{percentile(values):g}"
-        yield f"{name} was {ms(found)}, {over_by} over the limit of {ms(allowed)}: {remedy}"
+        yield f"{name} was {ms(found)}, {over_by} over the limit of {ms(allowed)}", remedy
     if not exceeded:
-        yield f"a latency limit was exceeded: {remedy}"
+        yield "a latency limit was exceeded", remedy
 
 
 def percentile(values: Values) -> float:
@@ -86,7 +94,7 @@ def over(values: Values) -> dict[Limit, tuple[float, float]]:
     return exceeded
 
 
-def min_duration(values: Values) -> Iterator[str]:
+def min_duration(values: Values) -> Said:
     expected = values.get("requested_single_stream_expected_latency_ns")
     scenario = values.get("effective_scenario")
     remedy = {
@@ -96,10 +104,10 @@ def min_duration(values: Values) -> Iterator[str]:
     least = values.get("effective_min_duration_ms")
     ran = measured_s(values)
     if ran is None or least is None:
-        yield f"the test ended before its minimum duration: {remedy}"
+        yield "the test ended before its minimum duration", remedy
     else:
         short = least / 1000 - ran
-        yield f"the test ran {number(ran)} s, {number(short, 3)} s short of its minimum of {least / 1000:g} s: {remedy}"
+        yield f"the test ran {number(ran)} s, {number(short, 3)} s short of its minimum of {least / 1000:g} s", remedy
 
 
 def measured_s(values: Values) -> float | None:
@@ -112,7 +120,7 @@ def measured_s(values: Values) -> float | None:
     return (queries - 1) / rate if rate and queries else None
 
 
-def min_queries(values: Values) -> Iterator[str]:
+def min_queries(values: Values) -> Said:
     remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
     queries, each = values.get("result_query_count"), values.get("generated_samples_per_query", 1)
     counts = (
@@ -121,12 +129,12 @@ def min_queries(values: Values) -> Iterator[str]:
     )
     for unit, found, least in counts:
         if found is not None and least and found < least:
-            yield f"{found:,} {unit} were issued, {least - found:,} fewer than the minimum of {least:,}: {remedy}"
+            yield f"{found:,} {unit} were issued, {least - found:,} fewer than the minimum of {least:,}", remedy
             return
-    yield f"too few queries were issued: {remedy}"
+    yield "too few queries were issued", remedy
 
 
-def early_stopping(values: Values) -> Iterator[str]:
+def early_stopping(values: Values) -> Said:
     """LoadGen puts its counts into sentences: how many more queries it takes, or how many in all.
 
     A percentile that is over its limit is left out: more queries would not help it.
@@ -148,10 +156,10 @@ def early_stopping(values: Values) -> Iterator[str]:
     if not found and not late:
         found = [unsure.format("latency")]
     for sentence in dict.fromkeys(found):
-        yield f"{sentence}: {remedy}"
+        yield f"{sentence}", remedy
 
 
-SENTENCES: dict[Check, Callable[[Values], Iterator[str]]] = {
+SENTENCES: dict[Check, Callable[[Values], Said]] = {
     "latency": latency,
     "min_duration": min_duration,
     "min_queries": min_queries,

@@ -1,1 +1,1 @@
-"""The load of a test: trials, probes, the search for the highest rate. May import loadgen and below."""
+"""The load of a test: trials, probes, the search for the highest rate. May import results and below."""

@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,56 +12,55 @@ from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError
 from harness.core.markdown import number
+from harness.core.screen import Display
+from harness.core.statements import Statement
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.engines.protocol import Engine
 from harness.loadgen.log import TestResult
 from harness.loadgen.patterns import WAYS, ask
 from harness.loadgen.session import LoadGenSession
-from harness.loadgen.test_run import TestRun, with_times
+from harness.loadgen.test_run import TestRun
 from harness.loadgen.validity import MORE
 from harness.rates.queueing import queue_of
-from harness.runs.records import Probe, Queue, percentiles
+from harness.results import metrics
+from harness.runs.outcome import Outcome, Queue, Times
 from harness.workloads.cnn_dailymail import Prompt
 
 # What a test's logs say of its load, as a point of a curve.
 SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
 
 
-def probe_of(test: TestRun, plan: Plan, run: Path) -> Probe:
-    """A test in the folder of a run as a point of a curve; at fixed concurrency without its ramps, where it is long
-    enough."""
-    result, trend = test.result, None
-    if part := test.window:
-        trend = part.trend
-        if part.requests:
-            speeds = {"tokens_per_sec": part.tokens_per_sec, "samples_per_sec": part.samples_per_sec}
-            result = replace(with_times(result, part.requests), **speeds)  # type: ignore[arg-type]
+def probe_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
+    """What a test in the folder of a run came to at its load."""
+    result, window = test.counted_result, test.window
     ends = [(one.issued_s or 0.0, one.done_s) for one in test.requests if one.done_s is not None]
     queue, sent = None, None
     if plan.pattern.is_rated:
         queue, sent = queue_of([at for at, _ in ends], [end for _, end in ends]), result.scheduled_qps
-    count = len(part.requests if part and part.requests else test.answered) // plan.samples_per_query
+    queries = len(test.counted) // plan.samples_per_query
     tokens, joules = sum(one.output_tokens for one in test.requests), test.machine.gpu_joules
-    return Probe(
-        qps=None if plan.concurrency else plan.target_qps,
-        concurrency=plan.concurrency,
-        samples_per_query=plan.samples_per_query,
+    return Outcome(
+        load=plan.pattern.number(plan.load) or 0.0,
+        unit=plan.pattern.unit,
         valid=bool(result.valid),
-        **percentiles(latency=result.latency_ms, ttft=result.ttft_ms, tpot=result.tpot_ms),
-        queries=count,
+        has_own_limits=plan.pattern.is_own_clock,
+        reasons=tuple(reasons(result, plan, queue, is_few=queries < FEWEST_P99)),
+        latency_ms=Times.of(result.latency_ms),
+        ttft_ms=Times.of(result.ttft_ms),
+        tpot_ms=Times.of(result.tpot_ms),
+        client_delay_ms=Times.of(test.client_delay),
+        queries=queries,
         tokens_per_sec=result.tokens_per_sec,
         samples_per_sec=result.samples_per_sec,
+        joules_per_output_token=joules / tokens if joules and tokens else None,
+        trend=window.trend if window else None,
         sent=sent,
-        seconds=result.queries / sent if sent and result.queries else None,
+        duration_s=result.queries / sent if sent and result.queries else None,
         more=more_queries(result) if result.failed == ("early_stopping",) else None,
         queue=queue,
-        why="; ".join(reasons(result, plan, queue, is_few=count < FEWEST_P99)),
+        is_buffered=bool(test.server and test.server.is_buffered),
+        background_load=tuple(test.machine.background_load),
         folder=str(test.folder.relative_to(run)),
-        busy="; ".join(test.machine.background_load),
-        buffered=bool(test.server and test.server.is_buffered),
-        joules_per_token=joules / tokens if joules and tokens else None,
-        trend=trend,
-        client_delay_p99=test.client_delay.p99 if test.client_delay else None,
     )
 
 
@@ -71,31 +70,33 @@ def more_queries(result: TestResult) -> int | None:
     return max((int(count) for count in MORE.findall(said)), default=None)
 
 
-def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> list[str]:
-    """Why a test is INVALID, or would be if it lasted, or why a level is over its limits: a few words each."""
-    found, limits = [], plan.limits
-    if limits:
-        tails = (tail for tail in limits.tails(result.ttft_ms, result.tpot_ms) if tail.is_over)
-        found += [f"{tail_name(kind, is_few)} {number(p99)} of {number(most)} ms" for kind, p99, most in tails]
-    if plan.concurrency:  # LoadGen judges its length alone there
-        return found
-    if result.failed == ("early_stopping",):
-        count = more_queries(result)
-        found.append(f"{count:,} more queries needed" if count else "too few queries to be sure")
-    found += [words for check, words in SHORT.items() if check in result.failed]
-    if queue and queue.has_grown:
-        found.append(f"queue grew by {number(queue.growth, 2)} a second")
-    return found or ([] if result.valid else result.invalid_reasons)
+def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
+    """Why a test is INVALID, or would be if it lasted, or why a level is over its limits."""
+    found = {
+        tail.kind: f"{tail_name(tail.kind, is_few)} {number(tail.p99)} of {number(tail.limit)} ms"
+        for tail in (plan.limits.tails(result.ttft_ms, result.tpot_ms) if plan.limits else ())
+        if tail.is_over
+    }
+    if not plan.pattern.is_own_clock:  # where LoadGen judges the length of the test alone
+        if result.failed == ("early_stopping",):
+            count = more_queries(result)
+            found["early_stopping"] = f"{count:,} more queries needed" if count else "too few queries to be sure"
+        found |= {check: words for check, words in SHORT.items() if check in result.failed}
+        if queue and queue.has_grown:
+            found["queue"] = f"queue grew by {number(queue.growth, 2)} a second"
+        if not (found or result.valid):
+            yield from result.invalid_reasons
+    yield from (Statement(name=name, what=text) for name, text in found.items())
 
 
-def set_aside(session: LoadGenSession, attempt: Probe, number: int) -> Probe:
+def set_aside(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome:
     """Moves the logs of a performance test that another one follows."""
     folder = session.folder.sub("Attempts") / str(number)
     (session.folder.path / attempt.folder).rename(folder)
-    return replace(attempt, folder=str(folder.relative_to(session.folder.path)))
+    return attempt.model_copy(update={"folder": str(folder.relative_to(session.folder.path))})
 
 
-def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
+def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Outcome:
     """A short performance test: `short` is the run's plan with its own load, and less of everything else; the
     reason for it is shown."""
     load = short.pattern.text(short.load)
@@ -103,8 +104,14 @@ def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
     session.display.stage(f"probe at {load}, {short.length}", "load", reason)
     session.drive("performance", short, folder)
     probe = probe_of(TestRun.read(folder, short), short, session.folder.path)
-    session.display.leave_row(probe.head, probe.cells, good=not probe.why, why="" if probe.concurrency else probe.why)
+    leave_row(session.display, probe)
     return probe
+
+
+def leave_row(display: Display, outcome: Outcome) -> None:
+    """Leaves a test's line behind, and below it why its load is too high where LoadGen's verdict does not say it."""
+    why = "" if outcome.has_own_limits else outcome.why
+    display.leave_row(metrics.head(outcome), metrics.cells(outcome), good=not outcome.reasons, why=why)
 
 
 def make_folder(probes: Path, load: str) -> Path:

@@ -10,7 +10,7 @@ from functools import cache
 from math import ceil, floor, hypot, sqrt
 from typing import Any
 
-from harness.runs.records import SURE, Queue
+from harness.runs.outcome import SURE, Queue
 
 BLOCKS = 20  # of the time looked at; their completions tell how even the server's work is
 LEAST = 0.1  # of their variance, however one makes up for the other

@@ -20,7 +20,7 @@ from harness.rates import probing, search, target_rate
 from harness.rates.probing import TRIAL_S
 from harness.rates.search import PROBE_S, Candidate, Evidence, Goal
 from harness.runs.folder import BenchmarkRun, history
-from harness.runs.records import Probe
+from harness.runs.outcome import Outcome
 from harness.workloads.cnn_dailymail import Library
 
 Finder = Callable[[BenchmarkRun, LoadGenSession], Plan]
@@ -52,7 +52,7 @@ def calibrate(plan: Plan, session: LoadGenSession) -> probing.Trial:
     return session.measure(probing.run_trial(plan, engine, prompts, at_once))
 
 
-def run_probe(run: BenchmarkRun, session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
+def run_probe(run: BenchmarkRun, session: LoadGenSession, short: Plan, reason: str = "") -> Outcome:
     """A short test, kept in config.json at once."""
     run.facts.probes.append(probing.run_probe(session, short, reason))
     run.save()
@@ -76,7 +76,7 @@ def by_search(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     """The plan with the highest rate that a full test should keep."""
     plan = run.plan
 
-    def probe(chosen: Candidate) -> Probe:
+    def probe(chosen: Candidate) -> Outcome:
         return run_probe(run, session, target_rate.at_rate(plan, chosen.rate, chosen.seconds), chosen.reason)
 
     return target_rate.from_search(plan, search.search(start_rate(plan, session), probe, Goal.of(plan)))
@@ -118,7 +118,7 @@ def most_in_flight(run: BenchmarkRun, session: LoadGenSession) -> Plan:
     """The plan at the highest concurrency that keeps both limits, by short tests."""
     plan, first = run.plan, session.engine.concurrency // 4
 
-    def probe(level: int) -> Probe:
+    def probe(level: int) -> Outcome:
         return run_probe(run, session, target_rate.as_probe(at_level(plan, session, level)))
 
     assert plan.limits is not None

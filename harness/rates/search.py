@@ -15,7 +15,7 @@ from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan
 from harness.core.markdown import number
 from harness.rates.queueing import detection_s, rate_by_tpot, rate_by_ttft
-from harness.runs.records import PRECISE, SETTLED, Probe, Queue
+from harness.runs.outcome import PRECISE, SETTLED, Outcome, Queue
 
 # The constants of the search in the words of docs/evidence/rates.md, chosen while watching `benchmarks.search`.
 PROBE_S = 30.0  # seconds of a probe, at least
@@ -76,11 +76,11 @@ class Capacity:
     first_token_s: float  # of a query that waits for nothing
 
     @classmethod
-    def of(cls, probes: Sequence[Probe]) -> Self | None:
+    def of(cls, probes: Sequence[Outcome]) -> Self | None:
         """By the best measurement."""
         queues = [probe.queue for probe in probes if probe.queue and probe.capacity]
         best = min(queues, key=lambda queue: queue.completed_error, default=None)
-        return cls(best, min(probe.ttft_min or 0.0 for probe in probes) / 1000) if best else None
+        return cls(best, min(probe.ttft_ms.min or 0.0 for probe in probes) / 1000) if best else None
 
     @property
     def qps(self) -> float:
@@ -109,20 +109,22 @@ class TpotLine:
     basis: str
 
     @classmethod
-    def of(cls, probes: Sequence[Probe], goal: Goal) -> Self | None:
+    def of(cls, probes: Sequence[Outcome], goal: Goal) -> Self | None:
         """The line through all that held and settled; where their rates are too near to each other, that of the queries
         within the probe that came nearest to the limit. None where waiting is a good part of a query's time, or what
         runs beside it costs nothing."""
-        told = [(one, one.queue) for one in probes if one.tpot_p99 and one.tokens and one.queue and not one.has_waited]
+        told = [
+            (one, one.queue) for one in probes if one.tpot_ms.p99 and one.tokens and one.queue and not one.has_waited
+        ]
         shared = [(one, queue) for one, queue in told if queue.each_s + queue.prompt_s > 0]
         if not shared:
             return None
         held = [(one, queue) for one, queue in shared if one.has_held and one.is_settled]
-        nearest, queue = min(held or shared, key=lambda each: abs(log((each[0].tpot_p99 or inf) / goal.tpot_ms)))
+        nearest, queue = min(held or shared, key=lambda each: abs(log((each[0].tpot_ms.p99 or inf) / goal.tpot_ms)))
         work_s = queue.each_s + queue.prompt_s
         alone_s, capacity = (queue.base_s + queue.each_s) / nearest.tokens, 1 / work_s
         basis = f"by the queries at {number(nearest.load)}"
-        if line := line_through([one for one, _ in held if one.tpot_mean]):
+        if line := line_through([one for one, _ in held if one.tpot_ms.mean]):
             (alone_s, capacity), basis = line, f"by the means of {len(held)} probes that held"
         prompts = min(1.0, max(0.0, queue.prompt_s / work_s))
         return cls(max(alone_s, LEAST_ALONE * goal.tpot_ms / 1000), capacity, prompts, nearest.tokens, basis)
@@ -136,15 +138,15 @@ class TpotLine:
         return f"TPOT, {alone} and without end at {number(self.capacity, 3)} queries/s: {self.basis}"
 
 
-def line_through(probes: Sequence[Probe]) -> tuple[float, float] | None:
+def line_through(probes: Sequence[Outcome]) -> tuple[float, float] | None:
     """Seconds of a token alone and the capacity, by the mean TPOT of these probes."""
     import numpy as np
 
     rates = [one.rate for one in probes]
     if not rates or max(rates) < SPREAD * min(rates):
         return None
-    speeds = [1000 / (one.tpot_mean or inf) for one in probes]
-    slope, alone = np.polyfit(rates, speeds, 1, w=np.sqrt([one.seconds or 1.0 for one in probes]))
+    speeds = [1000 / (one.tpot_ms.mean or inf) for one in probes]
+    slope, alone = np.polyfit(rates, speeds, 1, w=np.sqrt([one.duration_s or 1.0 for one in probes]))
     return (float(1 / alone), float(-alone / slope)) if alone > 0 > slope else None
 
 
@@ -191,15 +193,15 @@ class Candidate(NamedTuple):
     seconds: float = 0.0
 
 
-def search(start: float, probe: Callable[[Candidate], Probe], goal: Goal) -> list[Probe]:
+def search(start: float, probe: Callable[[Candidate], Outcome], goal: Goal) -> list[Outcome]:
     """Probes, until the best rate is known closely, or as long as a search may take: a share of the full test, but
     always as many short probes as it may have; all of them, in order."""
-    done: list[Probe] = []
+    done: list[Outcome] = []
     following: Candidate | None = Candidate(start, "a share of the Offline rate", goal.probe_s(start))
     while following and len(done) < MOST_PROBES:
         done.append(probe(following))
         following = next_probe(Evidence(goal, tuple(done)))
-        spent = sum(one.seconds or 0.0 for one in done)
+        spent = sum(one.duration_s or 0.0 for one in done)
         if following is None:
             break
         most_s = max(MOST_TESTS * goal.full_s(following.rate), MOST_PROBES * PROBE_S)
@@ -213,34 +215,34 @@ class Evidence:
     """What the probes of a search, in their order and at least one, tell together of what a full test will keep."""
 
     goal: Goal
-    probes: Sequence[Probe]
+    probes: Sequence[Outcome]
 
     @property
-    def last(self) -> Probe:
+    def last(self) -> Outcome:
         return self.probes[-1]
 
     @property
-    def fastest(self) -> Probe:
-        return max(self.probes, key=lambda probe: (probe.load, probe.seconds or 0.0))
+    def fastest(self) -> Outcome:
+        return max(self.probes, key=lambda probe: (probe.load, probe.duration_s or 0.0))
 
     @cached_property
-    def not_contradicted(self) -> list[Probe]:
+    def not_contradicted(self) -> list[Outcome]:
         """All but those that something else disturbed: a higher rate held for about as long."""
-        held = [(probe.load, (probe.seconds or 0) / 0.9) for probe in self.probes if probe.has_held]
+        held = [(probe.load, (probe.duration_s or 0) / 0.9) for probe in self.probes if probe.has_held]
         return [
             one
             for one in self.probes
-            if one.has_held or not any(load > one.load and seconds >= (one.seconds or 0) for load, seconds in held)
+            if one.has_held or not any(load > one.load and seconds >= (one.duration_s or 0) for load, seconds in held)
         ]
 
     @cached_property
-    def high(self) -> Probe | None:
+    def high(self) -> Outcome | None:
         """The lowest that was too fast."""
         failed = (one for one in self.not_contradicted if not (one.has_held or longer_s(one, self.goal)))
         return min(failed, key=lambda probe: probe.load, default=None)
 
     @cached_property
-    def low(self) -> Probe | None:
+    def low(self) -> Outcome | None:
         """The highest that held, below the lowest that was too fast."""
         return highest_held([one for one in self.probes if self.high is None or one.load < self.high.load])
 
@@ -251,7 +253,7 @@ class Evidence:
     @cached_property
     def grown(self) -> list[tuple[Queue, float]]:
         """The queues that grew beyond chance, each with the seconds of its probe."""
-        return [(one.queue, one.seconds or 0.0) for one in self.probes if one.queue and one.queue.has_grown]
+        return [(one.queue, one.duration_s or 0.0) for one in self.probes if one.queue and one.queue.has_grown]
 
     @cached_property
     def tpot_line(self) -> TpotLine | None:
@@ -263,8 +265,8 @@ class Evidence:
         most = self.capacity.qps if self.capacity else None
         # If the capacity is known, waiting follows from it: only a long probe with a steady queue knows better.
         steady = [one for one in self.not_contradicted if not most or (self.is_long(one) and not one.has_grown)]
-        ttft = tuple((one.served_rate, one.ttft_p99) for one in steady if one.ttft_p99)
-        tpot = tuple((one.served_rate, one.tpot_p99) for one in self.not_contradicted if one.tpot_p99)
+        ttft = tuple((one.served_rate, one.ttft_ms.p99) for one in steady if one.ttft_ms.p99)
+        tpot = tuple((one.served_rate, one.tpot_ms.p99) for one in self.not_contradicted if one.tpot_ms.p99)
         estimators = LatencyBracket("TTFT", ttft, most), self.tpot_line or LatencyBracket("TPOT", tpot, most)
         best = min(Candidate(MARGIN * one.rate(self.goal), f"by {one}") for one in estimators)
         if self.low and self.middle and best.rate < self.low.rate * CONFIRMED and self.has_room(self.low):
@@ -284,9 +286,9 @@ class Evidence:
         between = f"between the highest that held ({held}) and the lowest that did not ({lost})"
         return Candidate(sqrt(low.load * high.load), between)
 
-    def has_room(self, probe: Probe) -> bool:
+    def has_room(self, probe: Outcome) -> bool:
         """Whether a probe settled, and kept both limits by so much that a higher rate may, too."""
-        pairs = (probe.ttft_p99, self.goal.ttft_ms), (probe.tpot_p99, self.goal.tpot_ms)
+        pairs = (probe.ttft_ms.p99, self.goal.ttft_ms), (probe.tpot_ms.p99, self.goal.tpot_ms)
         return probe.is_settled and all((ms or 0.0) <= ROOM * limit for ms, limit in pairs)
 
     @cached_property
@@ -305,9 +307,9 @@ class Evidence:
         """The ratio of the next rate to this one while only one side is known, after so many probes."""
         return float(min(STEP**2 ** min(count - 1, 9), 2.0))
 
-    def is_long(self, probe: Probe) -> bool:
+    def is_long(self, probe: Outcome) -> bool:
         """Whether a probe lasted for so long that its waits are more than chance."""
-        return (probe.seconds or inf) >= LONG_S
+        return (probe.duration_s or inf) >= LONG_S
 
     def confirming_s(self, rate: float) -> float:
         """Seconds of the probe that confirms a rate: until an overload as large as its distance to the capacity
@@ -319,23 +321,23 @@ class Evidence:
         return max(self.goal.probe_s(rate), min(needed, longest, self.goal.full_s(rate)))
 
 
-def longer_s(probe: Probe, goal: Goal) -> float | None:
+def longer_s(probe: Outcome, goal: Goal) -> float | None:
     """Seconds for which to repeat a probe that early stopping alone calls INVALID: it kept both limits, and was short.
 
     None for any other, and where a full test has too few queries, too.
     """
-    queries = probe.rate * (probe.seconds or 0)
+    queries = probe.rate * (probe.duration_s or 0)
     if probe.has_held or probe.has_grown or not probe.more or not queries:
         return None
     times = 1.2 * (1 + probe.more / queries)
-    longer = times * (probe.seconds or 0)
+    longer = times * (probe.duration_s or 0)
     return longer if times <= MOST_LONGER and longer <= goal.full_s(probe.rate) else None
 
 
 def has_waited_unmeasured(evidence: Evidence) -> bool:
     """Whether the fastest probe fell because queries waited, though for too short to tell the server's capacity."""
     probe, goal = evidence.fastest, evidence.goal
-    is_late = (probe.ttft_p99 or 0.0) > goal.ttft_ms and (probe.tpot_p99 or 0.0) <= goal.tpot_ms
+    is_late = (probe.ttft_ms.p99 or 0.0) > goal.ttft_ms and (probe.tpot_ms.p99 or 0.0) <= goal.tpot_ms
     return evidence.capacity is None and is_late and not probe.has_grown
 
 
@@ -352,7 +354,8 @@ def is_confirmed(evidence: Evidence) -> bool:
     rate = evidence.candidate.rate
     least_s, least = 0.9 * evidence.confirming_s(rate), rate / CONFIRMED
     return any(
-        one.has_held and (one.seconds or inf) >= least_s and max(one.load, one.rate) >= least for one in evidence.probes
+        one.has_held and (one.duration_s or inf) >= least_s and max(one.load, one.rate) >= least
+        for one in evidence.probes
     )
 
 
@@ -420,7 +423,7 @@ def next_probe(evidence: Evidence) -> Candidate | None:
         return None
     rate, seconds = choice
     # As many queries run as ever will after some latencies, of what is not kept waiting.
-    settled_ms = SETTLED * min((one.latency_p50 for one in evidence.probes if one.latency_p50), default=0.0)
+    settled_ms = SETTLED * min((one.latency_ms.p50 for one in evidence.probes if one.latency_ms.p50), default=0.0)
     seconds = max(seconds, evidence.goal.probe_s(rate), settled_ms / 1000)
     return Candidate(rate, reason.format(evidence=evidence), seconds)
 
@@ -430,7 +433,7 @@ def rate_beyond(evidence: Evidence) -> float | None:
     return STEP * evidence.low.load if evidence.low and evidence.high is None else None
 
 
-def highest_held(probes: Sequence[Probe]) -> Probe | None:
+def highest_held(probes: Sequence[Outcome]) -> Outcome | None:
     return max((probe for probe in probes if probe.has_held), key=lambda probe: probe.load, default=None)
 
 

@@ -15,7 +15,7 @@ from harness.core.markdown import number
 from harness.loadgen.log import TestResult
 from harness.rates.probing import Trial
 from harness.rates.search import PROBE_S, Capacity, Evidence, Goal, best_rate, highest_held
-from harness.runs.records import Probe
+from harness.runs.outcome import Outcome
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
 # engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
@@ -104,7 +104,7 @@ def share_of_trial(plan: Plan, trial: Trial) -> Plan:
     )
 
 
-def from_search(plan: Plan, tried: list[Probe]) -> Plan:
+def from_search(plan: Plan, tried: list[Outcome]) -> Plan:
     """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where none held."""
     loads = [probe.load for probe in tried]
     ends = " to ".join(dict.fromkeys((number(min(loads)), number(max(loads)))))
@@ -118,7 +118,7 @@ def from_search(plan: Plan, tried: list[Probe]) -> Plan:
     return plan.with_note(f"server_target_qps = {number(rate)} queries/s ({found})", target_qps=rate)
 
 
-def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
+def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
     """The plan with the highest of the given rates that is VALID and leaves a full test steady; the lowest where none
     is."""
     rate = best_given(plan, tried)
@@ -132,7 +132,7 @@ def from_curve(plan: Plan, tried: list[Probe]) -> Plan:
     return plan.with_note(note, target_qps=rate or lowest)
 
 
-def best_given(plan: Plan, tried: Sequence[Probe], below: float = inf) -> float | None:
+def best_given(plan: Plan, tried: Sequence[Outcome], below: float = inf) -> float | None:
     """The highest of the rates that the user gave, under `below`, that held and that the engine's capacity allows."""
     given = plan.config.server_target_qps
     capacity = Capacity.of(tried)
@@ -155,7 +155,7 @@ def as_probe(plan: Plan) -> Plan:
     return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
 
 
-def correct_plan(plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
+def correct_plan(plan: Plan, result: TestResult, tests: Sequence[Outcome] = ()) -> Plan | None:
     """The plan for another attempt: the measured rate was so low that LoadGen had too few queries for its duration, or
     the rate that a search found did not hold for a whole run. None where another attempt would not help.
 
@@ -189,7 +189,7 @@ BY_TRIAL: dict[Need, Callable[[Plan, float, str], Plan]] = {
 }
 
 
-def lower_rate(plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:
+def lower_rate(plan: Plan, result: TestResult, tests: Sequence[Outcome]) -> Plan | None:
     """The plan with a rate below its own, by what its test measured; the next lower one where several were given."""
     before = plan.target_qps or 0.0
     if rate_needed(plan.config) == "curve":
@@ -225,7 +225,7 @@ def at_level(plan: Plan, level: int, found: Trial) -> Plan:
     return plan.with_note(note, concurrency=level, target_qps=rate)
 
 
-def highest(probe: Callable[[int], Probe], limits: Limits, first: int, most: int) -> int | None:
+def highest(probe: Callable[[int], Outcome], limits: Limits, first: int, most: int) -> int | None:
     """The most in flight that keep the limits, by probes; None where a single one does not.
 
     Latencies of a few hundred requests are noisy: near a limit a level holds, and one is too many, if a second probe of
@@ -262,7 +262,7 @@ def highest(probe: Callable[[int], Probe], limits: Limits, first: int, most: int
     return low or None
 
 
-def is_near(probe: Probe, limits: Limits) -> bool:
+def is_near(probe: Outcome, limits: Limits) -> bool:
     """Whether the latency that is nearest to its limit, or farthest beyond it, could be on its other side by chance."""
-    shares = ((probe.ttft_p99 or 0.0) / limits.ttft, (probe.tpot_p99 or 0.0) / limits.tpot)
+    shares = ((probe.ttft_ms.p99 or 0.0) / limits.ttft, (probe.tpot_ms.p99 or 0.0) / limits.tpot)
     return 1 / CLEAR < max(shares) < CLEAR

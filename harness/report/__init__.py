@@ -1,1 +1,1 @@
-"""What a person reads: report, page, pictures, comparisons, the gate. May import results and below."""
+"""What a person reads: report, page, pictures, comparisons, the gate. May import rates and below."""

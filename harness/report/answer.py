@@ -1,78 +1,34 @@
 """A run's results, the answer first: the lines of the last screen, and of the first one of its report."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from operator import methodcaller
 from pathlib import PurePath
 
 from harness.config.comparability import OTHER_MODEL
 from harness.config.mlperf import Tail
 from harness.config.models import DEFAULT_MODEL, MODELS
-from harness.config.patterns import ClosedLoop, Poisson, Sequential
+from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
 from harness.core.markdown import Column, Table, number
 from harness.core.processes import with_flag
 from harness.core.screen import Cells, LastScreen, Line, Tone
-from harness.core.statistics import tail_name
 from harness.loadgen.log import Latency
 from harness.results import advice, metrics
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 from harness.results.telemetry import SHARES, GpuTime
 from harness.runs.folder import FOLDER
-from harness.runs.records import Probe, deciding
+from harness.runs.outcome import KINDS, MOST, Doubt, Outcome
 
 
-# The table of what was tested at several loads: each column by its head, and by what it tells.
-def at(**points: str) -> dict[str, Column]:
-    """Columns of latencies, ms, at these points."""
-    return {
-        f"{kind.upper()} {point}, ms": methodcaller("shown", f"{kind}_{point}")
-        for kind, each in points.items()
-        for point in each.split()
-    }
-
-
-def why(probe: Probe) -> str:
-    return "; ".join(filter(None, (probe.why, "machine busy: not judged" if probe.busy else "")))
-
-
-POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
-SPEED: Mapping[str, Column] = {"LoadGen": "verdict", "output tokens/s": "tokens_per_sec"}
-CURVES: Mapping[str, Mapping[str, Column]] = {  # by the unit of the load
-    Sequential.unit: {
-        **SPEED,
-        "latency of a query p50, ms": "latency_p50",
-        "p90, ms": "latency_p90",
-        **at(ttft="p50", tpot="p50 p99"),
-    },
-    ClosedLoop.unit: {
-        "output tokens/s": "tokens_per_sec",
-        "per user": "tokens_per_sec_per_user",
-        **at(ttft="p50 p90 p99", tpot="p50 p90 p99"),
-        "latency p99, ms": "latency_p99",
-        "trend": ("trend", 3),
-        "J per token": ("joules_per_token", 3),
-        "over the limits": why,
-    },
-    Poisson.unit: {
-        **SPEED,
-        **at(ttft="p50 p99", tpot="p50 p99"),
-        "client delay p99, ms": ("client_delay_p99", 3),
-        "s": ("seconds", 3),
-        "why it fell": why,
-    },
-}
-
-
-def probes(search: Sequence[Probe], price: float | None) -> Table:
+def tested(search: Sequence[Outcome], price: float | None) -> Table:
     """The tests of a search or a curve, by load; with a price per hour what a million tokens cost at each level."""
     unit = search[0].unit
-    columns = {unit: "load", **CURVES[unit]}
+    columns: dict[str, Column] = {unit: "load", "verdict": lambda outcome: outcome.verdict.word}
+    columns |= metrics.columns(metrics.TABLES[unit])
     if price and unit == ClosedLoop.unit:
-        last = columns.popitem()
-        columns |= {"per million tokens": lambda probe: number(probe.cost(price), 3), last[0]: last[1]}
-    return Table.of(sorted(search, key=lambda probe: probe.load), columns)
+        columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
+    return Table.of(sorted(search, key=lambda outcome: outcome.load), columns | {"why": "why"})
 
 
 def gpu_time(times: Sequence[GpuTime]) -> Table | None:
@@ -90,27 +46,22 @@ def levels_table(cells: Sequence[Sequence[str]]) -> Table | None:
     return Table([*heads, "limits" if last == "(ms)" else last], cells[1:])
 
 
-def best_level(search: Sequence[Probe]) -> Probe | None:
-    """The load with the most output of those that keep the limits, on their own machine if any ran so."""
-    kept = [probe for probe in deciding(search) if not probe.why and probe.tokens_per_sec]
-    alone = [probe for probe in kept if not probe.busy]
-    return max(alone or kept, key=lambda probe: probe.tokens_per_sec or 0.0, default=None)
+POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
 
 
 def latencies(test: Performance | None) -> Table | None:
-    """Each kind of latency with its percentiles, of the steady part at fixed concurrency; without those that are the
-    slowest of few requests."""
-    part = test.steady if test and test.concurrency and test.steady and test.steady.ttft_ms else test
-    if test is None or part is None:
+    """Each kind of latency with its percentiles, of the steady part at fixed concurrency."""
+    if test is None:
         return None
-    rows = []
-    for kind, limit in {"ttft": "ttft", "tpot": "tpot", "latency": ""}.items():
-        if found := getattr(part, f"{kind}_ms"):
+    rows, bound = [], f"{MOST} " if test.is_few else ""
+    for kind in KINDS:
+        if found := getattr(test.counted, f"{kind}_ms"):
             name = kind if kind == "latency" else f"{kind.upper()}{' of the buffering' if test.is_buffered else ''}"
-            values = [None if test.is_few and point in ("p99", "p99_9") else getattr(found, point) for point in POINTS]
-            rows.append([name, *values, getattr(test.limits_ms, limit, None)])
+            values = [number(getattr(found, point)) for point in POINTS]
+            marked = [f"{bound * point.startswith('p99')}{value}" for point, value in zip(POINTS, values, strict=True)]
+            rows.append([name, *marked, getattr(test.limits_ms, kind, None)])
     heads = (point.replace("_", ".") for point in POINTS)
-    return Table(["ms" if part is test else "ms of the steady part", *heads, "limit at p99"], rows)
+    return Table(["ms" if test.counted is test else "ms of the steady part", *heads, "limit at p99"], rows)
 
 
 def intervals(test: Performance | None) -> list[str]:
@@ -150,20 +101,20 @@ def last_screen(summary: Summary, whole: bool = False, scatter: str = "") -> Las
 
 def title(summary: Summary) -> str:
     """The result with its meaning, or the verdict that takes its place."""
-    test, score = summary.performance, summary.accuracy
-    if test is None or test.tokens_per_sec is None:
+    test, found, score = summary.performance, summary.result, summary.accuracy
+    if test is None or found is None or test.tokens_per_sec is None:
         return without_speed(summary)
-    disputed = "DISPUTED: " if test.disagreements else ""
-    if not test.valid and not has_own_limits(summary):
+    disputed = "DISPUTED: " if found.has(Doubt.DISPUTED) else ""
+    if not found.valid and not found.has_own_limits:
         return f"INVALID: {disputed}{broken(test)}"
     passed = f", accuracy {score.verdict}" if score and score.verdict == "PASS" else ""
-    return f"{disputed}{result(summary, test)}{passed}"
+    return f"{disputed}{speed(summary, test, found)}{passed}"
 
 
 def without_speed(summary: Summary) -> str:
     score, meta = summary.accuracy, summary.meta
     if score is None:
-        kept = [probe.text for probe in curve(summary) if not probe.why]
+        kept = [each.text for each in summary.curve if not each.reasons]
         held = f"; {kept[-1]} held until then" if kept else ""
         return f"No result{f': {meta.ended}' if meta.ended else ''}{held}"
     if score.verdict == "FAIL":
@@ -175,62 +126,45 @@ def without_speed(summary: Summary) -> str:
 def broken(test: Performance) -> str:
     """Why LoadGen calls a test INVALID: the limits that it broke, else its first reason."""
     rate = f" at {number(test.target_qps)} queries/s" if test.limits_ms and test.target_qps else ""
-    if over := held(test, only_over=True):
-        return f"{over}{rate}"
-    reasons = [reason.partition(": ")[0] for reason in test.invalid_reasons]  # without what to do about them
-    return f"{'; '.join(reasons) or 'LoadGen gives no reason'}{rate}"
+    over = held(test, only_over=True)
+    return f"{over or '; '.join(each.what for each in test.invalid_reasons) or 'LoadGen gives no reason'}{rate}"
 
 
-def result(summary: Summary, test: Performance) -> str:
-    speed = f"{number(test.tokens_per_sec)} output tokens/s"
-    if has_own_limits(summary):
-        return of_levels(summary)
+def speed(summary: Summary, test: Performance, found: Outcome) -> str:
+    """The speed of the test that is the result, and what it was held to."""
+    tokens = f"{number(found.tokens_per_sec)} output tokens/s"
+    if found in (curve := summary.curve) and all(each.has_own_limits and each.reasons for each in curve):
+        return f"no level is within the limits: the lowest, {curve[0].text}, is over"
+    if found.has_own_limits:
+        rate = tokens if test.concurrency else f"{number(found.samples_per_sec)} requests/s ({tokens})"
+        return f"{rate}{f' with {found.text}' if test.concurrency else ''}, {standing(found)}"
     if metrics.BY_NAME["target_qps"].of(summary) is not None:
-        kept = " within both limits" if test.limits_ms and not test.is_buffered else ""
-        return f"{number(test.achieved_qps)} samples/s{kept} ({speed})"
-    if summary.scenario.headline == "latency_p90_ms" and test.latency_ms:
-        latency = f"{number(test.latency_ms.p90)} ms"
+        kept = " within both limits" if test.limits_ms and not found.has(Doubt.BUFFERED) else ""
+        return f"{number(test.achieved_qps)} samples/s{kept} ({tokens})"
+    if summary.scenario.headline == "latency_p90_ms":
+        latency = metrics.BY_NAME["latency_p90_ms"].shown(summary)
         if test.samples_per_query > 1:
-            return f"{speed} with {test.samples_per_query} samples at once; a query then takes {latency} (p90)"
-        return f"{latency} for an answer (p90: 9 of 10 are as fast), one request at a time"
-    return f"{speed} ({number(test.samples_per_sec)} samples/s)"
+            return f"{tokens} with {test.samples_per_query} samples at once; a query then takes {latency} ms (p90)"
+        return f"{latency} ms for an answer (p90: 9 of 10 are as fast), one request at a time"
+    return f"{tokens} ({number(found.samples_per_sec)} samples/s)"
 
 
-def has_own_limits(summary: Summary) -> bool:
-    """Whether LoadGen holds no limit against the test, and this program its own."""
-    test = summary.performance
-    return test is not None and bool(test.concurrency or test.arrivals)
-
-
-def of_levels(summary: Summary) -> str:
-    """The best of the levels that kept the limits; without levels, whether the test did."""
-    test = summary.performance
-    assert test is not None
-    if not (test.concurrency and curve(summary)):
-        over = [tail.kind for tail in tails(test).values() if tail.is_over]
-        kept = f"over the limits: {' and '.join(over)}" if over else "within both limits"
-        return f"{number(test.samples_per_sec)} requests/s, {kept} ({number(test.tokens_per_sec)} output tokens/s)"
-    best = best_level(curve(summary))
-    if best is None:
-        return f"no level is within the limits: the lowest, {curve(summary)[0].text}, is over"
-    speed = f"{number(best.tokens_per_sec)} output tokens/s"
-    if best.busy:  # nobody can tell
-        return f"{speed} with {best.text}: not judged, the machine was busy"
-    return f"{speed} within the limits, with {best.text}"
-
-
-def curve(summary: Summary) -> list[Probe]:
-    """The loads that were tested, in order, each with the test that decides."""
-    return deciding(summary.run.search or [])
+def standing(found: Outcome) -> str:
+    """The verdict on one's own limits, and how much it rests on."""
+    if found.reasons:
+        return ": ".join(filter(None, ("over the limits", " and ".join(found.over))))
+    if found.has(Doubt.BUSY):  # nobody can tell
+        return "not judged: the machine was busy"
+    return f"{f'all of {number(found.queries)} requests ' if found.has(Doubt.FEW) else ''}within the limits"
 
 
 def levels(summary: Summary) -> list[Cells]:
     """The levels of a curve as rows, the head first; none of a search, whose answer is a rate."""
-    probes = curve(summary)
-    is_known = len(probes) < 2 or probes[0].unit == Poisson.unit  # by the test that followed
-    if not probes or (is_known and summary.performance):
+    found = summary.curve
+    is_known = len(found) < 2 or found[0].unit == Poisson.unit  # by the test that followed
+    if not found or (is_known and summary.performance):
         return []
-    return [probes[0].head, *(probe.cells for probe in probes)]
+    return [metrics.head(found[0]), *map(metrics.cells, found)]
 
 
 def subject(summary: Summary, *more: Summary) -> str:
@@ -242,7 +176,7 @@ def subject(summary: Summary, *more: Summary) -> str:
 def parts(summary: Summary) -> list[str]:
     work = [] if summary.meta.workload == OFFICIAL else [summary.meta.workload]
     found = [scenario(summary), *work, model(summary), machine(summary)]
-    return found if summary.meta.endpoints else [*found, engine(summary)]
+    return [*found, engine(summary)] if summary.is_in_process else found
 
 
 def model(summary: Summary) -> str:
@@ -273,31 +207,29 @@ def scenario(summary: Summary) -> str:
 
 def machine(summary: Summary) -> str:
     """The GPUs that the engine used, or the CPU; of an endpoint, what serves it."""
-    if summary.meta.endpoints:
+    if not summary.is_in_process:
         count = len(summary.meta.endpoints)
-        return f"{count} endpoint{'s' if count > 1 else ''} of {summary.meta.engine_args.get('server', 'a server')}"
+        return f"{count} endpoint{'s' if count > 1 else ''} of {server(summary)}"
     if summary.gpus:
         return f"{summary.gpus} x {', '.join(dict.fromkeys(summary.system.gpus))}"
     return f"{summary.system.cores} CPU cores"
 
 
+def server(summary: Summary) -> str:
+    return str(summary.meta.engine_args.get("server", "a server"))
+
+
 def engine(summary: Summary) -> str:
-    if summary.meta.endpoints:
-        return f"{summary.meta.engine_args.get('server', 'a server')}, behind an endpoint"
+    if not summary.is_in_process:
+        return f"{server(summary)}, behind an endpoint"
     return summary.meta.engine or f"vLLM {summary.system.vllm_version or 'unknown'}"
 
 
 def tone(summary: Summary) -> Tone:
-    test, score = summary.performance, summary.accuracy
-    if test is None:
+    found, score = summary.result, summary.accuracy
+    if found is None:
         return TONES.get(score.verdict, "") if score else "bad"
-    if test.disagreements:
-        return "careful"
-    if has_own_limits(summary):
-        best = best_level(curve(summary)) if test.concurrency else None
-        is_bad = not best if test.concurrency and curve(summary) else held(test, only_over=True)
-        return "bad" if is_bad else "careful" if best and best.busy else "good"
-    return "good" if test.valid else "bad"
+    return "careful" if found.has(Doubt.DISPUTED) else found.verdict.tone
 
 
 def lines(summary: Summary, whole: bool) -> Iterator[Line]:
@@ -310,7 +242,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     if test:
         yield Line("limits", of_curve(summary, test) if test.concurrency else held(test))
         unbound = "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
-        yield Line("bounded by", test.ran_out[0] if test.ran_out else unbound)
+        yield Line("bounded by", str(test.ran_out[0]) if test.ran_out else unbound)
         yield Line("cost, energy", "; ".join(expenses(summary, test)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))
     if meta.deviations:
@@ -323,19 +255,19 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
 
 def of_curve(summary: Summary, test: Performance) -> str:
     """What levels are held to, and that the highest of them is within it: a higher one may be, too."""
-    probes, limits = curve(summary), test.limits_ms
-    top = f"; {probes[-1].text} is the most that was tested" if probes and not probes[-1].why else ""
+    found, limits = summary.curve, test.limits_ms
+    top = f"; {found[-1].text} is the most that was tested" if found and not found[-1].reasons else ""
     return f"TTFT p99 {number(limits.ttft)} ms, TPOT p99 {number(limits.tpot)} ms{top}" if limits else ""
 
 
 def verdicts(summary: Summary) -> Iterator[Line]:
     """LoadGen's verdict with what it rests on, the gate's with its score."""
-    test, score = summary.performance, summary.accuracy
-    if test and not has_own_limits(summary):
-        verdict, unit = "VALID" if test.valid else "INVALID", summary.scenario.pattern.queries_are
+    test, found, score = summary.performance, summary.result, summary.accuracy
+    if test and found and not found.has_own_limits:
+        (verdict, tone), unit = found.verdict, summary.scenario.pattern.queries_are
         count = f"{number(test.samples, 9)} {unit} in {number(test.duration_s)} s"
         first = ", at the first attempt" if test.valid and summary.run.search and not summary.run.attempts else ""
-        yield Line(verdict, f"{count}{first}", TONES[verdict])
+        yield Line(verdict, f"{count}{first}", tone)
     if score:
         note = f" ({score.note})" if score.note else ""
         yield Line(f"accuracy {score.verdict}", f"{scores(summary)}{note}", TONES.get(score.verdict, "careful"))
@@ -360,9 +292,8 @@ def scores(summary: Summary) -> str:
 
 def tails(test: Performance) -> dict[str, Tail]:
     """TTFT and TPOT at p99 with their limits by what they are called, the nearer to its limit first."""
-    of = " of the buffering" if test.is_buffered else ""
     found = sorted(test.tails, key=lambda tail: tail.share, reverse=True)
-    return {f"{tail_name(tail.kind, test.is_few)}{of}": tail for tail in found}
+    return {test.named(tail.kind): tail for tail in found}
 
 
 def held(test: Performance, only_over: bool = False) -> str:
@@ -372,13 +303,10 @@ def held(test: Performance, only_over: bool = False) -> str:
 
 
 def expenses(summary: Summary, test: Performance) -> Iterator[str]:
-    """Money and energy, where they are known; of a curve, at its best level."""
-    best = best_level(curve(summary)) if test.concurrency else None
-    joules = best.joules_per_token if best else test.joules_per_output_token
-    if test.cost and test.cost.per_million_output_tokens:
-        price, whole = test.cost.price_per_hour, test.cost.per_million_output_tokens
-        cost = best.cost(price) if best else whole
-        yield f"{number(cost)} per million output tokens at {number(price)} an hour"
+    """Money and energy, where they are known."""
+    cost, joules = (metrics.BY_NAME[name].of(summary) for name in (metrics.COST, "joules_per_output_token"))
+    if cost and test.cost:
+        yield f"{number(cost)} per million output tokens at {number(test.cost.price_per_hour)} an hour"
     if joules:
         yield f"{number(joules)} J per output token"
 
@@ -387,8 +315,8 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
     yield from (f"{said}: no gate judges this run" for said in test.background_load)
-    busy = [number(probe.load) for probe in curve(summary) if probe.busy]
-    if test.concurrency and 0 < len(busy) < len(curve(summary)):
+    busy = [number(each.load) for each in summary.curve if each.has(Doubt.BUSY)]
+    if test.concurrency and 0 < len(busy) < len(summary.curve):
         yield f"other programs ran during the tests with {', '.join(busy)} in flight, so those tests do not count"
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"
@@ -401,19 +329,20 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
 
 def next_command(summary: Summary) -> str:
     """The command that goes on from a result that is none; empty where there is one."""
-    test, command = summary.performance, summary.meta.command
-    good = [probe.load for probe in curve(summary) if probe.has_held]
+    test, found, command, curve = summary.performance, summary.result, summary.meta.command, summary.curve
+    good = [each.load for each in curve if each.has_held]
     if test is None and summary.meta.ended:
-        good = good or [probe.load for probe in curve(summary) if probe.is_short]
-        rates = [probe.qps for probe in curve(summary) if probe.qps]
+        good = good or [each.load for each in curve if each.is_short]
+        rates = [each.load for each in curve if each.unit == Poisson.unit]
         slower = max(good) if good else min(rates, default=0.0) / 2
         return with_flag(command, "--server-target-qps", f"{round(slower, 3):g}") if rates else command
-    if test is None or (test.valid and not has_own_limits(summary)):
+    if test is None or found is None or (found.valid and not found.has_own_limits):
         return ""
-    if test.concurrency and best_level(curve(summary)) is None:
-        lowest = int(min((probe.load for probe in curve(summary)), default=test.concurrency))
-        return with_flag(command, "--concurrency", f"{max(1, lowest // 4)}") if lowest > 1 else ""
-    if test.concurrency and test.limits_ms and curve(summary) and not curve(summary)[-1].why:
+    if test.concurrency and found.reasons:
+        kept, lowest = [each.load for each in curve if not each.reasons], curve[0].load if curve else test.concurrency
+        lower = max(kept) if kept else max(1, lowest // 4)
+        return with_flag(command, "--concurrency", f"{lower:.0f}") if lower < lowest or kept else ""
+    if test.concurrency and test.limits_ms and curve and not curve[-1].reasons:
         return with_flag(command, "--concurrency", "max")
     if test.valid or not test.limits_ms:
         return ""

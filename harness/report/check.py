@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.checkpoint import load_tokenizer
+from harness.config.patterns import Poisson
 from harness.core import files, reading
 from harness.core.errors import BenchmarkError, first_line
 from harness.loadgen import log as loadgen_log
@@ -28,7 +29,8 @@ from harness.results.performance import leaves
 from harness.results.summary import Summary
 from harness.results.verdicts import SCORES_FILE, ScoresFile
 from harness.runs.folder import FOLDER, ended_early, facts_of, history, readable_status
-from harness.runs.records import Probe, RunFacts
+from harness.runs.outcome import Outcome, at_load
+from harness.runs.records import RunFacts
 from harness.workloads import cnn_dailymail, custom
 
 # Whether the files of a test agree: LoadGen's summary with its detail log, and both with its trace and requests.csv.
@@ -199,16 +201,15 @@ def of_time(folder: Path, name: str, started: str | None, facts: RunFacts) -> It
         yield f"{name}: a test of {started}, before or after this run, which began at {facts.started}"
 
 
-def of_probe(folder: Path, kept: Probe, facts: RunFacts, logged: TestResult) -> Iterator[str]:
+def of_probe(folder: Path, kept: Outcome, facts: RunFacts, logged: TestResult) -> Iterator[str]:
     """Where config.json has another point of a curve than the test's logs give; `logged` is LoadGen's part of them."""
-    rate = facts.plan.target_qps if kept.qps is None else kept.qps
-    plan = replace(facts.plan, concurrency=kept.concurrency, target_qps=rate)
+    plan = at_load(facts.plan, kept)
     if logged.scenario == "MultiStream":
         plan = replace(plan, samples_per_query=logged.effective.get("samples_per_query", 1))
     made = probe_of(TestRun.read(folder / kept.folder, plan), plan, folder)
-    if kept.qps is not None and not isclose(kept.qps, logged.target_qps or 0.0, rel_tol=PRECISION):
-        made = replace(made, qps=logged.target_qps)
-    yield from unlike(f"config.json of {kept.folder}", vars(kept), vars(made))
+    if kept.unit == Poisson.unit and not isclose(kept.load, logged.target_qps or 0.0, rel_tol=PRECISION):
+        made = made.model_copy(update={"load": logged.target_qps})
+    yield from unlike(f"config.json of {kept.folder}", dict(kept), dict(made))
 
 
 def score_again(folder: Path, copy: Path, facts: RunFacts) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, Self
 
 from harness.config import mlperf
 from harness.config.comparability import differences, reason
@@ -17,14 +17,13 @@ from harness.core.markdown import Column, Table, number, render, value_of
 from harness.core.schema import gpu_names
 from harness.core.screen import LastScreen, Line, Tone
 from harness.report import answer, compare, plots, style
-from harness.report.answer import at
 from harness.report.compare import ComparedRun, Pair
 from harness.report.page import of_screen
 from harness.report.style import BLUE, RED, footer, pyplot, thousands
 from harness.results.metrics import BY_NAME, Metric, metrics_of
+from harness.results.metrics import columns as metric_columns
 
 # Runs side by side as a picture: a panel for each quantity that two of them have, and their curves in one.
-PANELS = ("tokens_per_sec", "latency_p99_ms", "ttft_p99_ms", "tpot_p99_ms", "cost_per_million_output_tokens")
 LONGEST_NAME = 40  # characters of a run's name
 
 
@@ -45,7 +44,7 @@ def foot(runs: Sequence[ComparedRun]) -> str:
 
 def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
     """Bars above, curves below where two runs have tested several loads."""
-    values = {name: [BY_NAME[name].of(run.summary) for run in runs] for name in PANELS}
+    values = {metric.name: [metric.of(run.summary) for run in runs] for metric in metrics_of("panel")}
     shown = {name: found for name, found in values.items() if sum(value is not None for value in found) > 1}
     swept = [run for run in runs if run.summary.run.search]
     high, curves = 0.4 * len(runs) + 1.4, 4.4 * (len(swept) > 1)
@@ -107,10 +106,6 @@ def short(name: str) -> str:
 
 
 SHOWN_ANSWERS = 20  # answers that differ
-TELEMETRY = (  # which tell why speeds differ
-    *("requests_running_mean", "requests_waiting_mean", "requests_waiting_max", "kv_cache_percent_mean"),
-    *("kv_cache_percent_max", "prefix_hit_percent_mean", "gpu_power_w_mean"),
-)
 IGNORED = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
 SMALLEST_CHANGE = 0.005  # of a speed, below which two are called equal within it
 CELL_PADDING, SHORTEST_CELL = 3, 10  # characters around a cell, and of one at least
@@ -136,22 +131,28 @@ VERDICT_COLUMNS: tuple[tuple[str, str, ReadValue], ...] = (
 
 @dataclass(frozen=True)
 class RunColumn:
-    """One property of every run: a value each, in the order of the runs."""
+    """One property of every run: a value each, in the order of the runs; of a metric also the run's own text."""
 
     name: str
     label: str
     values: tuple[Value, ...]
     metric: Metric | None = None
+    shown: tuple[str, ...] = ()
 
-    def text(self, value: Value) -> str:
-        return value if isinstance(value, str) else self.metric.text(value) if self.metric else number(value)
+    @classmethod
+    def of(cls, metric: Metric, runs: Sequence[ComparedRun]) -> Self:
+        values, shown = (tuple(read(run.summary) for run in runs) for read in (metric.of, metric.shown))
+        return cls(metric.name, metric.label, values, metric, shown)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.shown or tuple(value if isinstance(value, str) else number(value) for value in self.values)
 
 
 def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
     """The properties of the runs; settings only where they differ, metrics only where one has them."""
     settings = [run.settings for run in runs]
     names = dict.fromkeys(name for each in settings for name in each)
-    shown = [*metrics_of("compare"), *(BY_NAME[name] for name in TELEMETRY)]
     found = [
         *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in RUN_COLUMNS),
         *(
@@ -160,10 +161,13 @@ def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
             if is_different(name, settings)
         ),
         *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICT_COLUMNS),
-        *(RunColumn(m.name, m.label, tuple(m.of(run.summary) for run in runs), m) for m in shown),
-        *(RunColumn(*line) for line in plots.side_by_side([run.summary.run.profile for run in runs])),
+        *(RunColumn.of(metric, runs) for metric in metrics_of("compare")),
+        *(
+            RunColumn(name, label, values)
+            for name, label, values in plots.side_by_side([run.summary.run.profile for run in runs])
+        ),
     ]
-    return [column for column in found if any(value is not None for value in column.values)]
+    return [column for column in found if {*column.texts} != {number(None)}]
 
 
 def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:
@@ -197,25 +201,19 @@ def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = N
         sent=sent,
         runs=runs,
         blocks=blocks(table(runs), width),
-        probes=probes(runs),
+        probes=tested(runs),
         pair=pair,
         listed=pair.differing[:SHOWN_ANSWERS] if pair else [],
         unlisted=len(pair.differing) - SHOWN_ANSWERS if pair else 0,
     )
 
 
-def probes(runs: Sequence[ComparedRun]) -> Table:
+def tested(runs: Sequence[ComparedRun]) -> Table:
     """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
-    columns: dict[str, Column] = {
-        "load": lambda probe: f"{number(probe.load)} {probe.unit}",
-        "verdict": lambda probe: probe.cells[-1],
-        "output tokens/s": "tokens_per_sec",
-        **at(ttft="p50 p99", tpot="p50 p99"),
-        "query p90, ms": "latency_p90",
-    }
-    tested = ((run.name, each) for run in runs for each in sorted(run.summary.run.search or (), key=lambda p: p.load))
-    rows = [[name, *(value_of(each, column) for column in columns.values())] for name, each in tested]
-    return Table(["run", *columns], rows)
+    columns: dict[str, Column] = {"load": "text", "verdict": lambda outcome: outcome.verdict.word}
+    columns |= metric_columns("beside")
+    found = [(run.name, each) for run in runs for each in sorted(run.summary.run.search or (), key=lambda o: o.load)]
+    return Table(["run", *columns], [[name, *(value_of(each, c) for c in columns.values())] for name, each in found])
 
 
 def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
@@ -291,7 +289,7 @@ def table(runs: Sequence[ComparedRun]) -> list[list[str]]:
     two = len(runs) == 2 and not refused[1]
     lines = [["", *head, *(["B / A"] if two else [])]]
     for column in columns(runs)[1:]:
-        cells, ratios = [column.text(value) for value in column.values], ratios_of(column, refused, start)
+        cells, ratios = [*column.texts], ratios_of(column, refused, start)
         if len(runs) > 2:
             cells = [f"{text} ({part})" if part else text for text, part in zip(cells, ratios, strict=True)]
         lines.append([column.label, *cells, *(ratios[1:] if two else [])])

@@ -9,13 +9,14 @@ from math import ceil, floor, inf, isclose, log, log10
 from typing import Any, Self
 
 from harness.config import mlperf
-from harness.config.patterns import ClosedLoop, Poisson, Sequential
+from harness.config.patterns import Poisson, Sequential
 from harness.core.markdown import number
 from harness.core.statistics import tail_name
-from harness.results.performance import Performance
+from harness.results.metrics import METRICS, TABLES, Metric, metrics_of
+from harness.results.summary import CURVES, Summary
 from harness.results.telemetry import GpuTime
 from harness.runs.folder import FOLDER
-from harness.runs.records import Probe, deciding, percentiles
+from harness.runs.outcome import Doubt, Outcome
 
 HEIGHT = 250  # pixels of a plot
 POINTS = ("p50", "p90", "p99")
@@ -25,15 +26,17 @@ MOST_TICKS = 6
 MARGIN = 0.12  # of an axis of loads, beside the lowest and the highest
 SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
 CLOSE = 10.0  # percent between two ticks, at least: a number of four digits on a phone
+COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
+SHARES = {"idle": "GPU idle, %", "clock": "GPU clock held down, %"}
 Limits = Mapping[str, float | None]  # milliseconds at p99, by kind of latency; None: no limit
 
 
 @dataclass(frozen=True)
 class Load:
-    """A test at one load. `mark`: its shape; `stands`: it may be an answer; `is_full`: it is no probe; `spent`: where
-    the GPU's time went in it; `overruled`: by which test of the same load with another outcome."""
+    """A test at one load, as a point. `mark`: its shape; `stands`: it may be an answer; `is_full`: it is no probe;
+    `spent`: where the GPU's time went in it; `overruled`: by which test of the same load with another outcome."""
 
-    probe: Probe
+    test: Outcome
     name: str
     mark: str
     stands: bool
@@ -44,85 +47,66 @@ class Load:
     @property
     def gain(self) -> float:
         """What more of is better: the rate, or the output."""
-        return self.probe.qps or self.probe.tokens_per_sec or 0.0
+        return self.test.load if self.test.unit == Poisson.unit else self.test.tokens_per_sec or 0.0
 
     @property
     def speed(self) -> str:
-        rate = self.probe.samples_per_sec
-        return f"{f'{number(rate)} samples/s, ' if rate else ''}{number(self.probe.tokens_per_sec)} output tokens/s"
+        rate = self.test.samples_per_sec
+        return f"{f'{number(rate)} samples/s, ' if rate else ''}{number(self.test.tokens_per_sec)} output tokens/s"
 
     @property
-    def outcome(self) -> str:
-        """LoadGen's verdict; of a level at fixed concurrency, that on one's own limits."""
-        verdict, grew = self.probe.verdict, self.mark == "grew"
-        if self.probe.concurrency:
-            verdict = "over the limits" if self.probe.why else "within the limits"
-        verdict += f", overruled by {self.overruled}" if self.overruled else ""
-        return f"{verdict}{', but the queue grew' if grew else ''}{'; machine busy' if self.probe.busy else ''}"
+    def standing(self) -> str:
+        """The verdict, and what it does not say."""
+        found = [self.test.verdict.word, *([f"overruled by {self.overruled}"] if self.overruled else [])]
+        return ", ".join([*found, *(["but the queue grew"] if self.mark == "grew" else [])])
 
-    def at(self, kind: str, point: str) -> float | None:
-        value: float | None = getattr(self.probe, f"{kind}_{point}", None)
-        return value
-
-    def shown(self, kind: str, point: str) -> float | None:
-        """The same in a table, which has no p99 of few requests."""
-        return self.probe.shown(f"{kind}_{point}")
+    @property
+    def doubt(self) -> str:
+        """Why nobody can tell whether it keeps a limit."""
+        return "not judged" if self.test.has(Doubt.BUSY) else ""
 
     def named(self, kind: str, point: str) -> str:
-        return tail_name(kind.upper(), self.probe.is_few) if point == "p99" else f"{kind.upper()} {point}"
+        return tail_name(kind.upper(), self.test.has(Doubt.FEW)) if point == "p99" else f"{kind.upper()} {point}"
 
     def over(self, limits: Limits) -> list[str]:
         """The kinds of latency that break these limits at p99, or are not known."""
-        found = [(kind, self.at(kind, "p99"), most) for kind, most in limits.items() if most is not None]
+        found = [(kind, self.test.at(kind, "p99"), most) for kind, most in limits.items() if most is not None]
         return [kind.upper() for kind, value, most in found if value is None or value > most]
 
     @property
     def data(self) -> dict[str, Any]:
-        """The same for the script."""
+        """The same for the script; `figures` by the names of METRICS."""
         spent, lost = self.spent, {}
         if spent:
             lost["idle"] = spent.idle + (spent.idle_while_waiting or 0.0)
             lost["clock"] = spent.held_by_power + spent.held_by_heat
-        names = ("name", "stands", "is_full", "gain", "speed", "outcome")
-        changed = {"queue": None, "load": self.probe.load, "few": self.probe.is_few}
-        return vars(self.probe) | changed | lost | {n: getattr(self, n) for n in names}
+        names = ("name", "stands", "is_full", "gain", "speed", "standing", "doubt")
+        figures = {m.name: value for m in METRICS if (value := m.figure(self.test).value) is not None}
+        about = {"load": self.test.load, "few": self.test.has(Doubt.FEW), "figures": figures | lost}
+        return about | {name: getattr(self, name) for name in names}
 
 
-def loads_of(probes: Sequence[Probe], test: Performance | None) -> list[Load]:
+def loads_of(summary: Summary) -> list[Load]:
     """The tests in the order of their loads; last the run's own, where it is none of them."""
+    test, result, probes = summary.performance, summary.result, summary.run.search or []
     spent = {time.folder or time.test: time for time in (test.gpu_time if test else [])}
-    is_among = any(probe.folder == FOLDER["performance"] for probe in probes) or (test is not None and test.concurrency)
-    is_own = test is not None and test.ttft_ms and not is_among and (probes or test.target_qps)
-    own = full_test(test) if test and is_own else None
-    is_any_alone, last, found = any(not probe.busy for probe in probes), {one.load: one for one in deciding(probes)}, []
+    is_own = result and result not in probes and result.ttft_ms.p50 is not None
+    own = result if is_own and (probes or (test and test.target_qps)) else None
+    is_any_alone, last, found = any(not one.has(Doubt.BUSY) for one in probes), {o.load: o for o in summary.curve}, []
     for probe in sorted(probes, key=lambda probe: probe.load):
-        held = probe.has_held or probe.concurrency is not None
+        held = probe.has_held or probe.has_own_limits
         later = own if own and held and isclose(probe.load, own.load, rel_tol=1e-3) else last[probe.load]
         overruled = "" if later.has_kept == probe.has_kept else "the full test" if later is own else "a later test"
-        stands = held and later is probe and not (probe.buffered or (probe.busy and is_any_alone))
+        is_doubted = probe.has(Doubt.BUFFERED) or (probe.has(Doubt.BUSY) and is_any_alone)
+        stands = held and later is probe and not is_doubted
+        is_level = probe.unit in CURVES
         name, mark = f"the probe at {probe.text}", "held" if held else "grew" if probe.valid else "bad"
-        is_level = probe.qps is None
         named = probe.text if is_level else name
         found.append(Load(probe, named, mark, stands, is_level, spent.get(probe.folder), overruled))
     if own:
-        stands, mark = own.valid and not own.buffered, "own" if own.valid else "bad"
+        stands, mark = own.valid and not own.has(Doubt.BUFFERED), "own" if own.valid else "bad"
         found.append(Load(own, f"the full test at {own.text}", mark, stands, True, spent.get(FOLDER["performance"])))
     return found
-
-
-def full_test(test: Performance) -> Probe:
-    return Probe(
-        qps=test.target_qps,
-        valid=test.valid,
-        samples_per_query=test.samples_per_query,
-        tokens_per_sec=test.tokens_per_sec,
-        samples_per_sec=test.samples_per_sec,
-        seconds=test.duration_s,
-        joules_per_token=test.joules_per_output_token,
-        buffered=test.is_buffered,
-        queries=(test.samples or 0) // test.samples_per_query,
-        **percentiles(latency=test.latency_ms, ttft=test.ttft_ms, tpot=test.tpot_ms),
-    )
 
 
 @dataclass(frozen=True)
@@ -194,27 +178,38 @@ class LoadPicture:
     points: dict[str, bool]
 
     @classmethod
-    def of(cls, probes: Sequence[Probe], test: Performance | None, most: mlperf.Limits | None) -> Self | None:
+    def of(cls, summary: Summary, most: mlperf.Limits | None) -> Self | None:
         """`most`: the limits of the run. None of a test that has no load to vary, or no latency."""
-        loads = loads_of(probes, test)
-        unit = loads[0].probe.unit if loads else ""
+        loads = loads_of(summary)
+        unit = loads[0].test.unit if loads else ""
         kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
         limits = {kind: getattr(most, kind, None) for kind in kinds}
-        values = {kind: [v for one in loads for p in POINTS if (v := one.at(kind, p))] for kind in kinds}
+        values = {kind: [v for one in loads for p in POINTS if (v := one.test.at(kind, p))] for kind in kinds}
         axes = {kind: Axis.of(found, limits[kind]) for kind, found in values.items() if found}
         if not axes:
             return None
         kept = [one for one in loads if one.stands and not one.over(limits)]
         best = max(kept, key=lambda one: one.gain, default=None)
-        own = loads.index(best) if best and unit == ClosedLoop.unit else len(loads) - 1
-        points = {p: any(one.at(kind, p) is not None for one in loads for kind in kinds) for p in POINTS}
-        places = across([one.probe.load for one in loads], unit == Poisson.unit)
+        own = next((n for n, one in enumerate(loads) if one.test == summary.result), len(loads) - 1)
+        points = {p: any(one.test.at(kind, p) is not None for one in loads for kind in kinds) for p in POINTS}
+        places = across([one.test.load for one in loads], unit == Poisson.unit)
         return cls(loads, unit, limits, axes, *places, best, own, points)
+
+    @property
+    def columns(self) -> tuple[Metric, ...]:
+        """What a table of the loads shows of each."""
+        return metrics_of(TABLES[self.unit])
+
+    @property
+    def cells(self) -> list[tuple[str, str]]:
+        """The columns by name and label, and beside them what the script computes of a test."""
+        head = [("load", self.unit), ("standing", "outcome")]
+        return [*head, *((metric.name, metric.label) for metric in self.columns), *SHARES.items(), *COMPUTED.items()]
 
     @property
     def rate(self) -> float | None:
         """Requests/s that a replica answers within the limits; None where a query is of several samples."""
-        return self.best.probe.samples_per_sec if self.best and self.unit != Sequential.unit else None
+        return self.best.test.samples_per_sec if self.best and self.unit != Sequential.unit else None
 
     @property
     def in_a_peak(self) -> float:
@@ -225,4 +220,9 @@ class LoadPicture:
         """The same for the script; `file` is the name of its CSV."""
         axes = {kind: asdict(axis) for kind, axis in self.axes.items()}
         about = {"own": self.title_load, "unit": self.unit, "height": HEIGHT, "file": file, "watts": watts}
-        return about | {"axes": axes, "tests": [one.data for one in self.loads], "share": SHARE}
+        return about | {
+            "axes": axes,
+            "tests": [one.data for one in self.loads],
+            "share": SHARE,
+            "columns": self.cells[: -len(COMPUTED)],
+        }

@@ -33,6 +33,7 @@ from harness.results.profile import Profile
 from harness.results.summary import Summary
 from harness.results.verdicts import Accuracy
 from harness.runs.folder import FOLDER, Test
+from harness.runs.outcome import Doubt, Outcome
 
 # A profile in a picture, and profiles side by side: what the engine's time went to.
 PARTS = {"GPU": "kernel time", "CPU": "the operators' self time"}
@@ -110,13 +111,13 @@ class Curve:
     def of(cls, summary: Summary, name: str = "") -> Self | None:
         """None of a run without a load to vary."""
         test = summary.performance
-        picture = LoadPicture.of(summary.run.search or [], test, test.limits_ms if test else None)
+        picture = LoadPicture.of(summary, test.limits_ms if test else None)
         price = test.cost.price_per_hour if test and test.cost else None
         return cls(name, picture, max(1, summary.gpus), price) if picture else None
 
     def has_kept(self, one: Load) -> bool:
         """Whether a test may be an answer, and kept the limits."""
-        is_over = one.probe.concurrency and one.probe.why  # by the limits of its run, also where these are not known
+        is_over = one.test.has_own_limits and one.test.reasons  # also where the limits of its run are not known
         return one.stands and not is_over and not one.over(self.picture.limits)
 
     @property
@@ -125,9 +126,9 @@ class Curve:
         concurrency / TPOT p90, as MLPerf Endpoints has it."""
         found = []
         for one in self.picture.loads:
-            each = one.at("tpot", "p50" if one.probe.concurrency is None else "p90")
-            if each and one.probe.tokens_per_sec:
-                found.append((1000 / each, one.probe.tokens_per_sec / self.share, one))
+            each = one.test.at("tpot", "p90" if one.test.has_own_limits else "p50")
+            if each and one.test.tokens_per_sec:
+                found.append((1000 / each, one.test.tokens_per_sec / self.share, one))
         return sorted(found, key=lambda point: point[:2])
 
 
@@ -164,8 +165,8 @@ def looks(curve: Curve, one: Load, style: tuple[str, str] | None) -> dict[str, A
         ORANGE if one.mark == "own" else BLUE if curve.has_kept(one) else RED,
         SHAPES[one.mark],
     )
-    outcome = f"the full test, {one.outcome}" if one.mark == "own" else one.outcome
-    fill = "white" if one.probe.busy else color
+    outcome = f"the full test, {one.standing}" if one.mark == "own" else one.standing
+    fill = "white" if one.doubt else color
     look = {"color": color, "marker": shape, "markerfacecolor": fill, "markersize": 14 if shape == "*" else 6}
     return look | {"label": curve.name if style else outcome, "linestyle": "none", "zorder": 3}
 
@@ -175,15 +176,15 @@ def latency(axes: Any, kind: str, curves: Sequence[Curve]) -> None:
     every: list[float] = []
     for curve, style in styled(curves):
         for one in curve.picture.loads:
-            if values := [value for point in curve.picture.points if (value := one.at(kind, point))]:
+            if values := [value for point in curve.picture.points if (value := one.test.at(kind, point))]:
                 look = looks(curve, one, style)
-                axes.plot([one.probe.load] * 2, [min(values), max(values)], color=look["color"], linewidth=1)
-                axes.plot(one.probe.load, max(values), **look)
+                axes.plot([one.test.load] * 2, [min(values), max(values)], color=look["color"], linewidth=1)
+                axes.plot(one.test.load, max(values), **look)
                 every += values
     for most in sorted({limit for curve in curves if (limit := curve.picture.limits.get(kind))}):
         axes.axhline(most, color=RED, linestyle="--", linewidth=1, label=f"limit {number(most)} ms")
         every.append(most)
-    loads = sorted({one.probe.load for curve in curves for one in curve.picture.loads})
+    loads = sorted({one.test.load for curve in curves for one in curve.picture.loads})
     units = sorted({curve.picture.unit for curve in curves})
     if units != [Poisson.unit]:
         axes.set_xscale("log", base=2)
@@ -222,10 +223,10 @@ def distinguish(axes: Any, curve: Curve) -> None:
         rings.append((max(kept, key=lambda point: point[0] * point[1]), "o", "knee"))
     if kept and curve.price:
         best = max(kept, key=lambda point: point[1])
-        rings.append((best, "s", f"cheapest: {number(best[2].probe.cost(curve.price), 3)} per million tokens"))
-    if counted := [point for point in kept if point[2].probe.joules_per_token]:
-        best = min(counted, key=lambda point: point[2].probe.joules_per_token or 0.0)
-        rings.append((best, "D", f"least energy: {number(best[2].probe.joules_per_token, 3)} J per token"))
+        rings.append((best, "s", f"cheapest: {number(best[2].test.cost(curve.price), 3)} per million tokens"))
+    if counted := [point for point in kept if point[2].test.joules_per_output_token]:
+        best = min(counted, key=lambda point: point[2].test.joules_per_output_token or 0.0)
+        rings.append((best, "D", f"least energy: {number(best[2].test.joules_per_output_token, 3)} J per token"))
     for ((user, speed, _), shape, said), color in zip(rings, cycle((ORANGE, GREEN, GREY))):
         look = {"markersize": 15, "markerfacecolor": "none", "linestyle": "none"}
         axes.plot(user, speed, shape, color=color, label=said, **look)
@@ -242,7 +243,7 @@ def label_loads(axes: Any, curve: Curve) -> None:
         place = user / right, speed / top
         if all(math.dist(place, other) > CLOSE for other in labelled):
             labelled.append(place)
-            text = f"{number(one.probe.load, 3)}{'' if one.probe.qps is None else '/s'}"
+            text = f"{number(one.test.load, 3)}{'/s' * (curve.picture.unit == Poisson.unit)}"
             axes.annotate(text, (user, speed), (0, 8), textcoords="offset points", ha="center", fontsize=8)
 
 
@@ -250,15 +251,14 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
     """Draws what the run has data for into plots/; returns name -> path relative to `folder`. `test`: the performance
     test."""
     drawn: dict[str, Any] = {}
-    run, measured, recordings = summary.run, summary.performance, dict[Test, Recording]()
+    run, measured, result, recordings = summary.run, summary.performance, summary.result, dict[Test, Recording]()
     if run.accuracy:
         drawn["scores"] = scores(run.accuracy)
         recordings["accuracy"] = Recording.read(folder / FOLDER["accuracy"] / FILE)
-    if measured and test:
+    if measured and test and result:
         recordings["performance"] = test.recording
         if measured.ttft_ms and test.is_timed:
-            requests = (test.window.requests if test.window else []) or test.answered
-            drawn["latency_cdf"] = latencies(requests, measured, summary.scenario.headline)
+            drawn["latency_cdf"] = latencies(test.counted, measured, result, summary.scenario.headline)
         elif not measured.ttft_ms and (figure := completions(test.answered)):
             drawn["tokens_per_sec"] = figure
     if run.search:
@@ -319,7 +319,7 @@ def completions(requests: Sequence[Request]) -> Any | None:
     return figure
 
 
-def latencies(requests: Sequence[Request], test: Performance, headline: str) -> Any:
+def latencies(requests: Sequence[Request], test: Performance, found: Outcome, headline: str) -> Any:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     import numpy as np
 
@@ -336,10 +336,9 @@ def latencies(requests: Sequence[Request], test: Performance, headline: str) -> 
         most = max(values, default=0.0)
         if values:
             axes.plot(np.sort(values), np.arange(1, len(values) + 1) / len(values), color=BLUE)
-        if logged := getattr(test.steady, f"{kind}_ms", None) or getattr(test, f"{kind}_ms"):
-            point = "p90" if headline == f"{kind}_p90_ms" else "p99"
-            value = getattr(logged, point)
-            is_slowest = point == "p99" and test.is_few
+        point = "p90" if headline == f"{kind}_p90_ms" else "p99"
+        if (value := found.at(kind, point)) is not None:
+            is_slowest = point == "p99" and found.has(Doubt.FEW)
             label = f"{'slowest' if is_slowest else point} {number(value)} ms"
             axes.plot(value, 1 if is_slowest else int(point[1:]) / 100, "o", color=ORANGE, label=label, zorder=4)
         axes.set(title=TITLES[name], xlabel="ms", ylim=(0, 1.03))

@@ -5,7 +5,6 @@ All of it follows from the folder: config.json, LoadGen's logs, the scores.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,20 @@ from harness.core.screen import Line
 from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page, plots
-from harness.report.loads import Load, LoadPicture
+from harness.report.loads import LoadPicture
 from harness.results import metrics, telemetry
 from harness.results import profile as traces
 from harness.results.advice import client, findings
 from harness.results.compliance import RESULT
 from harness.results.performance import Performance, performance
-from harness.results.summary import History, Logs, Meta, Run, Summary
+from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
 from harness.results.verdicts import SCORES_FILE, Compliance, ScoresFile
 from harness.runs import folder as results
+from harness.runs import outcome
 from harness.runs.folder import FOLDER
 from harness.runs.records import RunFacts
+
+Measured = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
 
 # A run's report.html: its answer, verdicts and figures, the picture of its scenario, and its report in folds.
 MAIN = {  # the picture of a run without a picture of loads: the first that was drawn
@@ -55,7 +57,6 @@ def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPict
     parts = page.sections(re.sub(rf"^!\[.*\]\(plots/{name}\.png\)$", "", markdown, flags=re.M), folder)
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
     ranked = among(summary)
-    level = picture.loads[picture.title_load] if picture else None
     return page.html(
         "run.html.j2",
         data=picture.data(f"{summary.meta.run}.csv", watts) if picture else None,
@@ -65,9 +66,9 @@ def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPict
         lines=[*of_levels(picture), *answer.lines(summary, whole=True)],
         test=found,
         summary=summary,
-        level=level,
-        tracks=list(tracks(summary, level)),
-        bound=found.ran_out[0].partition(": ") if found and found.ran_out else None,
+        tracks=list(tracks(summary)),
+        cost=metrics.BY_NAME[metrics.COST].of(summary),
+        result=summary.result,
         watts=watts,
         strip=ranked,
         drawn=picture,
@@ -84,23 +85,21 @@ def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPict
 def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
     """Which levels keep one's own limits."""
     if picture and picture.unit == ClosedLoop.unit:
-        over = dict.fromkeys(one.name for one in picture.loads if one.probe.why and not one.overruled)
-        if picture.best:
-            is_busy = bool(picture.best.probe.busy)
-            kept = "not judged" if is_busy else "within the limits"
-            yield Line(kept, f"with {picture.best.name}", "careful" if is_busy else "good")
+        over = dict.fromkeys(one.name for one in picture.loads if one.test.reasons and not one.overruled)
+        if best := picture.best:
+            kept = best.doubt or "within the limits"
+            yield Line(kept, f"with {best.name}", best.test.verdict.tone)
         if over:
             yield Line("over the limits", f"with {', '.join(over)}", "bad")
 
 
-def tracks(summary: Summary, level: Load | None) -> Iterator[dict[str, Any]]:
+def tracks(summary: Summary) -> Iterator[dict[str, Any]]:
     """Each latency against its limit, as a bar: its place and the limit's in percent."""
     test = summary.performance
     for name, (kind, value, limit) in (answer.tails(test) if test else {}).items():
-        shown = (level.at(kind.lower(), "p99") if level else None) or value
-        full = max(100 * limit / TRACK, 1.05 * shown)
-        places = {"fill": 100 * shown / full, "edge": 100 * limit / full, "share": 100 * shown / limit}
-        yield {"name": name, "kind": kind.lower(), "value": shown, "limit": limit, **places}
+        full = max(100 * limit / TRACK, 1.05 * value)
+        places = {"fill": 100 * value / full, "edge": 100 * limit / full, "share": 100 * value / limit}
+        yield {"name": name, "kind": kind.lower(), "value": value, "limit": limit, **places}
 
 
 def shares(spent: telemetry.GpuTime) -> Iterator[dict[str, Any]]:
@@ -136,14 +135,14 @@ def build(folder: Path) -> Summary:
     facts = results.facts_of(folder)
     check_format(folder, facts)
     ended = results.ended_early(folder, reported=bool(facts.stages))
-    test = result_test(folder, facts, whole=ended is None)
-    summary = summarize(folder, facts, test, ended)
+    found = result_test(folder, facts, whole=ended is None)
+    summary, test = summarize(folder, facts, found, ended), found[0] if found else None
     if not summary.run.model_dump(exclude_none=True):
         status = results.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
     summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
-    picture = LoadPicture.of(summary.run.search or [], summary.performance, facts.plan.limits)
+    picture = LoadPicture.of(summary, facts.plan.limits)
     values = template_values(facts, summary) | {"drawn": picture}
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", f"{render('report.md.j2', sent=False, **values)}\n")
@@ -164,7 +163,7 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         numbers=metrics.rows(summary),
         headline=metrics.BY_NAME[summary.scenario.headline],
         quantities=telemetry.BY_NAME,
-        **curve(summary.run),
+        **curve(summary),
         unexposed=telemetry.missing_counters(test.usage if test else {}),
         screen=answer.last_screen(summary, whole=True),
         levels=answer.levels_table(answer.levels(summary)),
@@ -185,7 +184,7 @@ def setting(summary: Summary) -> list[tuple[str, str]]:
         ("model", f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})"),
         ("GPU" if summary.gpus else "machine", answer.machine(summary)),
         ("precision", meta.weights or f"{meta.precision}, quantization {meta.quantization}"),
-        ("KV cache", "" if meta.endpoints else meta.kv_cache_dtype),
+        ("KV cache", meta.kv_cache_dtype if summary.is_in_process else ""),
         ("engine", f"{answer.engine(summary)}{f', LoadGen {loadgen}' if loadgen else ''}"),
         ("kernels", ", ".join(f"{name} {kernel}" for name, kernel in meta.kernels.items())),
         ("date", meta.started[:10]),
@@ -194,12 +193,12 @@ def setting(summary: Summary) -> list[tuple[str, str]]:
     return [(label, text) for label, text in found if text]
 
 
-def curve(run: Run) -> dict[str, object]:
+def curve(summary: Summary) -> dict[str, object]:
     """The table of the loads, and where the most tokens are made within the limits, at what cost."""
-    test, search = run.performance, run.search or []
-    price, best = test.cost.price_per_hour if test and test.cost else None, answer.best_level(search)
+    test, search = summary.performance, summary.run.search
+    price, best = test.cost.price_per_hour if test and test.cost else None, outcome.best(summary.curve)
     return {
-        "search_table": answer.probes(search, price) if search else None,
+        "search_table": answer.tested(search, price) if search else None,
         "best": best,
         "best_cost": best.cost(price) if best and price else None,
     }
@@ -214,9 +213,9 @@ def check_format(folder: Path, facts: RunFacts) -> None:
         )
 
 
-def summarize(folder: Path, facts: RunFacts, test: TestRun | None, ended: str | None) -> Summary:
+def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
-    run = tests(folder, facts, performance(test, at_level(facts, test.concurrency)) if test else None)
+    run = tests(folder, facts, performance(*test) if test else None)
     deviations = [*facts.deviations, *(["the run did not finish"] if ended else [])]
     deviations += result_deviations(run, facts.config.mode, facts.plan.engine_state.cache_counted)
     return Summary(
@@ -243,27 +242,23 @@ def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
     )
 
 
-def result_test(folder: Path, facts: RunFacts, whole: bool) -> TestRun | None:
-    """The test whose numbers are the run's, read once: of levels of concurrency the best within the limits, else the
+def result_test(folder: Path, facts: RunFacts, whole: bool) -> Measured | None:
+    """The test whose numbers are the run's, read once: of levels or batches the best within the limits, else the
     performance test. None where there was none, or the run, which is not whole, ended in it."""
     logs = folder / FOLDER["performance"]
     if not (logs / DETAIL).exists():
         return None
-    are_alike = facts.plan.concurrency is not None and facts.config.concurrency != "max"  # in length
-    best = answer.best_level(facts.probes) if whole and are_alike else None
+    curve = [each for each in facts.probes if each.unit in CURVES]
+    are_alike = facts.config.concurrency != "max"  # in length
+    best = outcome.best(curve) if whole and are_alike else None
     try:
         if best and best.folder:  # which older versions did not note
-            return TestRun.read(folder / best.folder, at_level(facts, best.concurrency).plan)
-        return TestRun.read(logs, facts.plan)
+            logs, facts = folder / best.folder, facts.model_copy(update={"plan": outcome.at_load(facts.plan, best)})
+        return TestRun.read(logs, facts.plan), facts
     except (LogError, UsageError):
         if whole:
             raise
         return None
-
-
-def at_level(facts: RunFacts, level: int | None) -> RunFacts:
-    """What is known of a run, with the plan of one of its levels of concurrency."""
-    return facts.model_copy(update={"plan": replace(facts.plan, concurrency=level)})
 
 
 def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.core.markdown import sentence
 from harness.core.screen import Stage
+from harness.core.statements import Statement
 from harness.loadgen.recorder import Recording
 from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, pyplot, thousands
 from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
@@ -42,7 +43,7 @@ Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
 
 def machine(
     recording: Recording,
-    ran_out: Sequence[str] = (),
+    ran_out: Sequence[Statement] = (),
     times: Sequence[GpuTime] = (),
     steady: tuple[float, float] | None = None,
 ) -> Any:
@@ -57,7 +58,7 @@ def machine(
             axes.axvspan(steady[1], max(ends[1], steady[1]), color=GREY, alpha=0.15, linewidth=0)
         panels[0].set_xlim(*ends)
         panels[-1].set_xlabel("seconds; shaded: ramps, which the steady part leaves out")
-    said = ran_out[0].partition(": ")[0] if ran_out else "nothing ran out"
+    said = ran_out[0].what if ran_out else "nothing ran out"
     title = "\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE))
     (bars(figure, times) if times else panels[0]).set_title(title, fontsize=11)
     return figure

@@ -1,1 +1,1 @@
-"""A run's results, typed: summary, metrics, verdicts, accuracy, telemetry, profile. May import rates and below."""
+"""A run's results, typed: summary, metrics, verdicts, accuracy, telemetry, profile. May import loadgen and below."""

@@ -66,7 +66,7 @@ def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
         why = "the load, or work between the steps, set the speed"
         return [f"No resource was saturated in the performance test ({seen}): {why}."]
     first, *rest = test.ran_out
-    return [f"**What limits the speed**: {first}.", *(f"{sentence(said)}." for said in rest)]
+    return [f"**What limits the speed**: {first}.", *(f"{sentence(str(said))}." for said in rest)]
 
 
 def unsteady(test: Performance) -> list[str]:

@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from harness.config import mlperf
+from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.core.errors import UsageError
-from harness.core.markdown import Table, number
+from harness.core.markdown import Column, Table, number
 from harness.core.schema import gpu_names
-from harness.results.performance import Steady
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
-from harness.runs.records import Probe, deciding
+from harness.runs.outcome import Doubt, Figure, Outcome, deciding
 
-Place = Literal["report", "index", "sweep", "compare", "mlflow"]
+OfRuns = Literal["report", "index", "sweep", "compare", "mlflow"]
+OfLoads = Literal["levels", "rates", "batches"]  # the table of the tests at each load, by its unit
+OfTests = Literal[
+    "row", "batch row", "beside", "matrix", "servers", "server row", "sweep row", "panel"
+]  # a line a test
+Place = OfRuns | OfLoads | OfTests
 Places = tuple[Place, ...]
 Better = Literal["higher", "lower"] | None
 
@@ -35,38 +40,73 @@ class Metric:
     label: str  # with its unit
     path: str
     better: Better
-    shown: Places
+    places: Places
     streaming: bool = False
     digits: int = 4
     rate_flag: str = ""  # only of scenarios whose load this flag gives
     in_process: bool = False  # only of an engine in this process
     coarse: bool = False  # not more digits than these, also of large numbers
 
-    def of(self, summary: Summary) -> float | None:
-        """The value, None where the run has none."""
-        if self.streaming and not summary.scenario.pattern.is_streamed:
-            return None
-        if self.in_process and summary.meta.endpoints:
-            return None
-        test = summary.performance
-        if self.path.endswith(".p99") and test and test.is_few:
-            return None
-        if self.rate_flag and self.rate_flag != summary.scenario.pattern.rate_flag:
-            return None
-        path = self.path
-        of_window = test and test.steady and test.steady.ttft_ms  # fixed concurrency: the ramps are no result
-        if of_window and path.removeprefix(TEST).partition(".")[0] in Steady.model_fields:
-            path = path.replace(TEST, f"{TEST}steady.", 1)
-        value: Any = summary
-        for step in path.split("."):
-            if value is None:
-                return None
-            value = value.get(step) if isinstance(value, Mapping) else getattr(value, step)
-        return None if value is None else value + 0  # a number, or our mistake
+    @property
+    def steps(self) -> list[str]:
+        """The names that lead to it from a test."""
+        return self.path.removeprefix(TEST).split(".")
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What makes it doubtful, where it holds of the test."""
+        kind, *point = self.steps  # a latency and its percentile
+        found = [Doubt.INVALID, Doubt.DISPUTED, Doubt.BUSY] if self.path.startswith(TEST) else []
+        found += [Doubt.FEW] if point == ["p99"] else []
+        return (*found, *([Doubt.BUFFERED] if kind in ("ttft_ms", "tpot_ms") else []))
+
+    def figure(self, source: Summary | Outcome) -> Figure:
+        """The value with the doubts that it has, of a run or of one test."""
+        outcome = source if isinstance(source, Outcome) else source.result
+        if isinstance(source, Outcome):
+            value = walk(source, [step for step in self.steps if step != "steady"])
+        elif not self.is_of(source):
+            return Figure(None)
+        else:
+            test = source.performance
+            is_of_part = self.path.startswith(TEST) and test and hasattr(test.counted, self.steps[0])
+            value = walk(test.counted, self.steps) if test and is_of_part else walk(source, self.path.split("."))
+        return Figure(value, tuple(doubt for doubt in (outcome.doubts if outcome else ()) if doubt in self.doubts))
+
+    def of(self, source: Summary | Outcome) -> float | None:
+        """The value as far as it counts; None where there is none."""
+        return self.figure(source).counted
+
+    def is_of(self, summary: Summary) -> bool:
+        """Whether such a run has this metric."""
+        pattern = summary.scenario.pattern
+        return (
+            (pattern.is_streamed or not self.streaming)
+            and (summary.is_in_process or not self.in_process)
+            and self.rate_flag in ("", pattern.rate_flag)
+        )
 
     def text(self, value: float | None) -> str:
         coarse = self.coarse and value is not None
         return number(float(f"{value:.{self.digits}g}") if coarse else value, self.digits)
+
+    def shown(self, source: Summary | Outcome) -> str:
+        """The value with the mark of what it is not."""
+        found = self.figure(source)
+        return f"{found.mark}{self.text(found.value)}"
+
+    @property
+    def short(self) -> str:
+        """The label in a row that says its unit elsewhere."""
+        return self.label.removeprefix("output ").removesuffix(", ms")
+
+
+def walk(start: object, steps: Sequence[str]) -> float | None:
+    """What attributes and keys of these names lead to; None where one is missing."""
+    found: Any = start
+    for step in steps:
+        found = found.get(step) if isinstance(found, Mapping) else getattr(found, step, None)
+    return None if found is None else found + 0  # a number, or our mistake
 
 
 def test(name: str, label: str, better: Better, shown: Places, path: str = "", **more: Any) -> Metric:
@@ -74,29 +114,38 @@ def test(name: str, label: str, better: Better, shown: Places, path: str = "", *
     return Metric(name, label, f"run.performance.{path or name}", better, shown, **more)
 
 
-def latency(kind: str, point: str, *more: Place) -> Metric:
+def latency(kind: str, point: str, *more: Place, places: Places = ("compare",)) -> Metric:
     """A percentile of one kind of latency, or its mean; MLflow gets all of LoadGen's. Offline's count from the start of
     the test, since all requests are issued at once."""
-    shown: Places = ("compare", *more)
     streamed = kind != "latency"
-    label = kind.upper() if streamed else kind
-    return test(f"{kind}_{point}_ms", f"{label} {point}, ms", "lower", shown, f"{kind}_ms.{point}", streaming=streamed)
+    label, path = f"{kind.upper() if streamed else kind} {point}, ms", f"{kind}_ms.{point}"
+    return test(f"{kind}_{point}_ms", label, "lower", (*places, *more), path, streaming=streamed)
 
 
 def score(name: str, label: str) -> Metric:
-    shown: Places = ("compare", "mlflow", "sweep") if name in mlperf.SHORT_SCORES else ("compare", "mlflow")
+    shown: Places = ("compare", "mlflow", *(("sweep",) if name in mlperf.SHORT_SCORES else ()))
+    shown = (*shown, "sweep row") if name == mlperf.SHORT_SCORES[0] else shown
     return Metric(name, label, f"run.accuracy.scores.{name}", "higher", shown)
 
 
-IN_SWEEPS = {("gpu_clock_mhz", "mean"), ("gpu_power_w", "mean")}  # of what engine and machine did
+TELLING: dict[str, Places] = {  # why speeds differ
+    **dict.fromkeys(("requests_running_mean", "requests_waiting_max", "kv_cache_percent_max"), ("compare",)),
+    **dict.fromkeys(
+        ("requests_waiting_mean", "kv_cache_percent_mean", "prefix_hit_percent_mean"), ("compare", "matrix")
+    ),
+    "gpu_clock_mhz_mean": ("sweep",),
+    "gpu_power_w_mean": ("compare", "sweep"),
+}
+EVERYWHERE: Places = (*get_args(OfRuns), *get_args(OfLoads), *get_args(OfTests))
+SIDES: Places = ("matrix", "servers", "panel")
 PLACES: Places = ("report", "compare", "mlflow")
 INDEXED: Places = (*PLACES, "index")
 SWEPT: Places = (*PLACES, "sweep")
 METRICS: tuple[Metric, ...] = (
-    test("tokens_per_sec", "output tokens/s", "higher", get_args(Place)),
+    test("tokens_per_sec", "output tokens/s", "higher", EVERYWHERE),
     test("input_tokens_per_sec", "input tokens/s", "higher", PLACES),
     test("total_tokens_per_sec", "input + output tokens/s", "higher", PLACES),
-    test("samples_per_sec", "samples/s", "higher", INDEXED),
+    test("samples_per_sec", "samples/s", "higher", (*INDEXED, *get_args(OfLoads))),
     test("target_qps", "target, queries/s", None, INDEXED, rate_flag="server_target_qps"),
     test(
         "expected_samples_per_sec",
@@ -108,29 +157,34 @@ METRICS: tuple[Metric, ...] = (
     ),
     test("concurrency", "requests in flight at most", None, PLACES),
     test("steady_tokens_per_sec", "output tokens/s without ramp and drain", "higher", PLACES, "steady.tokens_per_sec"),
-    test("tokens_per_sec_per_user", "tokens/s per user", "higher", PLACES, "steady.tokens_per_sec_per_user"),
+    test(
+        "tokens_per_sec_per_user", "tokens/s per user", "higher", (*PLACES, "levels"), "steady.tokens_per_sec_per_user"
+    ),
     latency("latency", "mean"),
-    latency("latency", "p50", "sweep"),
-    latency("latency", "p90"),
-    latency("latency", "p99", "sweep", "index"),
-    latency("ttft", "p50", "sweep"),
-    latency("ttft", "p99", "sweep", "index"),
-    latency("tpot", "p50", "sweep"),
-    latency("tpot", "p99", "sweep", "index"),
+    latency("latency", "p50", "sweep", "batches", "batch row", "matrix", "servers", "server row"),
+    latency("latency", "p90", "batches", "batch row", "beside"),
+    latency("latency", "p99", "sweep", "index", "levels", "matrix", "servers", "panel"),
+    latency("ttft", "p50", "sweep", "levels", "rates", "batches", "row", "beside", "servers", "server row"),
+    latency("ttft", "p90", places=("levels", "rates")),
+    latency("ttft", "p99", "sweep", "sweep row", "index", "levels", "rates", "row", "beside", *SIDES),
+    latency("tpot", "p50", "sweep", "levels", "rates", "batches", "row", "beside", "servers", "server row"),
+    latency("tpot", "p90", places=("levels", "rates")),
+    latency("tpot", "p99", "sweep", "sweep row", "index", "batches", "levels", "rates", "row", "beside", *SIDES),
+    test("trend", "trend", None, ("levels",), "steady.trend", digits=3),
     *(
         test(
             f"client_delay_{at}_ms",
             f"client delay {at}, ms",
             "lower",
-            PLACES,
+            (*PLACES, *more),
             f"client_delay_ms.{at}",
         )
-        for at in ("p50", "p99")
+        for at, more in (("p50", ()), ("p99", ("rates",)))
     ),
     test("slo_attainment", "SLO attainment (requests within both limits), %", "higher", PLACES),
     test("goodput", "goodput (requests within both limits), requests/s", "higher", PLACES),
     test("requests_in_flight", "requests in flight, mean", None, ("report",)),
-    test("joules_per_output_token", "J of the GPUs per output token", "lower", SWEPT),
+    test("joules_per_output_token", "J of the GPUs per output token", "lower", (*SWEPT, *get_args(OfLoads))),
     *(
         test(name, label, None, ("report",), f"capacity.{name}", digits=3, coarse=True)
         for name, label in (
@@ -142,14 +196,14 @@ METRICS: tuple[Metric, ...] = (
     test("mfu_percent", "MFU, %", None, PLACES, digits=3),
     test("mbu_percent", "MBU, at least, %", None, PLACES, digits=3),
     *(
-        test(f"cost_{name}", f"cost {label}", "lower", PLACES, f"cost.{name}")
-        for name, label in (
-            ("per_million_output_tokens", "per million output tokens"),
-            ("per_million_tokens", "per million tokens, input + output"),
-            ("per_thousand_requests", "per thousand requests"),
+        test(f"cost_{name}", f"cost {label}", "lower", (*PLACES, *more), f"cost.{name}")
+        for name, label, more in (
+            ("per_million_output_tokens", "per million output tokens", ("matrix", "panel")),
+            ("per_million_tokens", "per million tokens, input + output", ()),
+            ("per_thousand_requests", "per thousand requests", ()),
         )
     ),
-    test("duration_s", "duration, s", None, SWEPT),
+    test("duration_s", "duration, s", None, (*SWEPT, "rates")),
     test("failed_requests", "failed requests", "lower", PLACES),
     test("tested_samples", "samples", None, ("report",), "samples"),
     test("total_new_tokens", "output tokens", None, ("report",)),
@@ -160,7 +214,7 @@ METRICS: tuple[Metric, ...] = (
             f"{item.name}_{how}",
             f"{item.text}, {how}",
             None,
-            ("mlflow", "sweep") if (item.name, how) in IN_SWEEPS else ("mlflow",),
+            ("mlflow", *TELLING.get(f"{item.name}_{how}", ())),
             f"usage.{item.name}.{how}",
         )
         for item in QUANTITIES
@@ -173,7 +227,7 @@ BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def metrics_of(place: Place) -> tuple[Metric, ...]:
-    return tuple(metric for metric in METRICS if place in metric.shown)
+    return tuple(metric for metric in METRICS if place in metric.places)
 
 
 def values(summary: Summary, place: Place) -> dict[str, float | None]:
@@ -181,13 +235,38 @@ def values(summary: Summary, place: Place) -> dict[str, float | None]:
     return {metric.name: metric.of(summary) for metric in metrics_of(place)}
 
 
-def rows(summary: Summary) -> list[tuple[Metric, float]]:
+def rows(summary: Summary) -> list[tuple[Metric, str]]:
     """The metrics that a run has, for its report's table with one a line."""
-    found = [(metric, value) for metric in metrics_of("report") if (value := metric.of(summary)) is not None]
+    found = [metric for metric in metrics_of("report") if metric.figure(summary).value is not None]
     test = summary.performance
-    if test and test.steady and test.steady.ttft_ms:  # the same as the output tokens/s above it
-        found = [(metric, value) for metric, value in found if metric.name != "steady_tokens_per_sec"]
-    return found
+    if test and test.counted is not test:  # the same as the output tokens/s above it
+        found = [metric for metric in found if metric.name != "steady_tokens_per_sec"]
+    return [(metric, metric.shown(summary)) for metric in found]
+
+
+TABLES: dict[str, Place] = {Poisson.unit: "rates", ClosedLoop.unit: "levels", Sequential.unit: "batches"}  # by the unit
+
+
+# A line for each test of a load: what METRICS has for that place, and what came of it.
+def columns(place: Place) -> dict[str, Column]:
+    """The columns of a table of tests."""
+    return {metric.label: metric.shown for metric in metrics_of(place)}
+
+
+def head(outcome: Outcome) -> tuple[str, ...]:
+    """What stands above the `cells` of a test: its load, the rest of their place, and what the last cell says."""
+    last = "(ms)" if row_of(outcome) == "row" else "LoadGen"
+    return (outcome.unit, *(metric.short for metric in metrics_of(row_of(outcome))), last)
+
+
+def cells(outcome: Outcome) -> tuple[str, ...]:
+    """Load, speed, latencies in milliseconds, and the verdict."""
+    found = (metric.shown(outcome) for metric in metrics_of(row_of(outcome)))
+    return (number(outcome.load), *found, outcome.verdict.word)
+
+
+def row_of(outcome: Outcome) -> Place:
+    return "batch row" if outcome.unit == Sequential.unit else "row"
 
 
 # Finished runs in one table by what tells them apart, such as the kind of GPU and the workload, or the batch.
@@ -201,10 +280,6 @@ AXES: dict[str, Callable[[Summary], object]] = {
 }
 HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
 COST = "cost_per_million_output_tokens"
-LEVEL = {"tokens_per_sec": "tokens_per_sec"} | {
-    f"{name}_ms": name for name in ("latency_p50", "latency_p99", "ttft_p99", "tpot_p99")
-}  # metrics of a level, and where it has them
-SHOWN = (*LEVEL, "requests_waiting_mean", "kv_cache_percent_mean", "prefix_hit_percent_mean", COST)
 
 
 @dataclass(frozen=True)
@@ -222,18 +297,18 @@ def matrix(summaries: Sequence[Summary], axes: Sequence[str]) -> Table:
     the cheapest within the limits is marked. Raises UsageError for an axis that a run does not have."""
     if len(set(axes)) < len(axes):
         raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
-    cells = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=in_order)
-    counted = [cell for cell in cells if cell.values[COST] and not cell.flaw]
+    found = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=in_order)
+    counted = [cell for cell in found if cell.values[COST] and not cell.flaw]
     cheapest = {
         rivals_of(cell, axes): cell for cell in sorted(counted, key=lambda cell: -(cell.values[COST] or math.inf))
     }
-    shown = [name for name in SHOWN if any(cell.values[name] is not None for cell in cells)]
+    shown = [metric for metric in metrics_of("matrix") if any(cell.values[metric.name] is not None for cell in found)]
     rows = [
-        [*cell.axes, cell.run, *(BY_NAME[name].text(cell.values[name]) for name in shown), said]
-        for cell in cells
+        [*cell.axes, cell.run, *(metric.text(cell.values[metric.name]) for metric in shown), said]
+        for cell in found
         for said in [cell.flaw or "cheapest within the limits" * (cheapest.get(rivals_of(cell, axes)) is cell)]
     ]
-    return Table([*axes, "run", *(BY_NAME[name].label for name in shown), ""], rows)
+    return Table([*axes, "run", *(metric.label for metric in shown), ""], rows)
 
 
 def in_order(cell: Cell) -> list[tuple[str, float]]:
@@ -248,32 +323,31 @@ def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
-    test, score = summary.performance, summary.accuracy
+    test, result, score = summary.performance, summary.result, summary.accuracy
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
+    is_by_level = BATCH in axes and summary.run.search
+    tests = deciding(summary.run.search or []) if is_by_level else [result] if result else []
+    if not tests:
+        yield Cell(
+            places(summary, axes),
+            summary.meta.run,
+            dict.fromkeys(metric.name for metric in metrics_of("matrix")),
+            "no speed was measured",
+        )
+    for one in tests:
+        source: Summary | Outcome = one if is_by_level else summary
+        values = {metric.name: metric.of(source) for metric in metrics_of("matrix")}
+        if is_by_level and test and test.cost:
+            values[COST] = one.cost(test.cost.price_per_hour)
+        flaw = "; ".join(filter(None, (gate, *one.flaws)))
+        yield Cell(places(summary, axes, one if is_by_level else None), summary.meta.run, values, flaw)
 
-    def cell(values: dict[str, float | None], *flaws: str, level: Probe | None = None) -> Cell:
-        flaw = "; ".join(filter(None, (gate, *flaws)))
-        return Cell(places(summary, axes, level), summary.meta.run, values, flaw)
 
-    price = test.cost.price_per_hour if test and test.cost else None
-    if BATCH in axes and summary.run.search:
-        for probe in deciding(summary.run.search):
-            values = dict.fromkeys(SHOWN) | {name: probe.shown(field) for name, field in LEVEL.items()}
-            values[COST] = probe.cost(price) if price else None
-            yield cell(values, probe.busy, probe.why, level=probe)
-    elif test is None or not test.tokens_per_sec:
-        yield cell(dict.fromkeys(SHOWN), "no speed was measured")
-    else:
-        over = "over the limits" if any(tail.is_over for tail in test.tails) else ""
-        flaws = [*test.background_load, "" if test.valid else "INVALID", over]
-        yield cell({name: BY_NAME[name].of(summary) for name in SHOWN}, *flaws)
-
-
-def places(summary: Summary, axes: Sequence[str], probe: Probe | None = None) -> tuple[str, ...]:
+def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> tuple[str, ...]:
     """Where a run stands on each axis: a column of AXES, or a setting. Raises UsageError for any other."""
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
     if unknown := [axis for axis in axes if axis not in (*AXES, *settings)]:
         raise UsageError(f"--matrix {unknown[0]}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")
     found = {axis: AXES[axis](summary) if axis in AXES else settings[axis] for axis in axes}
-    found |= {BATCH: f"{probe.load:g} {probe.unit}"} if probe else {}
+    found |= {BATCH: f"{outcome.load:g} {outcome.unit}"} if outcome else {}
     return tuple("unknown" if value in (None, "") else str(value) for value in found.values())

@@ -12,8 +12,9 @@ from harness.config import endpoint
 from harness.config.arrivals import variation
 from harness.config.mlperf import Limits, Tail
 from harness.core.markdown import number
-from harness.core.schema import Model
-from harness.core.statistics import FEWEST_P99, quantile_interval
+from harness.core.schema import Model, Said
+from harness.core.statements import Statement
+from harness.core.statistics import quantile_interval, tail_name
 from harness.engines.protocol import ServerUse
 from harness.loadgen.log import Latency, LogError, TestResult
 from harness.loadgen.requests import Request, times_of, without_failures
@@ -21,6 +22,8 @@ from harness.loadgen.test_run import SteadyPart, TestRun, steady_part
 from harness.results import telemetry
 from harness.results.economics import Economics
 from harness.results.verdicts import Count
+from harness.runs.folder import FOLDER
+from harness.runs.outcome import Doubt, Outcome, Times
 from harness.runs.records import MachineUse, RunFacts, Spread, Usage
 
 
@@ -104,12 +107,12 @@ def logged(part: type[Model], log: TestResult) -> dict[str, Any]:
     return {name: getattr(log, name) for name in part.model_fields if hasattr(log, name)}
 
 
-class Outcome(Model):
+class Conditions(Model):
     """What was run, and LoadGen's verdict on it."""
 
     scenario: str
     valid: bool
-    invalid_reasons: list[str] = []
+    invalid_reasons: list[Said] = []
     duration_s: Annotated[float, Field(gt=0)] | None
     """Of the performance test, as LoadGen measured."""
     samples: int | None
@@ -251,8 +254,8 @@ class Machine(MachineUse):
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
     gpu_time: list[telemetry.GpuTime] = []
     """Where the GPUs' time went in each probe, each attempt and, last, this test; empty without --extra-metrics."""
-    ran_out: list[str] = []
-    """What was lost or used up during the test, in words."""
+    ran_out: list[Said] = []
+    """What was lost or used up during the test, what bounds it first."""
     server: ServerUse | None = None
     """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
     disagreements: list[str] = []
@@ -275,7 +278,7 @@ class Machine(MachineUse):
         )
 
 
-class Performance(Economics, Machine, Latencies, Throughput, Outcome):
+class Performance(Economics, Machine, Latencies, Throughput, Conditions):
     """LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds."""
 
     steady: Steady | None = None
@@ -287,22 +290,55 @@ class Performance(Economics, Machine, Latencies, Throughput, Outcome):
         return (self.samples or 0) + (self.failed_requests or 0)
 
     @property
-    def is_few(self) -> bool:
-        """Whether the p99 of the requests that its latencies are of is the slowest of them."""
-        of_part = self.steady.requests if self.concurrency and self.steady else None
-        return (of_part or self.samples or 0) / self.samples_per_query < FEWEST_P99
+    def counted(self) -> "Steady | Performance":
+        """What its figures are of: the test without its ramps where latencies are known so, else all of it."""
+        return self.steady if self.steady and self.steady.ttft_ms else self
 
     @property
     def tails(self) -> list[Tail]:
-        """TTFT and TPOT as they are held against limits: at fixed concurrency without the ramps, if they are known
-        so."""
-        part = self.steady if self.steady and self.steady.ttft_ms else self
-        return self.limits_ms.tails(part.ttft_ms, part.tpot_ms) if self.limits_ms else []
+        """TTFT and TPOT as they are held against limits."""
+        return self.limits_ms.tails(self.counted.ttft_ms, self.counted.tpot_ms) if self.limits_ms else []
 
     @property
     def is_buffered(self) -> bool:
         """Whether TTFT and TPOT are those of a buffer between the engine and this client."""
         return self.server is not None and self.server.is_buffered
+
+    @property
+    def is_few(self) -> bool:
+        """Whether the p99 of its requests is the slowest of them."""
+        return Doubt.FEW in self.outcome("").doubts
+
+    def named(self, kind: str) -> str:
+        """What the p99 of a kind of latency is."""
+        return f"{tail_name(kind, self.is_few)}{' of the buffering' if self.is_buffered else ''}"
+
+    def outcome(self, unit: str) -> Outcome:
+        """The test beside others of its run, whose loads are in this unit."""
+        part, own = self.counted, bool(self.concurrency or self.arrivals)
+        queries = (part.requests if isinstance(part, Steady) else self.samples) or 0
+        over = [Statement(name=tail.kind, what=f"{tail.kind} is over its limit") for tail in self.tails if tail.is_over]
+        return Outcome(
+            load=self.concurrency or self.target_qps or self.samples_per_query,
+            unit=unit,
+            valid=self.valid,
+            has_own_limits=own,
+            reasons=tuple(over if own else () if self.valid else (*self.invalid_reasons, *over)),
+            tokens_per_sec=part.tokens_per_sec,
+            samples_per_sec=part.samples_per_sec,
+            latency_ms=Times.of(part.latency_ms),
+            ttft_ms=Times.of(part.ttft_ms),
+            tpot_ms=Times.of(part.tpot_ms),
+            client_delay_ms=Times.of(self.client_delay_ms),
+            joules_per_output_token=self.joules_per_output_token,
+            trend=self.steady.trend if self.steady else None,
+            queries=queries // self.samples_per_query,
+            duration_s=self.duration_s,
+            is_buffered=self.is_buffered,
+            is_disputed=bool(self.disagreements),
+            background_load=tuple(self.background_load),
+            folder=FOLDER["performance"],
+        )
 
     @model_validator(mode="before")
     @classmethod
@@ -322,7 +358,7 @@ def performance(test: TestRun, facts: RunFacts) -> Performance:
     ):
         if found != planned:
             raise LogError(f"{test.folder}: a log of another run: its {name}: {found}, not {planned}.")
-    parts = (Outcome.of, Throughput.of, Latencies.of, Machine.of, Economics.of)
+    parts = (Conditions.of, Throughput.of, Latencies.of, Machine.of, Economics.of)
     fields = {name: value for part in parts for name, value in part(test, facts)}
     made = Performance(**fields, steady=Steady.of(test, facts))
     ends_s = plan.pattern.longest_s(made.duration_s)

@@ -13,6 +13,7 @@ from pydantic import AliasChoices, ConfigDict, Field, JsonValue
 
 from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import SCENARIO, SCENARIOS, SEEDS, Scenario
+from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.workload import OFFICIAL
 from harness.core.markdown import number
 from harness.core.reading import ROOT
@@ -23,10 +24,13 @@ from harness.loadgen.log import DETAIL
 from harness.results.performance import Performance
 from harness.results.profile import Profile
 from harness.results.verdicts import SCORES_FILE, Accuracy, Compliance, Verdict
-from harness.runs.records import Probe
+from harness.runs.outcome import Outcome, deciding
 
 SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
 Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]
+
+
+CURVES = (ClosedLoop.unit, Sequential.unit)  # units of loads whose tests are all of one length
 
 
 class Meta(Model):
@@ -89,8 +93,8 @@ class Run(Model):
 
     accuracy: Accuracy | None = None
     performance: Performance | None = None
-    search: list[Probe] | None = Field(default=None, exclude_if=is_absent)
-    attempts: list[Probe] | None = Field(default=None, exclude_if=is_absent)
+    search: list[Outcome] | None = Field(default=None, exclude_if=is_absent)
+    attempts: list[Outcome] | None = Field(default=None, exclude_if=is_absent)
     """Performance tests that did not hold and were followed by another."""
     compliance: dict[str, Compliance] | None = Field(default=None, exclude_if=is_absent)
     profile: Profile | None = Field(default=None, exclude_if=is_absent)
@@ -154,16 +158,35 @@ class Summary(File):
         return self.run.accuracy
 
     @property
+    def is_in_process(self) -> bool:
+        """Whether the engine was in this process; else it was a server."""
+        return not self.meta.endpoints
+
+    @property
+    def curve(self) -> list[Outcome]:
+        """The loads that were tested, in order, each with the test that decides."""
+        return deciding(self.run.search or [])
+
+    @property
+    def result(self) -> Outcome | None:
+        """The test that the run's performance is of: what comes of the run, wherever it is said."""
+        if self.performance is None:
+            return None
+        own = self.performance.outcome(self.scenario.pattern.unit)
+        levels = self.curve if own.unit in CURVES else []
+        return next((level for level in levels if level.load == own.load), own)
+
+    @property
     def gpus(self) -> int:
         """How many GPUs the engine used; none where that is not known."""
         used = self.meta.tensor_parallel_size * self.meta.data_parallel_size
-        return used if self.system.gpus and not self.meta.endpoints else 0
+        return used if self.system.gpus and self.is_in_process else 0
 
     @property
     def gpu_models(self) -> list[str] | None:
         """The GPUs of the machine that computed; None behind an endpoint that no telemetry tells of."""
         told = self.performance.server_gpus if self.performance else []
-        return (told or None) if self.meta.endpoints else self.system.gpus
+        return self.system.gpus if self.is_in_process else (told or None)
 
     @property
     def is_accepted(self) -> bool:

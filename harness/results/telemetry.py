@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from harness.core.markdown import number
 from harness.core.schema import Model
+from harness.core.statements import Kind, Statement
 from harness.engines import prometheus
 from harness.loadgen.recorder import FILE, Recording
 from harness.loadgen.test_run import TestRun
@@ -183,42 +184,39 @@ def most(used: Used, name: str) -> float:
     return used[name].max if name in used else 0.0
 
 
-@dataclass(frozen=True)
-class Bound:
-    """What set the speed, in words, and what would move it; `of_room`: more memory or slots would."""
-
-    words: str
-    remedy: str = ""
-    of_room: bool = False
-
-    def text(self, remedy: bool = True) -> str:
-        return f"{self.words}: {self.remedy}" if self.remedy and remedy else self.words
+def bound(name: str, what: str, remedy: str = "") -> Statement:
+    """What set the speed, and what would move it."""
+    return Statement(kind=Kind.BOUND, name=name, what=what, remedy=remedy)
 
 
-def kv_cache(used: Used) -> Bound | None:
+ROOM = ("kv_cache", "slots")  # what more memory or slots would move
+HELD = ("held_by_power", "held_by_heat")
+
+
+def kv_cache(used: Used) -> Statement | None:
     waited, lost = mean(used, "requests_waiting"), most(used, "preemptions")
     if most(used, "kv_cache_percent") < FULL_PERCENT or not (waited >= WAITING_REQUESTS or lost):
         return None
     preempted = ", and requests were preempted" if lost else ""
-    return Bound(
+    return bound(
+        "kv_cache",
         f"the KV cache was full while {waited:,.0f} requests waited on average{preempted}",
         "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room",
-        of_room=True,
     )
 
 
-def slots(used: Used, concurrency: int | None) -> Bound | None:
+def slots(used: Used, concurrency: int | None) -> Statement | None:
     if (
         not concurrency
         or most(used, "requests_running") < concurrency
         or mean(used, "requests_waiting") < WAITING_REQUESTS
     ):
         return None
-    return Bound(
+    return bound(
+        "slots",
         f"all {concurrency:,} request slots were in use while {mean(used, 'requests_waiting'):,.0f} waited on "
         f"average, with {100 - most(used, 'kv_cache_percent'):.0f} % of the KV cache free",
         "a higher --max-num-seqs computes more at once",
-        of_room=True,
     )
 
 
@@ -238,7 +236,7 @@ def launch(args: Mapping[str, object]) -> str:
     )
 
 
-def losses(time: GpuTime, args: Mapping[str, object]) -> list[Bound]:
+def losses(time: GpuTime, args: Mapping[str, object]) -> list[Statement]:
     """The GPUs' time that was lost, the largest share first; `args` are the engine's."""
     remedies = {
         "held_by_heat": "see to its cooling",
@@ -251,7 +249,8 @@ def losses(time: GpuTime, args: Mapping[str, object]) -> list[Bound]:
         "idle_while_waiting": "the GPU was idle {} % of its time while requests waited",
     }
     return [
-        Bound(
+        bound(
+            name,
             words.get(name, f"{SHARES[name][0]}, {{}} % of the GPU's time").format(number(share, 3)),
             remedies.get(name) or launch(args),
         )
@@ -266,8 +265,8 @@ def ran_out(
     args: Mapping[str, object] = MappingProxyType({}),
     client: bool = False,
     others: float = 0.0,
-) -> Iterator[str]:
-    """What set the speed, in words, then what was used up beside it; nothing where there was enough of all.
+) -> Iterator[Statement]:
+    """What set the speed, then what was used up beside it; nothing where there was enough of all.
 
     More room would not make a GPU faster whose clock is held down, nor a GPU or CPU that is busy: then none is advised.
     `times` end with the test's; `args` are the engine's; `client`: the CPU is that of a client of an endpoint;
@@ -277,15 +276,15 @@ def ran_out(
     cpu, hint = ("CPU of this machine, the client's,", "times may be the client's own") if client else ("CPU", "")
     shares = ((mean(used, "gpu_load_percent"), "GPU", ""), (mean(used, "cpu_percent") - others, cpu, hint))
     busy = [
-        Bound(f"the {name} was busy {number(share, 3)} % of the time", remedy)
+        bound("busy", f"the {name} was busy {number(share, 3)} % of the time", remedy)
         for share, name, remedy in shares
         if share >= BUSY_PERCENT
     ]
-    is_full, told = busy or any("clock" in one.words for one in lost), set[str]()
+    is_full, told = busy or any(one.name in HELD for one in lost), {""}
     for found in (*lost, kv_cache(used), slots(used, concurrency), *busy):
         if found:
-            useless = is_full and found.of_room
-            yield found.text(remedy=not useless and found.remedy not in told) + (
-                ", but more room would not make it faster" if useless else ""
-            )
+            is_useless = is_full and found.name in ROOM
+            what = f"{found.what}{', but more room would not make it faster' if is_useless else ''}"
+            remedy = "" if is_useless or found.remedy in told else found.remedy
+            yield replace(found, what=what, remedy=remedy)
             told.add(found.remedy)

@@ -16,6 +16,7 @@ from harness.config.comparability import differences
 from harness.core import reading
 from harness.core.errors import BenchmarkError
 from harness.core.markdown import number
+from harness.core.statements import together
 from harness.loadgen.log import TestResult
 from harness.report import check as agreement
 from harness.results import accuracy as scoring
@@ -151,7 +152,7 @@ def performance(entry: Entry) -> Iterator[str]:
     result = entry.performance.log("performance")
     official = mlperf.OFFICIAL[entry.config.category].samples
     if not result.valid:
-        yield f"LoadGen calls the performance test INVALID: {'; '.join(result.invalid_reasons)}"
+        yield f"LoadGen calls the performance test INVALID: {together(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
     yield from agreement.of_summary(entry.performance.folder("performance"), result)
     if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):

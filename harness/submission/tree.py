@@ -22,6 +22,7 @@ from harness.core.errors import UsageError, why
 from harness.core.files import check_folder_name, in_submodule, parse_as, read, write_json, write_text
 from harness.core.markdown import render
 from harness.core.reading import INFERENCE, ROOT, names_in, read_text
+from harness.core.statements import together
 from harness.loadgen import log as loadgen_log
 from harness.results import compliance
 from harness.results.accuracy import CUT, accuracy_txt, digest
@@ -60,7 +61,7 @@ def invalid(tree: Path) -> str:
     for log in results_in(tree):
         result = loadgen_log.read(log.parent)
         if log.relative_to(tree).parts[0] == "closed" and not result.valid:
-            return f"{log}: LoadGen calls it INVALID: {'; '.join(result.invalid_reasons)}"
+            return f"{log}: LoadGen calls it INVALID: {together(result.invalid_reasons)}"
     return ""
 
 

@@ -16,7 +16,7 @@ from typing import IO, Annotated, Literal
 from harness.core import files, processes, system
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.reading import ROOT
-from harness.core.schema import stored_as
+from harness.core.schema import Said, stored_as
 from harness.results import metrics
 from harness.results.summary import Summary
 from harness.runs.folder import RunFolder, status_of
@@ -102,7 +102,7 @@ class ExperimentOutcome:
     background_load: Annotated[
         tuple[str, ...], stored_as("others", "background_load")
     ] = ()  # what other programs took of the machine meanwhile
-    ran_out: tuple[str, ...] = ()  # what set its speed, in words, the first first
+    ran_out: tuple[Said, ...] = ()  # what set its speed, the first first
     answers: tuple[int, int] | None = None  # their number, and the tokens of each; None where these differ
 
 
@@ -123,6 +123,11 @@ class ExperimentRecord:
     gpu: str = ""
     final: bool = False
     node: str = ""  # of a cluster, by its scheduler's name for it
+
+    @property
+    def failed(self) -> str:
+        """That it did not finish, and why."""
+        return f"{self.status}: {self.reason}"
 
     @property
     def place(self) -> str:

@@ -159,7 +159,9 @@ def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Ta
         "description": experiment_text,
         "change": change_text,
         **{m.label: partial(value, metric=m, base=base) for m in measured},
-        "LoadGen": lambda result: VERDICTS[result.is_valid] if result.complete else result.trouble,
+        "LoadGen": lambda result: (
+            VERDICTS[result.is_valid] if result.complete else result.failure and result.failure.failed
+        ),
         "accuracy": lambda result: " ".join(filter(None, (result.accuracy, pairs.get(result.name)))),
         "bound by": lambda result: result.bound or "–",
     }
@@ -191,17 +193,17 @@ def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | Non
     return number(found)
 
 
-HEAD = ("tokens/s", "TTFT p99", "TPOT p99", SCORES[SCORE], "seconds", "experiment")
+HEAD = (*(metric.short for metric in metrics_of("sweep row")), "seconds", "experiment")
 
 
 def cells(label: str, record: ExperimentRecord) -> list[str]:
     """One experiment's outcome as a row under HEAD, latencies in ms."""
     run = record.outcome
     if record.status != "complete":
-        said = f"{record.status}: {record.reason}"
+        said = record.failed
     else:
         said = ", ".join([*([WORDS[run.verdict]] if run.verdict else []), *(["INVALID"] if run.valid is False else [])])
-    measured = (run.values.get(name) for name in (SPEED, "ttft_p99_ms", "tpot_p99_ms", SCORE))
+    measured = (run.values.get(metric.name) for metric in metrics_of("sweep row"))
     figures = (*measured, round(record.seconds) or None)
     return [*map(number, figures), f"{label}: {said}" if said else label]
 

@@ -40,8 +40,6 @@ FEWEST_PAIRS = 4
 # then covers 0.955 or more, where looks are taken after 4, 6, 8, ... pairs, whatever the scatter.
 LOOK_SHARE = 0.98
 SPEED, OF_RATE = "tokens_per_sec", "latency_p50_ms"  # the first metric; where a rate is sent, which the speed follows
-ROW = (SPEED, "ttft_p50_ms", "tpot_p50_ms", "latency_p50_ms")
-SHOWN = (SPEED, "latency_p50_ms", "latency_p99_ms", "ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms")
 
 
 class SideTest(Model):
@@ -142,11 +140,13 @@ def last_screen(found: ServerComparison) -> LastScreen:
 
 def tables(found: ServerComparison) -> list[Table]:
     """Each metric of each server against A, and all tests."""
-    names = [name for name in SHOWN if any(test.values.get(name) for test in found.tests)]
-    changes = [(at, name, change) for at in found.challengers for name in names if (change := found.change(at, name))]
-    head = ["pair", "server", *(metrics.BY_NAME[name].label for name in names), "left out"]
-    tests = [[str(t.pair), t.letter, *(number(t.values.get(name)) for name in names), t.busy] for t in found.tests]
-    rows = [[at, metrics.BY_NAME[name].label, change_in_words(name, one), one.words] for at, name, one in changes]
+    shown = [
+        metric for metric in metrics.metrics_of("servers") if any(test.values.get(metric.name) for test in found.tests)
+    ]
+    changes = [(at, m, change) for at in found.challengers for m in shown if (change := found.change(at, m.name))]
+    head = ["pair", "server", *(metric.label for metric in shown), "left out"]
+    tests = [[str(t.pair), t.letter, *(number(t.values.get(m.name)) for m in shown), t.busy] for t in found.tests]
+    rows = [[at, metric.label, change_in_words(metric.name, one), one.words] for at, metric, one in changes]
     interval = f"change ({100 * LOOK_SHARE:g} % interval)"
     return [*([Table(["", "metric", "against A", interval], rows)] if rows else []), Table(head, tests)]
 
@@ -210,7 +210,8 @@ class Side:
         return cls(letter, run, session)
 
     def summary(self, test: TestRun | None = None) -> Summary:
-        return report.summarize(self.run.folder.path, self.run.facts, test, None)
+        facts = self.run.facts
+        return report.summarize(self.run.folder.path, facts, (test, facts) if test else None, None)
 
     def test(self, pair: int, first_metric: str) -> SideTest:
         """One test, shown as a line of a table. Raises UsageError where the first metric was not measured."""
@@ -221,8 +222,9 @@ class Side:
         values, busy = metrics.values(self.summary(test), "compare"), "; ".join(test.machine.background_load)
         if not values.get(first_metric):
             raise UsageError(f"pair {pair}: {self.letter} has no {metrics.BY_NAME[first_metric].label}.")
-        cells = [str(pair), self.letter, *(number(values.get(name)) for name in ROW), busy]
-        head = ["pair", "server", *(metrics.BY_NAME[name].label for name in ROW), ""]
+        row = metrics.metrics_of("server row")
+        cells = [str(pair), self.letter, *(number(values.get(metric.name)) for metric in row), busy]
+        head = ["pair", "server", *(metric.label for metric in row), ""]
         display.leave_row(head, cells, good=not busy)
         return SideTest(letter=self.letter, pair=pair, values=values, busy=busy)
 

@@ -98,7 +98,7 @@ class ExperimentResult:
     @property
     def bound(self) -> str:
         """What set its speed in the first of its runs that tells, in words."""
-        return next((run.ran_out[0] for run in self.complete if run.ran_out), "").partition(":")[0]
+        return next((run.ran_out[0].what for run in self.complete if run.ran_out), "")
 
     @property
     def speed(self) -> float | None:
@@ -169,9 +169,9 @@ class ExperimentResult:
         return "hurt" if self.ratio.mean < 1 - noise and self.ratio.high < 1 else "no difference"
 
     @property
-    def trouble(self) -> str:
-        """Why it did not finish, in one line; empty where it did."""
-        return next((f"{record.status}: {record.reason}" for record in self.records if record.status != "complete"), "")
+    def failure(self) -> ExperimentRecord | None:
+        """The first of its runs that did not finish."""
+        return next((record for record in self.records if record.status != "complete"), None)
 
 
 def clear(mean: float, low: float, high: float) -> Effect:
@@ -390,9 +390,8 @@ def lines(report: Report) -> Iterator[Line]:
     if base is not None and any(record.gpu for record in base.records):
         yield Line("careful", SHARING_NOTE + cards(base), "careful")
     for result in report.rows:
-        if result.trouble:
-            status, _, reason = result.trouble.partition(": ")
-            yield Line(status, f"{result.name}: {reason}", "bad" if status == "failed" else "unknown")
+        if found := result.failure:
+            yield Line(found.status, f"{result.name}: {found.reason}", "bad" if found.status == "failed" else "unknown")
     if report.state.note:
         yield Line("careful", report.state.note, "careful")
 

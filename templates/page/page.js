@@ -9,10 +9,10 @@
   const marks = every("svg.mark");
   const fields = [...kinds.map((kind) => `my-${kind}`), "peak", "price", "watts"].map(find).filter(Boolean);
   const lowest = data.tests.reduce((low, test) => (test.load < low.load ? test : low));
-  const columns = [["test", "name"], [data.unit, "load"], ["outcome", "outcome"], ["seconds", "seconds"], ["samples/s", "samples_per_sec"],
-    ["output tokens/s", "tokens_per_sec"], ["J per output token", "joules_per_token"], ["GPU idle, %", "idle"], ["clock held down, %", "clock"],
-    ...kinds.flatMap((kind) => ["p50", "p90", "p99"].map((p) => [`${kind.toUpperCase()} ${p}, ms`, `${kind}_${p}`]))];
-  const shown = (test, key) => test.few && key.endsWith("_p99") ? null : test[key]; // the p99 of few is their slowest
+  const columns = [["name", "test"], ...data.columns];
+  const read = (test, key) => key in test ? test[key] : test.figures[key];
+  const at = (test, kind) => test.figures[`${kind}_${point}_ms`];
+  const few = (test, key) => test.few && key.endsWith("_p99_ms"); // the p99 of few is their slowest
   let point = "p99", pinned = null;
   document.documentElement.classList.add("js");
 
@@ -24,12 +24,12 @@
 
   // The kinds of latency that a test does not keep; one that is not known is not kept. (null <= 2000 would be true.)
   const broken = (test) => kinds.filter((kind) => limit(kind) != null)
-    .filter((kind) => test[`${kind}_${point}`] == null || test[`${kind}_${point}`] > limit(kind));
-  const unknown = (test, over) => over.some((kind) => test[`${kind}_${point}`] == null);
+    .filter((kind) => at(test, kind) == null || at(test, kind) > limit(kind));
+  const unknown = (test, over) => over.some((kind) => at(test, kind) == null);
 
   // The machines that a peak takes, each filled to a share of its rate.
-  function replicas({ samples_per_sec }) {
-    const peak = positive("peak"), each = data.share * samples_per_sec, count = Math.ceil(peak / each - 1e-9);
+  function replicas({ figures }) {
+    const peak = positive("peak"), each = data.share * figures.samples_per_sec, count = Math.ceil(peak / each - 1e-9);
     return peak && each ? ` A peak of ${number(peak)} requests/s takes ${number(count)} replica${count > 1 ? "s" : ""} of ${number(each)} each.` : "";
   }
 
@@ -40,9 +40,9 @@
     const typed = kinds.filter((kind) => limit(kind) != null).map((kind) => `${kind.toUpperCase()} ${number(limit(kind))}`);
     const under = typed.length ? `${point} within ${typed.join(" and ")} ms` : "without a limit";
     const word = document.createElement("span");
-    word.className = `word ${!best ? "bad" : best.is_full && !best.busy ? "good" : "care"}`;
+    word.className = `word ${!best ? "bad" : best.is_full && !best.doubt ? "good" : "care"}`;
     word.textContent = !best ? "No test that counts is within these limits" : !typed.length ? "Highest measured:"
-      : best.busy ? "Not judged, the machine was busy:" : best.is_full ? "Within these limits:" : "Within these limits, by a probe alone:";
+      : best.doubt ? "Not judged, the machine was busy:" : best.is_full ? "Within these limits:" : "Within these limits, by a probe alone:";
     find("answer").replaceChildren(word, best ? ` ${best.speed}, ${best.name} (${under}).${replicas(best)}`
       : ` (${under}); the lowest load that was measured is ${lowest.name}.`);
     data.tests.forEach((test, i) => {
@@ -52,9 +52,9 @@
         mark.querySelector(".name").style.display = test === best ? "inline" : "none";
       });
       if (!cell) return;
-      cell.className = `word ${!typed.length || unsure ? "none" : over.length ? "bad" : test.busy ? "care" : "good"}`;
+      cell.className = `word ${!typed.length || unsure ? "none" : over.length ? "bad" : test.doubt ? "care" : "good"}`;
       cell.textContent = !typed.length ? "no limits" : unsure ? "not recorded"
-        : over.length ? `over ${over.join(", ").toUpperCase()}` : test.busy ? "not judged" : "within";
+        : over.length ? `over ${over.join(", ").toUpperCase()}` : test.doubt || "within";
     });
   }
 
@@ -63,11 +63,11 @@
       const { kind, i } = mark.dataset, test = data.tests[i], y = mark.dataset[point];
       mark.style.display = y === undefined ? "none" : "";
       if (y === undefined) return;
-      const words = `${test.name}: ${test.few && point === "p99" ? `slowest ${kind.toUpperCase()}` : `${kind.toUpperCase()} ${point}`} ${number(test[`${kind}_${point}`])} ms, ${test.outcome}`;
+      const words = `${test.name}: ${test.few && point === "p99" ? `slowest ${kind.toUpperCase()}` : `${kind.toUpperCase()} ${point}`} ${number(at(test, kind))} ms, ${test.standing}`;
       mark.setAttribute("y", y);
       mark.setAttribute("aria-label", words);
       mark.querySelector("title").textContent = words;
-      mark.querySelector(".name").textContent = number(test[`${kind}_${point}`]);
+      mark.querySelector(".name").textContent = number(at(test, kind));
     });
     kinds.forEach((kind) => {
       const axis = data.axes[kind], mine = limit(kind), group = find(`mine-${kind}`);
@@ -83,11 +83,11 @@
     });
   }
 
-  const money = (test) => positive("price") && test.tokens_per_sec ? (1e6 * positive("price")) / 3600 / test.tokens_per_sec : null;
+  const money = (test) => positive("price") && test.figures.tokens_per_sec ? (1e6 * positive("price")) / 3600 / test.figures.tokens_per_sec : null;
   function energy(test) { // as counted, while nobody typed other watts
     const watts = positive("watts");
-    if (watts && watts !== parseFloat(find("watts").defaultValue)) return test.tokens_per_sec ? (1e6 * watts) / test.tokens_per_sec : null;
-    return test.joules_per_token == null ? null : 1e6 * test.joules_per_token;
+    if (watts && watts !== parseFloat(find("watts").defaultValue)) return test.figures.tokens_per_sec ? (1e6 * watts) / test.figures.tokens_per_sec : null;
+    return test.figures.joules_per_output_token == null ? null : 1e6 * test.figures.joules_per_output_token;
   }
 
   function show() {
@@ -102,11 +102,9 @@
     if (!other) return;
     put("pin-name", other.name);
     for (const [side, test] of [["own", own], ["pin", other]]) {
-      put(`${side}-outcome`, test.outcome);
-      ["load", "seconds", "samples_per_sec", "tokens_per_sec", "idle", "clock"].forEach((key) => put(`${side}-${key}`, number(test[key])));
+      data.columns.forEach(([key]) => put(`${side}-${key}`, key === "standing" ? test[key] : `${few(test, key) ? "≤ " : ""}${number(read(test, key))}`));
       put(`${side}-money`, number(money(test)));
       put(`${side}-energy`, number(energy(test)));
-      kinds.forEach((kind) => ["p50", "p90", "p99"].forEach((p) => put(`${side}-${kind}-${p}`, number(shown(test, `${kind}_${p}`)))));
     }
   }
 
@@ -139,7 +137,7 @@
 
   find("csv").addEventListener("click", () => {
     const cell = (value) => /[",\n]/.test(value ?? "") ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
-    const rows = [columns.map(([title]) => title), ...data.tests.map((test) => columns.map(([, key]) => shown(test, key)))];
+    const rows = [columns.map(([, title]) => title), ...data.tests.map((test) => columns.map(([key]) => few(test, key) ? null : read(test, key)))];
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([rows.map((row) => row.map(cell).join(",")).join("\n") + "\n"], { type: "text/csv" }));
     link.download = data.file;

@@ -24,7 +24,8 @@ from harness.report import answer as answers
 from harness.report import compare
 from harness.report import report as rendering
 from harness.report.regression import Sides
-from harness.results import metrics, performance
+from harness.results import metrics
+from harness.runs import outcome
 from tests import made
 from tests.conftest import patience, run, tells
 from tests.engines.test_openai import PROMPT, answer, client, delivery, refused
@@ -310,7 +311,7 @@ BUFFERED = {"answers": 64, "tokens": 1024, "client_tokens": 1024, "messages": 64
 
 
 def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(performance, "FEWEST_P99", 64)
+    monkeypatch.setattr(outcome, "FEWEST_P99", 64)
     summary, page = rendered(tmp_path / "a", **BUFFERED)
     (line,) = summary.run.performance.disagreements
     assert tells(line, "TTFT and TPOT", "buffering", "100 %", "16 tokens in 1 messages", "16 at first")
@@ -327,7 +328,7 @@ def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path, mo
 
 
 def test_a_gate_does_not_judge_what_is_disputed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(performance, "FEWEST_P99", 64)
+    monkeypatch.setattr(outcome, "FEWEST_P99", 64)
     for name, found in (("a", {}), ("b", {"answers": 64, "cache_hit_percent": 57.2})):
         rendered(tmp_path / name, **found)
     a, b = (compare.read(tmp_path / name) for name in "ab")

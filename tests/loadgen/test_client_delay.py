@@ -5,7 +5,6 @@ import gzip
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from harness.loadgen.sut import SUT, Query
 from harness.loadgen.test_run import gaps_ms
 from harness.report import report as rendering
 from harness.runs.folder import RunFolder
-from harness.runs.records import Probe
 from harness.workloads.cnn_dailymail import Library
 from tests import made
 from tests.conftest import run
@@ -166,7 +164,8 @@ def test_a_report_warns_where_places_stand_empty(delay_s: float, tmp_path: Path)
     """2 % of a place's time are 0.4 ms."""
     folder = made.run(tmp_path / "run", concurrency=4)
     made.note(
-        RunFolder(tmp_path, "run"), probes=[asdict(Probe(None, True, 5.0, 1.0, tokens_per_sec=9.0, concurrency=4))]
+        RunFolder(tmp_path, "run"),
+        probes=[made.probe(None, True, 5.0, 1.0, tokens_per_sec=9.0, concurrency=4)],
     )
     made.requests(folder / "Performance", *in_places(delay_s))
     test, page = rendering.build(folder).run.performance, (folder / "report.md").read_text()

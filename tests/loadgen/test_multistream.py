@@ -94,8 +94,8 @@ def test_latency_by_batch_on_the_demo(tmp_path: Path) -> None:
     assert ended.code == 0, ended.output
     one, four = ended.summary["run"]["search"]
     assert (one["samples_per_query"], four["samples_per_query"]) == (1, 4)
-    assert one["valid"] and four["valid"] and one["qps"] is None
-    assert 0 < one["latency_p50"] <= one["latency_p90"]
+    assert one["valid"] and four["valid"] and one["unit"] == "samples per query"
+    assert 0 < one["latency_ms"]["p50"] <= one["latency_ms"]["p90"]
     assert {folder.name for folder in (ended.folder / "Probes").iterdir()} == {"1"}
     for size, folder, probe in ((1, "Probes/1", one), (4, "Performance", four)):  # the largest is the run's own test
         log = loadgen_log.read(ended.folder / folder, "MultiStream")

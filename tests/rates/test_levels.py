@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from harness.config.mlperf import Limits
 from harness.rates import target_rate
-from harness.runs.records import Probe
+from harness.runs.outcome import Outcome
+from tests import made
 
 LIMITS = Limits(1000, 100)
 
@@ -24,12 +25,12 @@ def searched(truth: int, wrong: float, seed: int, most: int = 4096) -> tuple[int
     chance; and how many it took."""
     chance, count = random.Random(seed), 0
 
-    def probe(level: int) -> Probe:
+    def probe(level: int) -> Outcome:
         nonlocal count
         count += 1
         share = 0.999 * level / truth if truth else 9.0
         held = (level <= truth) != (1 / target_rate.CLEAR < share < target_rate.CLEAR and chance.random() < wrong)
-        return Probe(
+        return made.probe(
             *(None, True, 1000 * share, 50.0), concurrency=level, why="" if held else "TTFT p99 over its limit"
         )
 

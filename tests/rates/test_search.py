@@ -29,7 +29,8 @@ from harness.rates import target_rate as rates
 from harness.rates.probing import make_folder
 from harness.rates.search import BRACKET, MOST_PROBES, Candidate, Evidence, Goal, TpotLine
 from harness.runs import records
-from harness.runs.records import Probe, Queue
+from harness.runs.outcome import Outcome, Queue
+from tests import made
 from tests.conftest import run, tells
 from tests.warm import Warm
 
@@ -44,19 +45,19 @@ BLIND = Goal(600, 459, 1e9, 1e9)  # limits that no latency tells of
 GOAL = Goal(600, 459, 2000, 100)
 
 
-def probe(limit: float) -> Callable[[Candidate], Probe]:
+def probe(limit: float) -> Callable[[Candidate], Outcome]:
     """An engine that keeps the limits up to a rate, and tells nothing else."""
-    return lambda one: Probe(one.rate, one.rate <= limit, 10 * one.rate, one.rate)
+    return lambda one: made.probe(one.rate, one.rate <= limit, 10 * one.rate, one.rate)
 
 
 @given(st.floats(0.5, 500), st.floats(0.1, 9))
 def test_the_limit_is_bracketed(limit: float, share: float) -> None:
     tried = search.search(share * limit, probe(limit), BLIND)
     best = search.highest_held(tried)
-    assert best is not None and best.qps
-    lowest = min(p.qps for p in tried if not p.valid and p.qps)
-    assert best.qps <= limit < lowest
-    assert lowest / best.qps <= BRACKET or len(tried) == MOST_PROBES
+    assert best is not None
+    lowest = min(p.load for p in tried if not p.valid)
+    assert best.load <= limit < lowest
+    assert lowest / best.load <= BRACKET or len(tried) == MOST_PROBES
     assert len(tried) <= MOST_PROBES
 
 
@@ -112,38 +113,38 @@ def test_the_law_of_a_shared_server() -> None:
 def test_an_estimate_below_a_rate_that_held_with_room_is_not_believed() -> None:
     _, held, failed, _ = recorded("Interactive, steps of 4,096")
     assert held.queue is not None
-    low = replace(held, queue=replace(held.queue, each_s=1 / 45))  # the queries within it say 45 queries/s
+    low = made.changed(held, queue=replace(held.queue, each_s=1 / 45))  # the queries within it say 45 queries/s
     evidence = Evidence(LIMITS["Interactive"], [low, failed])
     assert evidence.tpot_line is not None and evidence.tpot_line.rate(evidence.goal) < held.load
     assert evidence.candidate.rate == pytest.approx((held.load * failed.load) ** 0.5)
     assert tells(evidence.candidate.reason, "(43.15)", "(62.13)")
-    tight = replace(low, tpot_p99=25.0)
+    tight = made.changed(low, tpot_p99=25.0)
     assert Evidence(LIMITS["Interactive"], [tight, failed]).candidate.rate < held.load
 
 
 def test_a_search_ends_in_time() -> None:
-    made: list[Candidate] = []
+    asked: list[Candidate] = []
 
-    def probe(one: Candidate) -> Probe:
-        made.append(one)
-        return Probe(one.rate, one.rate <= 0.4, 10 * one.rate, one.rate, seconds=one.seconds)
+    def probe(one: Candidate) -> Outcome:
+        asked.append(one)
+        return made.probe(one.rate, one.rate <= 0.4, 10 * one.rate, one.rate, seconds=one.seconds)
 
     search.search(0.5, probe, BLIND)
-    spent = sum(one.seconds for one in made)
-    assert len(made) < 5 and spent <= 1.4 * BLIND.full_s(0.4)
+    spent = sum(one.seconds for one in asked)
+    assert len(asked) < 5 and spent <= 1.4 * BLIND.full_s(0.4)
 
 
 def test_a_short_full_test_leaves_time_for_a_search() -> None:
     """A full test of 10 s: 1.4 of it would be over after the first probe of 30 s."""
     short = Goal(10.0, 100, 2000, 100)
-    tried = search.search(17.0, lambda one: Probe(one.rate, one.rate < 12, 10, 1, seconds=one.seconds), short)
+    tried = search.search(17.0, lambda one: made.probe(one.rate, one.rate < 12, 10, 1, seconds=one.seconds), short)
     assert search.highest_held(tried) is not None and len(tried) > 2
 
 
 def test_it_gives_up_where_nothing_holds() -> None:
-    tried = search.search(10, lambda one: Probe(one.rate, False, None, None), GOAL)
+    tried = search.search(10, lambda one: made.probe(one.rate, False, None, None), GOAL)
     assert search.highest_held(tried) is None
-    assert tried[-1].qps == 1
+    assert tried[-1].load == 1
     assert len(tried) < MOST_PROBES
     plan = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
     with pytest.raises(NotAcceptedError, match="6 probes at 1 to 10 queries/s"):
@@ -189,27 +190,27 @@ def queue(completed: float, grew: float = 0.0) -> Queue:
     return Queue(completed + grew, completed, 0.2, grew, 0.5, 0.0)
 
 
-def busy(qps: float, completed: float, ttft: float, **more: Any) -> Probe:
+def busy(qps: float, completed: float, ttft: float, **more: Any) -> Outcome:
     """A probe above what the server completes."""
     grew = queue(completed, qps - completed)
     usual = {"ttft_p50": ttft / 2, "latency_p50": ttft, "ttft_min": 20, "sent": qps, "seconds": 30.0}
-    return Probe(qps, ttft <= 2000, ttft, 50.0, queue=grew, **{**usual, **more})
+    return made.probe(qps, ttft <= 2000, ttft, 50.0, queue=grew, **{**usual, **more})
 
 
-def steady(qps: float, ttft: float, tpot: float = 50.0, seconds: float = 30.0) -> Probe:
+def steady(qps: float, ttft: float, tpot: float = 50.0, seconds: float = 30.0) -> Outcome:
     sent = {"sent": qps, "seconds": seconds, "latency_p50": 5500.0, "ttft_p50": 150.0, "ttft_min": 20.0}
-    return Probe(qps, True, ttft, tpot, queue=queue(qps), **sent)
+    return made.probe(qps, True, ttft, tpot, queue=queue(qps), **sent)
 
 
 # An H200 that completes 60.8 a second: probes of 30 s at 54, 58 and 62 were VALID, a full test at 62 was not.
 LIMITS = {"Interactive": Goal(600, 459, 500, 30), "Server": GOAL}
 
 
-def recorded(case: str) -> list[Probe]:
+def recorded(case: str) -> list[Outcome]:
     """The probes of a search on an H200 (vLLM 0.32.0, random static fp8 weights, cuBLASLt and XQA, 2026-11-24 and 25,
     another run on the host's second card), with the mean TPOT of LoadGen's summaries."""
     probes = json.loads((Path(__file__).parent / "recorded.json").read_text())[case]
-    return [Probe(**{**probe, "queue": Queue(**probe["queue"])}) for probe in probes]
+    return [made.probe(**{**probe, "queue": Queue(**probe["queue"])}) for probe in probes]
 
 
 CARD = [steady(54, 214, 37), steady(58, 258, 47), steady(62, 360, 59)]
@@ -241,18 +242,18 @@ def test_what_a_full_test_measured_decides_the_next_rate() -> None:
 
 
 def test_early_stopping_alone_is_prolonged() -> None:
-    few = replace(steady(33.75, 400), valid=False, more=336)
+    few = made.changed(steady(33.75, 400), valid=False, more=336)
     assert search.longer_s(few, GOAL) == pytest.approx(1.2 * 30 * (1 + 336 / (33.75 * 30)))
     again = search.next_probe(Evidence(GOAL, [few]))
     assert again and (again.rate, again.seconds) == (33.75, search.longer_s(few, GOAL)) and " 336 " in again.reason
     evidence = Evidence(GOAL, [few])
     assert (evidence.low, evidence.high) == (None, None)  # neither held nor too fast
-    assert search.longer_s(replace(few, more=30_000), GOAL) is None
-    assert search.longer_s(replace(few, more=None), GOAL) is None
+    assert search.longer_s(made.changed(few, more=30_000), GOAL) is None
+    assert search.longer_s(made.changed(few, more=None), GOAL) is None
 
 
 def test_a_disturbed_probe_does_not_hold_the_search_down() -> None:
-    disturbed = replace(steady(44.6, 3042), valid=False, why="TTFT p99 3,042 of 2,000 ms")
+    disturbed = made.changed(steady(44.6, 3042), valid=False, why="TTFT p99 3,042 of 2,000 ms")
     done = [disturbed, steady(53.5, 990, seconds=31.0), busy(77.0, 60.0, 7700)]
     assert 57 < Evidence(GOAL, done).candidate.rate < 58.5
     again = search.next_probe(Evidence(GOAL, done))
@@ -262,16 +263,18 @@ def test_a_disturbed_probe_does_not_hold_the_search_down() -> None:
 
 def fallen(
     qps: float, completed: float, error: float, growth: float, ttft: tuple[float, float], took: float, seconds: float
-) -> Probe:
+) -> Outcome:
     """A probe that fell on an H200 (vLLM 0.32.0, FlashAttention 3, 2026-11-24): TTFT p50 and p99 and a query's time p50
     in milliseconds."""
     queue = Queue(completed + growth, completed, error, growth, 2.0, 0.25, base_s=5.0, each_s=0.009)
     times = {"ttft_p50": ttft[0], "ttft_p99": ttft[1], "ttft_min": 25.0, "tpot_p50": 84.6, "tpot_p99": 84.7}
-    return Probe(qps, valid=False, **times, latency_p50=took, seconds=seconds, queue=queue)
+    return made.probe(qps, valid=False, **times, latency_p50=took, seconds=seconds, queue=queue)
 
 
 def test_a_capacity_told_by_waits_of_seconds_is_not_asked_for_twice() -> None:
-    held = Probe(50.1, True, 200.0, 33.4, ttft_p50=92.0, tpot_p50=26.0, latency_p50=3444.0, ttft_min=25.0, seconds=31.0)
+    held = made.probe(
+        50.1, True, 200.0, 33.4, ttft_p50=92.0, tpot_p50=26.0, latency_p50=3444.0, ttft_min=25.0, seconds=31.0
+    )
     fell = [
         fallen(72.14, 54.42, 0.93, 14.0, (3187, 7739), 12859, seconds=31.0),
         fallen(86.57, 52.60, 0.95, 30.1, (7475, 16000), 18115, seconds=31.0),
@@ -291,26 +294,26 @@ def test_a_queue_that_grew_is_tested_for_longer_not_faster() -> None:
     assert following and tells(following.reason, "grew", "capacity")
     assert following.rate == pytest.approx(1.15 * grew.queue.completed) and following.rate < grew.load
     assert following.seconds == pytest.approx(1.2 * 30.4 * (0.0846 / 0.04) ** 2, rel=0.01)
-    longer = replace(grew, qps=following.rate, sent=following.rate, seconds=following.seconds)
+    longer = made.changed(grew, qps=following.rate, sent=following.rate, seconds=following.seconds)
     last = search.next_probe(Evidence(GOAL, [*done[:3], longer]))  # which told no more than the short one
     assert last and done[1].load < last.rate < grew.load
     assert max(one.load for one in done) > 1.19 * grew.load  # as it was tried before
 
 
 def test_each_probe_has_its_reason() -> None:
-    few = replace(steady(33.75, 400), valid=False, more=336)
-    vague = replace(busy(74, 60.8, 6000), queue=replace(queue(60.8, 13.2), completed_error=1.0))
-    apart = [steady(40, 200, 20), replace(steady(60, 300, 120), valid=False)]
-    cases: list[tuple[tuple[str, ...], list[Probe]]] = [
+    few = made.changed(steady(33.75, 400), valid=False, more=336)
+    vague = made.changed(busy(74, 60.8, 6000), queue=replace(queue(60.8, 13.2), completed_error=1.0))
+    apart = [steady(40, 200, 20), made.changed(steady(60, 300, 120), valid=False)]
+    cases: list[tuple[tuple[str, ...], list[Outcome]]] = [
         (("early stopping", " 336 "), [few]),
         (("every", " held"), CARD),
-        (("waited at 70", "capacity"), [replace(steady(70, 2500), valid=False)]),
+        (("waited at 70", "capacity"), [made.changed(steady(70, 2500), valid=False)]),
         (("capacity of 60.8", "again"), [CARD[0], vague]),
-        (("no rate", "held"), [replace(steady(40, 300, 120), valid=False)]),
+        (("no rate", "held"), [made.changed(steady(40, 300, 120), valid=False)]),
         (("TPOT p99", "neighbouring"), apart),
         (("by the capacity of 60.8",), [CARD[0], busy(74, 60.8, 6000)]),
-        (("between", "(40)", "(60)"), [steady(40, 200), replace(steady(60, 200), valid=False)]),
-        (("below", "(41)"), [steady(40, 200), replace(steady(41, 200), valid=False)]),
+        (("between", "(40)", "(60)"), [steady(40, 200), made.changed(steady(60, 200), valid=False)]),
+        (("below", "(41)"), [steady(40, 200), made.changed(steady(41, 200), valid=False)]),
     ]
     for reason, done in cases:
         following = search.next_probe(Evidence(GOAL, done))
@@ -334,7 +337,7 @@ def test_no_probe_is_made_twice(seed: int, case: Case) -> None:
     server = Bench(case, seed)
     made: list[tuple[float, float]] = []
 
-    def probe(one: Candidate) -> Probe:
+    def probe(one: Candidate) -> Outcome:
         made.append((round(one.rate, 3), round(one.seconds)))
         return server.probe(one)
 
@@ -353,14 +356,18 @@ def test_what_a_query_takes_alone_and_beside_others_is_found() -> None:
         assert queue.prompt_s == pytest.approx(server.prompt_s, rel=0.05, abs=0.001)
 
 
+def why(*about: Any, is_few: bool) -> list[str]:
+    return [each.what for each in probing.reasons(*about, is_few=is_few)]
+
+
 def test_why_a_probe_fell() -> None:
     plan = replace(CURVE, target_qps=62.0)
     late = Mock(ttft_ms=Mock(p99=2310.0), tpot_ms=Mock(p99=59.0), failed=("latency", "early_stopping"), valid=False)
-    assert probing.reasons(late, plan, queue(60.8, 1.0), is_few=False) == ["TTFT p99 2,310 of 2,000 ms"]
-    assert probing.reasons(late, plan, queue(60.8, 5.2), is_few=True)[1:] == ["queue grew by 5.2 a second"]
+    assert why(late, plan, queue(60.8, 1.0), is_few=False) == ["TTFT p99 2,310 of 2,000 ms"]
+    assert why(late, plan, queue(60.8, 5.2), is_few=True)[1:] == ["queue grew by 5.2 a second"]
     early = {"early_stopping_ttft_result": "Run successful.", "early_stopping_tpot_result": "at least 336 more queries"}
     late.configure_mock(**{"ttft_ms.p99": 300.0}, failed=("early_stopping",), early_stopping=early)
-    assert probing.reasons(late, plan, None, is_few=False) == ["336 more queries needed"]
+    assert why(late, plan, None, is_few=False) == ["336 more queries needed"]
 
 
 def test_rates_that_agree_in_four_digits_have_folders_of_their_own(tmp_path: Path) -> None:
@@ -391,15 +398,15 @@ def test_a_search_on_the_demo(tmp_path: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     probes = summary["run"]["search"]
     assert 1 <= len(probes) <= 3
-    assert all(p["qps"] > 0 and p["ttft_p99"] > 0 and p["tpot_p99"] > 0 for p in probes)
+    assert all(p["load"] > 0 and p["ttft_ms"]["p99"] > 0 and p["tpot_ms"]["p99"] > 0 for p in probes)
     assert len(list((folder / "Probes").iterdir())) == len(probes)
-    valid = [max(p["qps"], p["sent"]) for p in probes if p["valid"]]
-    expected = max(valid) if valid else min(p["qps"] for p in probes)
+    valid = [max(p["load"], p["sent"]) for p in probes if p["valid"]]
+    expected = max(valid) if valid else min(p["load"] for p in probes)
     assert any("server_target_qps = " in note for note in summary["meta"]["notes"])
     assert summary["run"]["performance"]["target_qps"] <= 1.001 * expected
     assert (folder / "plots" / "search.png").exists()
     asked, given = (loadgen_log.read(folder / place) for place in ("Performance", probes[0]["folder"]))
-    assert probes[0]["folder"] == f"Probes/{probes[0]['qps']:.4g}" and probes[0]["queue"]["sent"] > 0
+    assert probes[0]["folder"] == f"Probes/{probes[0]['load']:.4g}" and probes[0]["queue"]["sent"] > 0
     assert asked.effective["min_duration_ms"] == 1000 * duration(folder) != given.effective["min_duration_ms"]
     assert asked.effective["performance_sample_count"] == summary["meta"]["samples"]
 

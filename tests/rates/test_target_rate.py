@@ -27,7 +27,7 @@ from harness.rates import probing
 from harness.rates import target_rate as rates
 from harness.rates.probing import Trial, run_trial
 from harness.rates.target_rate import correct_plan, from_history, known_offline, rate_needed
-from harness.runs.records import Probe
+from tests import made
 from tests.conftest import tells
 
 MODES = ("accuracy", "performance", "both")
@@ -416,10 +416,10 @@ def test_a_short_test_leaves_nothing_behind(held: dict[str, Held], scenario: str
 def test_a_curve_ends_at_its_highest_valid_rate() -> None:
     curve = plan("server", server_target_qps=(5, 10, 20))
     assert rates.rate_needed(curve.config) == "curve"
-    probes = [Probe(qps, qps <= 10, None, None) for qps in (5.0, 10.0, 20.0)]
+    probes = [made.probe(qps, qps <= 10, None, None) for qps in (5.0, 10.0, 20.0)]
     found = rates.from_curve(curve, probes)
     assert found.target_qps == 10.0 and tells(found.notes[-1], "server_target_qps = 10 queries/s", "3 rates)")
-    assert rates.from_curve(curve, [Probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
+    assert rates.from_curve(curve, [made.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 import xml.etree.ElementTree as ElementTree
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +14,26 @@ from rich.console import Console
 from docs import pictures
 from harness.core import files
 from harness.core import screen as last_screen
+from harness.core.statements import Statement
 from harness.loadgen.recorder import Recording
 from harness.report import answer, compare, compare_page, timelines
 from harness.report import report as rendering
 from harness.report.page import drawing, to_html, without_places
-from harness.results import performance
 from harness.results.advice import findings
 from harness.results.summary import Summary
 from harness.runs import folder as results
+from harness.runs import outcome
 from harness.runs.folder import RunFolder
-from harness.runs.records import Probe
+from harness.runs.outcome import Outcome
 from tests import made
 from tests.conftest import called, tells
 
 HOPPER = made.SYSTEM | {"gpus": ["NVIDIA H200"]}
 
 
-def short(qps: float, **changed: Any) -> Probe:
+def short(qps: float, **changed: Any) -> Outcome:
     """A test of too few queries for LoadGen."""
-    return replace(Probe(qps, False, 20.0, 2.0, more=300, why="300 more queries needed"), **changed)
+    return made.changed(made.probe(qps, False, 20.0, 2.0, more=300, why="300 more queries needed"), **changed)
 
 
 def first_screen(folder: Path) -> str:
@@ -76,9 +77,9 @@ def test_the_answer_and_its_subject_come_first(tmp_path: Path, asked: dict[str, 
     ("asked", "parts", "missing"),
     [
         ({"category": "edge", "scenario": "multistream"}, ("1,024 output", "8 samples", "20 ms", "p90"), "requests/s"),
-        ({"arrivals": "poisson"}, ("8 requests/s", "within", "1,024 output"), "TTFT"),
-        ({"arrivals": "gamma:2", "ttft_limit": 15}, ("8 requests/s", "over", "TTFT", "1,024 output"), "TPOT"),
-        ({"arrivals": "gamma:2", "tpot_limit": 15}, ("8 requests/s", "over", "TPOT", "1,024 output"), "TTFT"),
+        ({"arrivals": "poisson"}, ("8 requests/s", "1,024 output", "64", "within"), "TTFT"),
+        ({"arrivals": "gamma:2", "ttft_limit": 15}, ("8 requests/s", "1,024 output", "over", "TTFT"), "TPOT"),
+        ({"arrivals": "gamma:2", "tpot_limit": 15}, ("8 requests/s", "1,024 output", "over", "TPOT"), "TTFT"),
     ],
     ids=str,
 )
@@ -122,18 +123,18 @@ def test_a_curve_is_answered_by_its_best_level_within_the_limits(tmp_path: Path)
     folder = made.run(tmp_path / "run", concurrency="1,4,16")
     over = "TTFT p99 3,000 of 2,000 ms"
     probes = [
-        Probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=1),
-        Probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=4),
-        Probe(None, True, 3000.0, 7.0, tokens_per_sec=900.0, concurrency=16, why=over),
+        made.probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=1),
+        made.probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=4),
+        made.probe(None, True, 3000.0, 7.0, tokens_per_sec=900.0, concurrency=16, why=over),
     ]
-    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    made.levels(folder, probes)
     page = shown(rendering.build(folder))
-    assert page[1] == "300 output tokens/s within the limits, with 4 requests in flight"
+    assert page[1] == "300 output tokens/s with 4 requests in flight, within the limits"
     assert tells(page[3], "in flight", "tokens/s", "TTFT p99")
     assert [line.split()[:2] for line in page[4:7]] == [["1", "100"], ["4", "300"], ["16", "900"]]
     assert page[6].endswith("over: TTFT") and page[5].endswith("within")
     assert not any("VALID" in line for line in page)
-    made.note(RunFolder(tmp_path, "run"), probes=[asdict(replace(probe, why=over)) for probe in probes])
+    made.levels(folder, [made.changed(probe, why=over) for probe in probes])
     page = shown(rendering.build(folder))
     assert page[1] == "no level is within the limits: the lowest, 1 request in flight, is over"
 
@@ -141,21 +142,22 @@ def test_a_curve_is_answered_by_its_best_level_within_the_limits(tmp_path: Path)
 def test_the_last_test_of_a_level_is_its_verdict(tmp_path: Path) -> None:
     """The search's third test decides between two, and the run's own is the longest: no maximum over repeats."""
     folder = made.run(tmp_path / "run", concurrency="4,8,16")
-    over, level = "TTFT p99 3,000 of 2,000 ms", Probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=16)
+    over, level = "TTFT p99 3,000 of 2,000 ms", made.probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=16)
     probes = [
-        Probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=4),
-        replace(level, tokens_per_sec=950.0),
-        replace(level, why=over),
-        replace(level, concurrency=8, why=over),
-        replace(level, concurrency=8, tokens_per_sec=200.0),
-        replace(level, why=over, folder="Performance"),
+        made.probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=4),
+        made.changed(level, tokens_per_sec=950.0),
+        made.changed(level, why=over),
+        made.changed(level, concurrency=8, why=over),
+        made.changed(level, concurrency=8, tokens_per_sec=200.0),
+        made.changed(level, why=over, folder="Performance"),
     ]
-    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    made.levels(folder, probes)
     page, html = shown(rendering.build(folder)), (folder / "report.html").read_text()
-    assert page[1] == "200 output tokens/s within the limits, with 8 requests in flight"
+    assert page[1] == "200 output tokens/s with 8 requests in flight, within the limits"
     assert [line.split()[0] for line in page[4:7]] == ["4", "8", "16"] and page[6].endswith("over: TTFT")
-    assert "within the limits, overruled by a later test" in html and "with 16 requests in flight" in html
-    assert "with 16 requests in flight, 16" not in html and "over the limits, overruled by a later test" in html
+    assert "within, overruled by a later test" in html and "with 16 requests in flight" in html
+    assert "with 16 requests in flight, 16" not in html
+    assert "over: TTFT, overruled by a later test" in html
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_the_last_test_of_a_level_is_its_verdict(tmp_path: Path) -> None:
         ("--server-target-qps 20,80", [short(20, why="TPOT p99 9 of 5 ms")], "--server-target-qps 10"),
     ],
 )
-def test_what_an_interrupted_run_goes_on_with(tmp_path: Path, command: str, probes: list[Probe], wanted: str) -> None:
+def test_what_an_interrupted_run_goes_on_with(tmp_path: Path, command: str, probes: list[Outcome], wanted: str) -> None:
     summary = made.rendered(tmp_path / "run")
     meta = summary.meta.model_copy(update={"command": f"python run.py {command}", "ended": "interrupted"})
     run = summary.run.model_copy(update={"performance": None, "search": probes})
@@ -189,9 +191,9 @@ def test_what_a_rate_over_its_limits_goes_on_with(tmp_path: Path) -> None:
 
 def test_nothing_lower_than_one_request_in_flight_is_advised(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", concurrency="1,4")
-    probes = [Probe(None, True, 9.0, 9.0, tokens_per_sec=9.0, concurrency=level, why="TTFT") for level in (1, 4)]
+    probes = [made.probe(None, True, 9.0, 9.0, tokens_per_sec=9.0, concurrency=level, why="TTFT") for level in (1, 4)]
     for tested, said in ((probes, False), (probes[1:], True)):
-        made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in tested])
+        made.levels(folder, tested)
         assert bool(answer.next_command(rendering.build(folder))) is said
 
 
@@ -283,38 +285,43 @@ def test_how_near_a_rate_came_to_its_limits(tmp_path: Path, limits: dict[str, in
     assert tells(found[-1], *said)
 
 
-def figures_under_p99(page: str) -> list[str]:
-    """The cells of a page's tables that a head, or the first cell of their line, calls a p99; limits are none."""
+def latencies_under_p99(page: str) -> list[str]:
+    """The cells of a page's tables that a head, or the first cell of their line, calls the p99 of a latency."""
     found: list[str] = []
     for block in re.findall(r"(?:^\|.*\n)+", page, re.M):
+        if block.startswith(("| tokens of a request", "| output tokens")):
+            continue
         head, _, *lines = ([cell.strip() for cell in line.strip("| \n").split(" | ")] for line in block.splitlines())
         for line in lines:
             named = zip(head, line, strict=False)
             found += [cell for name, cell in named if re.search(r"p99(?!.9)", f"{name} {line[0]}") and cell != line[0]]
-    return [cell for cell in found if cell[:1].isdigit()]
+    return found
 
 
 @pytest.mark.parametrize("load", [{"server_target_qps": 8.5}, {"scenario": "singlestream"}, {"concurrency": "1,4"}])
-def test_no_table_has_a_p99_of_few_requests(
+def test_every_p99_of_few_requests_is_marked_as_their_slowest(
     tmp_path: Path, load: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = [made.run(tmp_path / name, **load) for name in "ab"]
-    probes = [Probe(None, True, 9, 9, 5, 5, 90, 9, concurrency=n, queries=64) for n in (1, 4)]
+    probes = [made.probe(None, True, 9, 9, 5, 5, 90, 9, concurrency=n, queries=64) for n in (1, 4)]
     for folder in folders:
-        made.note(RunFolder(tmp_path, folder.name), probes=[asdict(probe) for probe in probes])
+        made.levels(folder, probes if "concurrency" in load else [])
         rendering.build(folder)
     runs = [compare.read(folder) for folder in folders]
     pages = [(folders[0] / "report.md").read_text(), compare_page.page(runs)]
-    assert [figures_under_p99(re.sub("limit at p99", "limit", page)) for page in pages] == [[], []]
-    monkeypatch.setattr(performance, "FEWEST_P99", 32)
+    for page in pages:
+        cells = latencies_under_p99(re.sub("limit at p99", "limit", page))
+        assert cells and all(cell.startswith(("\N{LESS-THAN OR EQUAL TO} ", "\N{EN DASH}")) for cell in cells)
+    monkeypatch.setattr(outcome, "FEWEST_P99", 32)
     rendering.build(folders[0])
-    assert figures_under_p99((folders[0] / "report.md").read_text())
+    cells = latencies_under_p99((folders[0] / "report.md").read_text())
+    assert any(cell[:1].isdigit() for cell in cells)
 
 
 def test_a_drawing_takes_the_page_s_colours_and_keeps_no_style(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
-    probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
-    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    probes = [made.probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+    made.note(RunFolder(tmp_path, "run"), probes=probes)
     rendering.build(folder)
     text = drawing(folder / "plots" / "search.svg", "a <picture>")
     root = ElementTree.fromstring(text)
@@ -358,7 +365,9 @@ def test_a_running_mean_takes_what_is_there() -> None:
 def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "machine.csv"
     path.write_text("seconds,gpu0_load_percent,generation_tokens_per_sec,prompt_tokens_per_sec\n1,100,0,9\n2,100,5,9\n")
-    figure = timelines.machine(Recording.read(path), ["the GPU was busy 100 % of the time: nothing"])
+    figure = timelines.machine(
+        Recording.read(path), [Statement(what="the GPU was busy 100 % of the time", remedy="nothing")]
+    )
     for axes in figure.axes:
         low, high = axes.get_ylim()
         assert all(low < value < high for line in axes.lines for value in line.get_ydata())

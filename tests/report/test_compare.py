@@ -2,7 +2,6 @@
 
 import csv
 import subprocess
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from harness.report import compare, compare_page
 from harness.report import report as rendering
 from harness.results import metrics
 from harness.runs.folder import RunFolder
-from harness.runs.records import Probe
 from tests import made
 from tests.conftest import called, tells
 
@@ -58,32 +56,34 @@ def test_rates_of_a_curve_were_configured_those_of_a_search_were_found(tmp_path:
 @pytest.mark.parametrize(
     ("flags", "field", "unit", "faster"),
     [
-        ({"concurrency": "1,4"}, "concurrency", "in flight", ("1024.0", "1536.0")),
+        ({"concurrency": "1,4"}, "concurrency", ("request in flight", "requests in flight"), ("1024.0", "1536.0")),
         (
             {"category": "edge", "scenario": "multistream", "samples_per_query": "1,4"},
             "samples_per_query",
-            "samples per query",
+            ("samples per query", "samples per query"),
             ("20000000.0", "10000000.0"),
         ),
     ],
     ids=["concurrency", "multistream"],
 )
 def test_the_loads_of_two_curves_stand_under_each_other(
-    tmp_path: Path, flags: dict[str, Any], field: str, unit: str, faster: tuple[str, str]
+    tmp_path: Path, flags: dict[str, Any], field: str, unit: tuple[str, str], faster: tuple[str, str]
 ) -> None:
     for name, speed in (("a", 100.0), ("b", 150.0)):
         log = made.run(tmp_path / name, **flags) / "Performance" / "mlperf_log_detail.txt"
         log.write_text(log.read_text().replace(*faster) if name == "b" else log.read_text())
-        probes = [Probe(None, load < 4, 10.0, 5.0, tokens_per_sec=speed * load, **{field: load}) for load in (4, 1)]  # type: ignore[arg-type]
-        made.note(RunFolder(tmp_path, name), probes=[asdict(probe) for probe in probes])
+        probes = [
+            made.probe(None, load < 4, 10.0, 5.0, tokens_per_sec=speed * load, **{field: load}) for load in (4, 1)
+        ]  # type: ignore[arg-type]
+        made.levels(tmp_path / name, probes)
         rendering.build(tmp_path / name)
     page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert tells(page.splitlines()[0], "b ", " 50 % faster")
-    cells = [line.split(" | ")[:4] for line in page.splitlines() if f" {unit} | " in line]
+    cells = [line.split(" | ")[:4] for line in page.splitlines() if any(f" {each} | " in line for each in unit)]
     low, high = ("within", "within") if "concurrency" in flags else ("VALID", "INVALID")  # of one's own limits
     assert cells == [
-        *(["| a", f"1 {unit}", low, "100"], ["| a", f"4 {unit}", high, "400"]),
-        *(["| b", f"1 {unit}", low, "150"], ["| b", f"4 {unit}", high, "600"]),
+        *(["| a", f"1 {unit[0]}", low, "100"], ["| a", f"4 {unit[1]}", high, "400"]),
+        *(["| b", f"1 {unit[0]}", low, "150"], ["| b", f"4 {unit[1]}", high, "600"]),
     ]
 
 
@@ -157,8 +157,7 @@ def test_the_one_of_several_that_differs_does_not_decide(tmp_path: Path, odd: st
 
 def test_numbers_of_a_comparison_are_rounded_as_on_a_page() -> None:
     speed, steady = (metrics.BY_NAME[name] for name in ("tokens_per_sec", "steady_tokens_per_sec"))
-    assert compare_page.RunColumn("", "", (96234.6,), speed).text(96234.6) == "96,235"
-    assert compare_page.RunColumn("", "", (24.4384,), speed).text(24.4384) == "24.44"
+    assert [speed.text(value) for value in (96234.6, 24.4384)] == ["96,235", "24.44"]
     assert steady.label == f"{speed.label} without ramp and drain"
 
 

@@ -1,7 +1,7 @@
 """Curves over loads: each point as its row, its label and its cost."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,8 @@ from harness.report.style import pyplot
 from harness.results import metrics
 from harness.results.summary import Performance, Summary
 from harness.runs.folder import RunFolder
-from harness.runs.records import Cost, Probe
+from harness.runs.outcome import Doubt, Outcome
+from harness.runs.records import Cost
 from tests import made
 from tests.conftest import run
 
@@ -24,14 +25,14 @@ from tests.conftest import run
 def test_several_rates_make_a_curve(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
     probes = [
-        Probe(qps, qps < 10, 10 * qps, qps, 5 * qps, qps / 2, 128 * min(qps, 10), min(qps, 10))
+        made.probe(qps, qps < 10, 10 * qps, qps, 5 * qps, qps / 2, 128 * min(qps, 10), min(qps, 10))
         for qps in (4.0, 8.5, 16.0)
     ]
-    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    made.note(RunFolder(tmp_path, "run"), probes=probes)
     summary = rendering.build(folder)
     assert summary.run.search == probes
     page = (folder / "report.md").read_text()
-    assert "| 8.5 | VALID | 1,088 | 42.5 | 85 | 4.25 | 8.5 |" in page
+    assert "| 8.5 | VALID | 1,088 | 8.5 | 42.5 | – | 85 | 4.25 | – | 8.5 |" in page
     assert "| 16 | INVALID |" in page
     assert (folder / "plots" / "search.png").exists()
     assert (
@@ -42,8 +43,8 @@ def test_several_rates_make_a_curve(tmp_path: Path) -> None:
 
 def test_a_batch_is_no_rate_that_replicas_are_counted_by(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", category="edge", scenario="multistream", samples_per_query="2,8")
-    batch = Probe(None, True, 20.0, 2.0, samples_per_sec=120.0, samples_per_query=2, latency_p99=20.0)
-    made.note(RunFolder(tmp_path, "run"), probes=[asdict(batch)])
+    batch = made.probe(None, True, 20.0, 2.0, samples_per_sec=120.0, samples_per_query=2, latency_p99=20.0)
+    made.note(RunFolder(tmp_path, "run"), probes=[batch])
     rendering.build(folder)
     assert "## Tests at each load" in (folder / "report.md").read_text()
     assert "replicas" not in (folder / "report.md").read_text()
@@ -51,19 +52,19 @@ def test_a_batch_is_no_rate_that_replicas_are_counted_by(tmp_path: Path) -> None
 
 
 def test_each_load_has_its_unit() -> None:
-    rate = Probe(4.0, True, None, None)
-    batch, level = replace(rate, qps=None, samples_per_query=4), replace(rate, qps=None, concurrency=4)
+    rate = made.probe(4.0, True, None, None)
+    batch, level = made.changed(rate, qps=None, samples_per_query=4), made.changed(rate, qps=None, concurrency=4)
     assert [probe.unit for probe in (rate, batch, level)] == ["queries/s", "samples per query", "in flight"]
 
 
-def curve(*probes: Probe, price: float | None = None) -> plots.Curve:
-    picture = LoadPicture.of(probes, None, mlperf.Limits(2000, 100))
+def curve(*probes: Outcome, price: float | None = None) -> plots.Curve:
+    picture = LoadPicture.of(made.summary(probes), mlperf.Limits(2000, 100))
     assert picture is not None
     return plots.Curve("a run", picture, 1, price)
 
 
-def at(user: float, speed: float, valid: bool = True, load: float = 10.0) -> Probe:
-    return Probe(load, valid, 9.0, 9.0, tpot_p50=1000 / user, tokens_per_sec=speed)
+def at(user: float, speed: float, valid: bool = True, load: float = 10.0) -> Outcome:
+    return made.probe(load, valid, 9.0, 9.0, tpot_p50=1000 / user, tokens_per_sec=speed)
 
 
 def test_points_that_are_close_share_a_label() -> None:
@@ -99,7 +100,7 @@ def test_several_runs_have_a_mark_each_and_one_run_a_mark_an_outcome() -> None:
 def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: Path) -> None:
     levels = [(1, 200, 5.0, 0.5, ""), (16, 2000, 8.0, 0.09, ""), (64, 2500, 20.0, 0.1, ""), (256, 3000, 90, 0.08, "x")]
     probes = [
-        Probe(
+        made.probe(
             None, True, 50, tpot, 30, tpot, float(speed), concurrency=load, tpot_p90=tpot, joules_per_token=j, why=why
         )
         for load, speed, tpot, j, why in levels
@@ -146,7 +147,7 @@ def levels(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert done.code == 0, done.output
         config = json.loads((done.folder / "config.json").read_text())
         for probe in config["probes"]:
-            probe["busy"] = ""
+            probe["others"] = []
             path = done.folder / probe["folder"] / "machine.json"
             path.write_text(json.dumps(json.loads(path.read_text()) | {"others": [], "others_cpu_cores": 0.0}))
         (done.folder / "config.json").write_text(json.dumps(config))
@@ -157,7 +158,8 @@ def with_best(folder: Path, best: int, busy: str = "") -> Summary:
     """The run again, with its levels above `best` over a limit."""
     config = json.loads((folder / "config.json").read_text())
     for probe in config["probes"]:
-        probe |= {"why": "TTFT p99 over its limit" if probe["concurrency"] > best else "", "busy": busy}
+        over = [{"name": "TTFT", "what": "TTFT p99 over its limit"}] if probe["load"] > best else []
+        probe |= {"reasons": over, "others": [busy] if busy else []}
     (folder / "config.json").write_text(json.dumps(config))
     return rendering.build(folder)
 
@@ -168,11 +170,12 @@ def test_title_numbers_index_comparison_and_gate_name_one_level(levels: Path) ->
     for best, other in ((1, 8), (4, 1), (8, 4)):
         with_best(before, other)
         summary = with_best(after, best)
-        test, probe = summary.performance, next(one for one in summary.run.search or [] if one.concurrency == best)
+        test, probe = summary.performance, next(one for one in summary.run.search or [] if one.load == best)
         assert test is not None and test.concurrency == best
         speed = metrics.BY_NAME["tokens_per_sec"].of(summary)
         assert speed == pytest.approx(probe.tokens_per_sec, rel=1e-6)
-        said = f"{number(speed)} output tokens/s within the limits, with {probe.text}"
+        few = f"all of {probe.queries} requests " if probe.has(Doubt.FEW) else ""
+        said = f"{number(speed)} output tokens/s with {probe.text}, {few}within the limits"
         assert answer.title(summary) == said and f"<h1>{said}" in (after / "report.html").read_text()
         assert rendering.history_line(summary)["tokens_per_sec"] == pytest.approx(speed)
         runs, _ = compare.load([before, after])
@@ -189,8 +192,8 @@ def test_a_level_on_a_busy_machine_is_judged_nowhere(levels: Path) -> None:
     folder = min(levels.glob("2*"))
     summary = with_best(folder, 8, busy="other programs used 1.0 of 2 CPU cores during the test")
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
-    assert answer.title(summary).endswith(" with 8 requests in flight: not judged, the machine was busy")
-    assert "within the limits" not in text and "machine busy: not judged" in text
+    assert answer.title(summary).endswith(" with 8 requests in flight, not judged: the machine was busy")
+    assert "within the limits" not in text and "not judged" in text
     screen = answer.last_screen(summary)
     assert screen.tone == "careful" and {row[-1] for row in screen.levels[1:]} == {"not judged"}
     assert page.count(">not judged</span>") == 3 and ">within<" not in page

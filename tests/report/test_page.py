@@ -5,7 +5,6 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from harness.report.page import strip
 from harness.results.published import published
 from harness.results.telemetry import SHARES
 from harness.runs.folder import RunFolder
-from harness.runs.records import Probe, Queue
+from harness.runs.outcome import Outcome, Queue
 from tests import made
 from tests.browser import CHROMIUM, Tab, browser
 from tests.conftest import ROOT
@@ -29,11 +28,11 @@ LARGEST_PAGE = 1_500_000  # bytes
 GREW = Queue(9.0, 7.0, 0.1, 2.0, 0.1, 1.0)
 
 
-def probe(qps: float, ttft: float | None, tpot: float, **more: object) -> Probe:
+def probe(qps: float, ttft: float | None, tpot: float, **more: object) -> Outcome:
     """A probe at a rate with these p99, and p50 and p90 below them."""
     values = {"ttft_p50": ttft and ttft / 4, "ttft_p90": ttft and ttft / 2, "tpot_p50": tpot / 4, "tpot_p90": tpot / 2}
     values |= {"tokens_per_sec": 128 * qps, "samples_per_sec": qps, "seconds": 30.0, "latency_p50": 1000.0}
-    return Probe(**{"qps": qps, "valid": True, "ttft_p99": ttft, "tpot_p99": tpot, **values, **more})  # type: ignore[arg-type]
+    return made.probe(**{"qps": qps, "valid": True, "ttft_p99": ttft, "tpot_p99": tpot, **values, **more})  # type: ignore[arg-type]
 
 
 PROBES = [probe(4.0, 400.0, 40.0), probe(7.0, 900.0, 70.0), probe(9.0, 950.0, 90.0, queue=GREW)]
@@ -49,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     command = f"python run.py --model /home/someone/{HOSTILE}/model --endpoint http://user:password@host:8000/v1?key=1"
     facts = {"command": command, "engine": f"engine {HOSTILE}", "kernels": {"attention": HOSTILE}}
-    made.note(RunFolder(place, "run"), probes=[asdict(one) for one in PROBES], **facts)
+    made.note(RunFolder(place, "run"), probes=PROBES, **facts)
     slow = {made.FAMILIES["result_time_to_output_token_{}"].format(share): 95e6 for share in ("99.00", "99.90")}
     plan = rendering.results.facts_of(folder).plan
     log = made.log(plan, **slow, result_time_to_output_token_max=95e6, result_max_latency_ns=195e6)
@@ -200,7 +199,7 @@ def test_a_click_pins_a_point_and_keys_do_too(run: Path, tab: Tab) -> None:
     assert tab.run("document.getElementById('pin').hidden") is True
     tab.click("svg.mark[data-i='0'] .hit")
     assert tab.run("document.getElementById('pin-name').textContent") == "the probe at 4 queries/s"
-    assert tab.run("document.getElementById('pin-ttft-p99').textContent") == "400"
+    assert tab.run("document.getElementById('pin-ttft_p99_ms').textContent") == "400"
     tab.click("#unpin")
     assert tab.run("document.getElementById('pin').hidden") is True
     tab.run("document.querySelector('svg.mark[data-i=\"1\"]').focus()")
@@ -223,7 +222,7 @@ def test_the_data_are_saved_as_csv(run: Path, tab: Tab) -> None:
         time.sleep(0.05)
     rows = list(csv.DictReader(saved.open()))
     assert [row["queries/s"] for row in rows] == ["4", "7", "9", "12", "8.5"]
-    assert rows[0]["TTFT p99, ms"] == "400" and rows[0]["J per output token"] == ""
+    assert rows[0]["TTFT p99, ms"] == "400" and rows[0]["J of the GPUs per output token"] == ""
     assert tab.console == []
 
 

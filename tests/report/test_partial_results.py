@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from harness.report import report as rendering
 from harness.results.summary import Run
 from harness.results.verdicts import ScoresFile
 from harness.runs.folder import RunFolder, open_run
-from harness.runs.records import Probe
 from tests import made
 from tests.conftest import called
 from tests.results.test_summary import ACCURACY
@@ -45,13 +43,13 @@ def test_a_run_that_ends_after_two_of_three_rates(
     else:
         logs.write_text("".join(line for line in logs.read_text().splitlines(True) if "result_" not in line))
     run = RunFolder(tmp_path, "run")
-    probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
-    made.note(run, probes=[asdict(probe) for probe in probes])
+    probes = [made.probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+    made.note(run, probes=probes)
     run.set_status(status, reason)
     summary, page = rendering.build(folder), (folder / "report.md").read_text()
     verdict = page.partition("## Verdict")[2].partition("## ")[0]
     assert re.search(rf"finish\*\*: {said} 2 loads ", verdict)
-    assert "| 8.5 | VALID | 1,088 | 42.5 | 85 | 4.25 | 8.5 |" in page
+    assert "| 8.5 | VALID | 1,088 | 8.5 | 42.5 | – | 85 | 4.25 | – | 8.5 |" in page
     assert "![Latency by load" in page and (folder / "plots" / "search.png").exists()
     assert EARLY in "\n".join(summary.meta.deviations)
 

@@ -1,6 +1,5 @@
 """A run against a baseline: what is a regression, what must not be judged, and how runs are named."""
 
-import json
 import shlex
 import subprocess
 import sys
@@ -16,10 +15,9 @@ from harness.core.statistics import PairedChange
 from harness.report import compare, compare_page, regression
 from harness.report import report as rendering
 from harness.report.compare import Divergence, Pair
-from harness.results import performance
 from harness.runs import folder as names
+from harness.runs import outcome
 from harness.runs.folder import RunFolder
-from harness.runs.records import Probe
 from tests import made
 from tests.conftest import called, ended, tells
 
@@ -164,7 +162,7 @@ def test_a_speed_that_follows_from_the_rate_is_not_judged_its_latency_is(
     server: dict[str, Any] = {"scenario": "server", "server_target_qps": 8.5}
     few = [run(tmp_path / "few", **server)]
     assert judged("ttft_p99_ms>19", few, few).verdict == "NOT JUDGED"  # of 64 requests: the slowest of them
-    monkeypatch.setattr(performance, "FEWEST_P99", 64)
+    monkeypatch.setattr(outcome, "FEWEST_P99", 64)
     sides = [run(tmp_path / "a", **server)], [run(tmp_path / "b", 900.0, **server)]
     assert judged("tokens_per_sec<-3%", *sides).why.endswith("configured rate")
     assert judged("ttft_p99_ms>+10%", *sides).verdict == "PASS"
@@ -174,7 +172,7 @@ def test_a_speed_that_follows_from_the_rate_is_not_judged_its_latency_is(
 def test_a_run_that_is_invalid_is_judged_only_if_a_latency_made_it_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(performance, "FEWEST_P99", 64)
+    monkeypatch.setattr(outcome, "FEWEST_P99", 64)
     found = []
     for name, value in (("limit", 3e9), ("short", 20e6)):
         server: dict[str, Any] = {"scenario": "server", "server_target_qps": 8.5}
@@ -322,13 +320,13 @@ def test_a_comparison_shows_probes_and_why_speeds_differ(tmp_path: Path) -> None
     runs = []
     for name in ("a", "b"):
         folder = made.run(tmp_path / name, scenario="server", server_target_qps="4,8.5")
-        probe = Probe(4.0, True, 40.0, 4.0, 20.0, 2.0, 512.0, 4.0)
-        made.note(RunFolder(tmp_path, name), probes=[json.loads(json.dumps(probe.__dict__))])
+        probe = made.probe(4.0, True, 40.0, 4.0, 20.0, 2.0, 512.0, 4.0)
+        made.note(RunFolder(tmp_path, name), probes=[probe])
         (folder / "Performance" / "machine.csv").write_text("seconds,requests_waiting,requests_running\n1,7,9\n")
         rendering.build(folder)
         runs.append(compare.read(folder))
     page = compare_page.page(runs)
-    assert "| b | 4 queries/s | VALID | 512 | 20 | 40 | 2 | 4 |" in page
+    assert "| b | 4 queries/s | VALID | 512 | – | 20 | 40 | 2 | 4 |" in page
     assert "| requests waiting, mean | 7 | 7 |" in page
 
 
@@ -338,8 +336,8 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
         folder = made.run(
             tmp_path / name, scenario="server", server_target_qps="4,8.5", label="night" if n == 2 else ""
         )
-        probes = [Probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
-        made.note(RunFolder(tmp_path, name), probes=[probe.__dict__ for probe in probes])
+        probes = [made.probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+        made.note(RunFolder(tmp_path, name), probes=probes)
         rendering.build(folder)
         runs.append(compare.read(folder))
     assert compare_page.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]

@@ -1,6 +1,5 @@
 """Runs of several kinds of GPU and workloads in one table, the cheapest within the limits marked."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ from harness.core.errors import UsageError
 from harness.report import report as rendering
 from harness.results.metrics import matrix
 from harness.results.summary import Summary
-from harness.runs.folder import RunFolder
-from harness.runs.records import Probe
 from tests import made
 from tests.conftest import called
 
@@ -59,10 +56,12 @@ def test_what_does_not_count_is_not_the_cheapest(tmp_path: Path) -> None:
 def test_levels_are_lines_where_the_batch_is_an_axis(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", concurrency="1,4", price_per_hour=1.0)
     probes = [
-        Probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=1, latency_p50=70.0),
-        Probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=4, latency_p50=90.0, why="TTFT p99 20 of 5 ms"),
+        made.probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=1, latency_p50=70.0),
+        made.probe(
+            None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=4, latency_p50=90.0, why="TTFT p99 20 of 5 ms"
+        ),
     ]
-    made.note(RunFolder(tmp_path, "run"), probes=[asdict(probe) for probe in probes])
+    made.levels(folder, probes)
     rendering.build(folder)
     table = matrix(read(folder), ["gpu", "batch"])
     assert [(row[1], row[3], row[-1]) for row in table.rows] == [
@@ -73,8 +72,8 @@ def test_levels_are_lines_where_the_batch_is_an_axis(tmp_path: Path) -> None:
 
 def test_loads_are_in_their_order_and_no_run_is_left_out(tmp_path: Path) -> None:
     folders = [made.run(tmp_path / name, **flags) for name, flags in {"a": {"concurrency": "1,4"}, "b": {}}.items()]
-    probes = [Probe(None, True, 1.0, 1.0, tokens_per_sec=9.0, concurrency=level) for level in (16, 4, 1, 1)]
-    made.note(RunFolder(tmp_path, "a"), probes=[asdict(probe) for probe in probes])
+    probes = [made.probe(None, True, 1.0, 1.0, tokens_per_sec=9.0, concurrency=level) for level in (16, 4, 1, 1)]
+    made.levels(folders[0], probes)
     for folder in folders:
         rendering.build(folder)
     silent = read(*folders)

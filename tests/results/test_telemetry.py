@@ -128,6 +128,11 @@ def used(**values: tuple[float, float]) -> dict[str, Usage]:
     return {name: Usage(mean=mean, max=most) for name, (mean, most) in values.items()}
 
 
+def bounds(*about: Any, **more: Any) -> list[str]:
+    """What set the speed, in words."""
+    return [str(each) for each in usage.ran_out(*about, **more)]
+
+
 @pytest.mark.parametrize(
     ("found", "said"),
     [
@@ -145,13 +150,13 @@ def used(**values: tuple[float, float]) -> dict[str, Usage]:
     ],
 )
 def test_what_ran_out_is_said(found: dict[str, Usage], said: tuple[str, ...]) -> None:
-    assert [tells(sentence, *said) for sentence in usage.ran_out(found, 64)] == [True]
+    assert [tells(sentence, *said) for sentence in bounds(found, 64)] == [True]
 
 
 def test_nothing_is_said_to_have_run_out_where_there_was_enough() -> None:
     enough = used(kv_cache_percent=(50, 99), requests_running=(10, 64), requests_waiting=(0, 1), cpu_percent=(50, 100))
-    assert list(usage.ran_out(enough, 64)) == []
-    assert list(usage.ran_out({}, None)) == []
+    assert list(bounds(enough, 64)) == []
+    assert list(bounds({}, None)) == []
 
 
 def time(**shares: float) -> GpuTime:
@@ -166,7 +171,7 @@ def test_no_more_room_is_advised_where_power_is_what_bounds() -> None:
     """As on an H200 in a full Offline test: a quarter of its clock held down, all places taken."""
     h200 = used(gpu_load_percent=(98.5, 100), kv_cache_percent=(91, 99.5))
     h200 |= used(requests_running=(1947, 2048), requests_waiting=(17000, 38000))
-    first, *rest = usage.ran_out(h200, 2048, [time(held_by_power=25.9, idle_while_waiting=0.9)])
+    first, *rest = bounds(h200, 2048, [time(held_by_power=25.9, idle_while_waiting=0.9)])
     assert tells(first, "power", "25.9 % ", ": ")
     assert [line.endswith("not make it faster") for line in rest] == [True, True, False]
     assert not any("--max-num-seqs" in line or "--kv-cache-dtype" in line for line in rest)
@@ -175,21 +180,21 @@ def test_no_more_room_is_advised_where_power_is_what_bounds() -> None:
 @pytest.mark.parametrize("quantity", ["gpu_load_percent", "cpu_percent"])
 def test_no_more_places_are_advised_beside_what_is_busy(quantity: str) -> None:
     full = used(requests_running=(60, 64), requests_waiting=(9, 20), kv_cache_percent=(20, 30))
-    assert any("--max-num-seqs" in line for line in usage.ran_out(full, 64))
+    assert any("--max-num-seqs" in line for line in bounds(full, 64))
     busy = full | used(**{quantity: (95, 100)})
-    assert not any("--max-num-seqs" in line for line in usage.ran_out(busy, 64))
+    assert not any("--max-num-seqs" in line for line in bounds(busy, 64))
 
 
 def test_the_largest_loss_comes_first_with_its_remedy() -> None:
     lost = time(idle=4.7, idle_while_waiting=23.0, held_by_power=5.5)
     args = {"max_num_batched_tokens": 1536, "max_cudagraph_capture_size": 1024}
-    first, second, third = usage.ran_out({}, None, [lost], args)
+    first, second, third = bounds({}, None, [lost], args)
     assert tells(first, "23 %", "while requests waited", "1,536", "1,024", "max_cudagraph_capture_size=1536")
     assert tells(second, "power", "5.5 %") and tells(third, "4.7 %") and "1,536" not in third
-    assert "--profile" in next(usage.ran_out({}, None, [lost], {**args, "max_num_batched_tokens": 512}))
+    assert "--profile" in bounds({}, None, [lost], {**args, "max_num_batched_tokens": 512})[0]
     packed = {"max_num_batched_tokens": 1536, "compilation_config": {"max_cudagraph_capture_size": 1024}}
-    assert next(usage.ran_out({}, None, [lost], packed)) == first
-    (line,) = usage.ran_out(used(cpu_percent=(99, 100)), None, client=True)
+    assert bounds({}, None, [lost], packed)[0] == first
+    (line,) = bounds(used(cpu_percent=(99, 100)), None, client=True)
     assert "the client's" in line
 
 
@@ -287,5 +292,5 @@ def test_two_probes_at_one_rate_have_each_their_own_time(tmp_path: Path) -> None
 
 def test_what_other_programs_take_of_the_cpu_bounds_no_engine() -> None:
     used = {"cpu_percent": Usage(mean=100.0, max=100.0)}
-    assert any("CPU was busy" in line for line in usage.ran_out(used, None))
-    assert not any("CPU was busy" in line for line in usage.ran_out(used, None, others=50.0))
+    assert any("CPU was busy" in line for line in bounds(used, None))
+    assert not any("CPU was busy" in line for line in bounds(used, None, others=50.0))

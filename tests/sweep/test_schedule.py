@@ -13,6 +13,7 @@ from rich.console import Console
 from harness.core import files, system
 from harness.core.errors import UsageError
 from harness.core.screen import Display
+from harness.core.statements import Statement
 from harness.sweep import experiment, file, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch
@@ -157,7 +158,9 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path) -> None:
         return replace(
             ran(name, speed, job.round),
             final=job.final,
-            outcome=ExperimentOutcome(ran(name, speed).outcome.values, True, ran_out=("the CPU was busy: buy more",)),
+            outcome=ExperimentOutcome(
+                ran(name, speed).outcome.values, True, ran_out=(Statement("the CPU was busy", "buy more"),)
+            ),
         )
 
     names = "".join(f"  - {{name: {n}, set: {{seed: {s}}}}}\n" for s, n in enumerate(("fast", "faster", "slow")))

@@ -1,0 +1,305 @@
+"""What one LoadGen test at one load came to: its figures, LoadGen's verdict, and whatever else decides whether they may
+be believed. config.json and summary.json keep a list of these, and one of them is the run's result."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from harness.config.patterns import ClosedLoop, Poisson, Sequential
+from harness.config.plan import Plan
+from harness.core.markdown import number
+from harness.core.schema import Model, Said, is_absent, stored_as
+from harness.core.screen import Tone
+from harness.core.statements import names
+from harness.core.statistics import FEWEST_P99
+
+SURE = 2.33  # standard errors: less than 1 in 100 by chance
+PRECISE = 0.04  # of the completions a second: their error, where they are the server's and not the arrivals'
+SETTLED = 6  # latencies of a query, after which as many run as ever will
+WAITING = 0.1  # of a query's time: with more, it does not tell what its tokens take
+
+
+MOST = "\N{LESS-THAN OR EQUAL TO}"  # before a p99 that is the slowest of few
+
+
+class Doubt(StrEnum):
+    """Why a figure is not what it seems to be; of several the first is shown first."""
+
+    INVALID = "INVALID by LoadGen"
+    DISPUTED = "disputed by the wire or by LoadGen's log"
+    BUSY = "measured on a busy machine"
+    FEW = "the slowest of few requests"
+    BUFFERED = "of the buffering, not of the engine"
+
+
+class Figure(NamedTuple):
+    """A number, and whether it may be believed: decided where it is made, and only shown elsewhere."""
+
+    value: float | None
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def counted(self) -> float | None:
+        """The value, where it is what its name says; None of a p99 that is the slowest of few."""
+        return None if Doubt.FEW in self.doubts else self.value
+
+    @property
+    def mark(self) -> str:
+        """What stands before the value."""
+        return f"{MOST} " if Doubt.FEW in self.doubts and self.value is not None else ""
+
+
+Known = Annotated[float | None, Field(exclude_if=is_absent)]
+
+
+class Times(Model):
+    """One kind of latency, in milliseconds, as far as a record has it."""
+
+    min: Known = None
+    mean: Known = None
+    p50: Known = None
+    p90: Known = None
+    p99: Known = None
+    max: Known = None
+
+    @classmethod
+    def of(cls, latency: object) -> Self:
+        return cls(**{name: getattr(latency, name, None) for name in cls.model_fields})
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The second half of the time in which queries were issued: without ramp and drain. All a second."""
+
+    sent: float  # queries issued
+    completed: float
+    completed_error: float  # its standard error
+    growth: float  # of what is in flight
+    chance: float  # the standard error of `growth`, of arrivals and completions, where the server is just fast enough
+    dispersion: float  # variance over mean of the completions: 0 is clockwork, 1 pure chance
+    base_s: float = 0.0  # what a query takes, in seconds: without what follows, ...
+    each_s: float = 0.0  # ... for each that is in flight meanwhile, itself included, ...
+    prompt_s: float = 0.0  # ... and for each that begins meanwhile
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether more queries came than the server completes, beyond chance."""
+        return self.growth > SURE * self.chance
+
+    @property
+    def capacity(self) -> float | None:
+        """Queries/s that the server completes at most: known where it always had some waiting, and to `PRECISE`."""
+        return self.completed if self.has_grown and self.completed_error <= PRECISE * self.completed else None
+
+
+KINDS = ("ttft", "tpot", "latency")
+LIMITED = ("TTFT", "TPOT")  # names of the reasons that a latency over its limit gives
+
+
+class Verdict(NamedTuple):
+    """What a test came to in a word: LoadGen's, or that on one's own limits at fixed concurrency."""
+
+    word: str
+    tone: Tone
+
+
+class Outcome(Model):
+    """One test of a load; at fixed concurrency without its ramps."""
+
+    load: float = 0.0
+    unit: str = ""
+    """Of the load; empty in Offline and SingleStream, which have none to vary."""
+    valid: bool
+    """LoadGen's verdict."""
+    has_own_limits: bool = False
+    """Whether this program holds its latencies against the limits, and LoadGen judges its length alone."""
+    reasons: tuple[Said, ...] = ()
+    """Why it is INVALID, or too fast for a full test, or over one's own limits."""
+    tokens_per_sec: float | None = None
+    """Output."""
+    samples_per_sec: float | None = None
+    latency_ms: Times = Times()
+    """Of a query."""
+    ttft_ms: Times = Times()
+    tpot_ms: Times = Times()
+    client_delay_ms: Times = Times()
+    """Until a request was sent: from its schedule, or from an answer's end."""
+    joules_per_output_token: float | None = None
+    """Of the GPUs."""
+    trend: float | None = None
+    """The output speed of the steady part's second half over that of its first."""
+    queries: int | None = None
+    """That its latencies are of."""
+    sent: float | None = None
+    """Queries/s that were scheduled in fact: random gaps add up to their own rate."""
+    duration_s: float | None = None
+    """Of issue."""
+    more: int | None = None
+    """Queries that early stopping alone wants beyond those of the test."""
+    queue: Queue | None = None
+    """Where a rate was sent."""
+    is_buffered: bool = False
+    """Its TTFT and TPOT are those of a buffer, not the engine's."""
+    is_disputed: bool = False
+    background_load: Annotated[tuple[str, ...], stored_as("others", "background_load")] = ()
+    """What other programs took of the machine meanwhile, where it may have cost speed."""
+    folder: str = ""
+    """Of its logs, in the run's."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_flat(cls, data: Any) -> Any:
+        """Until format 5 each percentile was a field, the load one of three, and reasons were one text."""
+        return from_flat(data) if isinstance(data, dict) and "qps" in data else data
+
+    @property
+    def verdict(self) -> Verdict:
+        if not self.has_own_limits:
+            return Verdict("VALID", "good") if self.valid else Verdict("INVALID", "bad")
+        if self.reasons:
+            return Verdict(f"over: {'both' if len(self.over) > 1 else ''.join(self.over) or 'the limits'}", "bad")
+        return Verdict("not judged", "careful") if self.background_load else Verdict("within", "good")
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """All that hold, the first the one to be shown."""
+        holds = {
+            Doubt.INVALID: not self.valid,
+            Doubt.DISPUTED: self.is_disputed,
+            Doubt.BUSY: self.background_load,
+            Doubt.FEW: self.queries is not None and self.queries < FEWEST_P99,
+            Doubt.BUFFERED: self.is_buffered,
+        }
+        return tuple(doubt for doubt in Doubt if holds[doubt])
+
+    def has(self, doubt: Doubt) -> bool:
+        return doubt in self.doubts
+
+    def at(self, kind: str, point: str) -> float | None:
+        """A percentile of a kind of latency, in milliseconds."""
+        value: float | None = getattr(getattr(self, f"{kind}_ms"), point)
+        return value
+
+    @property
+    def why(self) -> str:
+        """The reasons in words; at fixed concurrency also that nobody judged them."""
+        return "; ".join(each.what for each in self.reasons)
+
+    @property
+    def flaws(self) -> list[str]:
+        """Why its figures are not to be chosen or compared by, in words."""
+        over = self.why if self.has_own_limits else "over the limits" if self.over else "" if self.valid else "INVALID"
+        return [*self.background_load, *filter(None, (over, "disputed" if self.is_disputed else ""))]
+
+    @property
+    def over(self) -> list[str]:
+        """The latencies that were over their limits."""
+        return names(self.reasons, LIMITED)
+
+    @property
+    def tokens_per_sec_per_user(self) -> float | None:
+        """1,000 / TPOT p90, as MLPerf Endpoints has it; None where that is no engine's."""
+        return 1000 / self.tpot_ms.p90 if self.tpot_ms.p90 and not self.is_buffered else None
+
+    def cost(self, price_per_hour: float) -> float | None:
+        """What a million output tokens cost."""
+        return price_per_hour / 0.0036 / self.tokens_per_sec if self.tokens_per_sec else None
+
+    @property
+    def rate(self) -> float:
+        """What the server was sent, queries/s."""
+        return self.sent or self.load
+
+    @property
+    def tokens(self) -> float:
+        """Of an answer after the first, about; 0 where they are not known."""
+        return ((self.latency_ms.p50 or 0.0) - (self.ttft_ms.p50 or 0.0)) / (self.tpot_ms.p50 or inf)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it lasted for so long that as many queries ran as ever will."""
+        return (self.duration_s or inf) >= SETTLED * (self.latency_ms.p50 or 0.0) / 1000
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether more came than was completed, beyond chance and beyond what fills an idle server."""
+        return self.queue is not None and self.queue.has_grown and (self.is_settled or self.capacity is not None)
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether waiting was a good part of a query's time, rather than what ran beside it."""
+        return (self.ttft_ms.p50 or 0.0) > WAITING * (self.latency_ms.p50 or 0.0)
+
+    @property
+    def capacity(self) -> float | None:
+        """Queries/s that the server completes at most: known where queries always waited."""
+        return self.queue.capacity if self.queue and self.has_waited else None
+
+    @property
+    def served_rate(self) -> float:
+        """The rate that its latencies belong to: the server's own, where it was busy all the time."""
+        return self.capacity or self.rate
+
+    @property
+    def has_held(self) -> bool:
+        """Whether it kept the limits with a steady queue."""
+        return self.valid and not self.has_grown
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the latencies."""
+        return not self.reasons if self.has_own_limits else self.has_held
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it broke no limit, and LoadGen wants more queries to be sure."""
+        return self.more is not None and not self.over and not self.has_grown
+
+    @property
+    def text(self) -> str:
+        if self.unit == ClosedLoop.unit:
+            return f"{number(self.load)} request{'s' if self.load != 1 else ''} in flight"
+        return f"{number(self.load)} {self.unit}"
+
+
+def from_flat(data: dict[str, Any]) -> dict[str, Any]:
+    """A record of format 5 or older, as today's are."""
+    old = {name: value for name, value in data.items() if value is not None}
+    loads = {"concurrency": ClosedLoop.unit, "qps": Poisson.unit, "samples_per_query": Sequential.unit}
+    load, unit = next((old[name], unit) for name, unit in loads.items() if name in old)
+    names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
+    new = {names.get(name, name): value for name, value in old.items()} | {"load": load, "unit": unit}
+    new["has_own_limits"] = unit == ClosedLoop.unit
+    for kind in (*KINDS, "client_delay"):
+        points = {point: old[f"{kind}_{point}"] for point in Times.model_fields if f"{kind}_{point}" in old}
+        new[f"{kind}_ms"] = points
+    new["reasons"] = [text for text in old.get("why", "").split("; ") if text]
+    new["background_load"] = [old["busy"]] if old.get("busy") else []
+    return {name: value for name, value in new.items() if name in Outcome.model_fields}
+
+
+def deciding(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """One test for each load, by load: of several the last, which agrees with the first or decides between two in the
+    search, and is the run's own at its level."""
+    return sorted({each.load: each for each in outcomes}.values(), key=lambda each: each.load)
+
+
+def best(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """The load with the most output of those that keep the limits, on their own machine if any ran so."""
+    kept = [each for each in deciding(outcomes) if each.has_kept and each.tokens_per_sec]
+    alone = [each for each in kept if not each.has(Doubt.BUSY)]
+    return max(alone or kept, key=lambda each: each.tokens_per_sec or 0.0, default=None)
+
+
+def at_load(plan: Plan, outcome: Outcome) -> Plan:
+    """The plan of a test of this load."""
+    match outcome.unit:
+        case ClosedLoop.unit:
+            return replace(plan, concurrency=int(outcome.load))
+        case Sequential.unit:
+            return replace(plan, samples_per_query=int(outcome.load))
+    return replace(plan, target_qps=outcome.load)
