@@ -8,7 +8,8 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from harness.core.statements import Statement
 
-SCHEMA = 5  # the format of all these files; 1 had no number
+SCHEMA = 6  # the format of all these files; 1 had no number
+RENDERED = 5  # the oldest format of which a report can be made again
 
 
 def is_absent(value: object) -> bool:

@@ -141,8 +141,8 @@ class RunColumn:
 
     @classmethod
     def of(cls, metric: Metric, runs: Sequence[ComparedRun]) -> Self:
-        values, shown = (tuple(read(run.summary) for run in runs) for read in (metric.of, metric.shown))
-        return cls(metric.name, metric.label, values, metric, shown)
+        shown = tuple(metric.shown(run.summary) for run in runs)
+        return cls(metric.name, metric.label, tuple(metric.of(run.summary) for run in runs), metric, shown)
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from harness.config.patterns import ClosedLoop
 from harness.core.errors import UsageError
 from harness.core.files import read, write_json, write_text
 from harness.core.markdown import Column, Finished, Table, code, literal, number, render
-from harness.core.schema import SCHEMA
+from harness.core.schema import RENDERED, SCHEMA
 from harness.core.screen import Line
 from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.test_run import TestRun
@@ -206,10 +206,10 @@ def curve(summary: Summary) -> dict[str, object]:
 
 def check_format(folder: Path, facts: RunFacts) -> None:
     """Raises UsageError for a folder whose tests are kept in an older form."""
-    if facts.schema_version < SCHEMA:
+    if facts.schema_version < RENDERED:
         raise UsageError(
             f"{folder}: of format {facts.schema_version}, from an older version of this program: its summary.json and "
-            f"report.md stay as they are; this version renders format {SCHEMA}."
+            f"report.md stay as they are; this version renders format {RENDERED} and later."
         )
 
 

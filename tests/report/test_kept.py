@@ -1,0 +1,89 @@
+"""Runs of every kind that an older version made: today's gives every number of theirs."""
+
+import json
+import lzma
+import tarfile
+from collections.abc import Iterator
+from io import BytesIO
+from math import isclose
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core import files
+from harness.report import report as rendering
+from harness.results.performance import leaves
+from harness.results.summary import CURVES, Summary
+from harness.runs.outcome import KINDS, Outcome, Times, from_flat
+from harness.sweep import report as sweeps
+from harness.sweep.experiment import from_summary
+
+KEPT = Path(__file__).parents[1] / "kept"
+RUNS = sorted(path.name.removesuffix(".tar.xz") for path in KEPT.glob("*.tar.xz"))
+WITHOUT_SUMMARY = {"mmlu"}
+
+
+def unpacked(name: str, place: Path) -> Path:
+    data = lzma.decompress((KEPT / f"{name}.tar.xz").read_bytes())
+    with tarfile.open(fileobj=BytesIO(data)) as archive:
+        archive.extractall(place, filter="data")
+    return place
+
+
+def numbers(summary: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Every number of a summary.json by its path, tests at several loads by the names that they have today."""
+    run = dict(summary["run"])
+    for name in ("search", "attempts"):
+        if run.get(name) and "qps" in run[name][0]:
+            run[name] = [from_flat(probe) for probe in run[name]]
+    for path, value in leaves(run | {"meta": summary["meta"]}):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield path, value
+
+
+def chosen(old: Summary, made: Summary) -> Outcome | None:
+    """The test at several loads whose numbers are the run's today, where they were those of another."""
+    before, after = old.result, made.result
+    return after if before and after and after.unit in CURVES and after.load != before.load else None
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name not in WITHOUT_SUMMARY])
+def test_every_number_of_a_kept_run_is_the_same(name: str, tmp_path: Path) -> None:
+    for path in sorted(unpacked(name, tmp_path).rglob("summary.json")):
+        before = dict(numbers(files.read_json(path)))
+        old = files.read(path, Summary)
+        made = rendering.build(path.parent)
+        after = dict(numbers(files.read_json(path)))
+        lost = {key: value for key, value in before.items() if not isclose(after.get(key, float("nan")), value)}
+        if (best := chosen(old, made)) is not None:  # the numbers are those of another test: the best, not the last
+            lost = {key: value for key, value in lost.items() if not key.startswith("performance.")}
+            assert made.performance is not None
+            assert made.performance.counted.tokens_per_sec == pytest.approx(best.tokens_per_sec, rel=1e-6)
+        assert {key: (value, after.get(key)) for key, value in lost.items()} == {}, path.parent.name
+        assert len(before) > 100 and {key for key in before if key.startswith("performance.")}
+        if best is None:
+            assert from_summary(old).values == pytest.approx(from_summary(made).values)
+
+
+def test_every_number_of_a_kept_sweep_is_the_same(tmp_path: Path) -> None:
+    (path,) = unpacked("sweep", tmp_path).rglob("sweep.json")
+    state = sweeps.read(path.parent)
+    complete = [record for record in state.records if record.status == "complete"]
+    assert len(complete) == 3
+    for record in complete:
+        assert record.run is not None
+        made = from_summary(rendering.build(path.parent / record.run))
+        assert made.values == pytest.approx(record.outcome.values), record.experiment
+
+
+def test_kept_levels_are_read_by_today_s_names(tmp_path: Path) -> None:
+    (path,) = unpacked("concurrency-echo", tmp_path).rglob("config.json")
+    for flat in json.loads(path.read_text())["probes"]:
+        read = rendering.results.facts_of(path.parent).probes
+        outcome = next(each for each in read if each.load == flat["concurrency"])
+        for kind in KINDS:
+            for point in Times.model_fields:
+                if (value := flat.get(f"{kind}_{point}")) is not None:
+                    assert outcome.at(kind, point) == value
+        assert outcome.why == flat["why"] and outcome.has_own_limits
