@@ -164,12 +164,12 @@ def entry(folder: Path) -> TrackedRun:
 
 def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
     facts, summary = results.facts_of(folder), read(folder / "summary.json", Summary)
-    meta, test, score = summary.meta, summary.performance, summary.accuracy
+    meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
     numbers: dict[str, float | None] = metrics.values(summary, "mlflow")
     numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
     for name in ("latency_ms", "ttft_ms", "tpot_ms"):
-        found = getattr(test, name, None)
-        numbers |= {f"{name}/{point}": value for point, value in asdict(found).items()} if found else {}
+        times = getattr(test, name, None)
+        numbers |= {f"{name}/{point}": value for point, value in asdict(times).items()} if times else {}
     tags = {
         "kind": "benchmark",
         "category": meta.category,
@@ -178,6 +178,8 @@ def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
         "comparable": meta.comparable,
         "accuracy": score.verdict if score else "not run",
         "loadgen": ("VALID" if test.valid else "INVALID") if test else "not run",
+        "result": found.verdict.word if found else "not run",
+        "flaws": "; ".join((*found.background_load, *found.flaws)) if found else "",
     }
     params = facts.settings | {f"engine.{name}": value for name, value in facts.engine_args.items()}
     return TrackedRun(folder, meta.started, status, params, numbers, tags | machine(summary.system, summary.gpu_models))

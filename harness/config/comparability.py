@@ -18,6 +18,7 @@ from harness.core.system import System
 SAME_RATE = 0.01  # of a rate: latencies at other rates say nothing of each other
 FLAWS = ("busyness", "validity")  # aspects that neither run may have anything in; of the others both have the same
 INVALID, OVER_LIMIT = "INVALID by LoadGen", "a latency is over its limit"
+DISPUTED = "disputed by the wire or by LoadGen's log"
 GATE_FAILED, CONFIGURED = "the accuracy gate failed", "the speed follows from the configured rate"
 NOT_COUNTED = (INVALID, OVER_LIMIT, GATE_FAILED)
 Values = Mapping[str, object]  # by name; a flaw is named in words
@@ -47,7 +48,7 @@ class Comparable:
         """A run by its line of a history, as far as that tells."""
         work, setup = (found if isinstance(found := line.get(key), dict) else {} for key in ("work", "setup"))
         columns = {name: line.get(name) or None for name in ("category", "batch_size")}
-        flaws = {} if line.get("valid") is True else {INVALID: True}
+        flaws = dict.fromkeys(line.get("flaws") or ([] if line.get("valid") is True else [INVALID]), True)
         busy = dict.fromkeys(line.get("others") or (), True)
         return cls(work, setup | columns, {"gpus": line.get("gpus")}, busyness=busy, validity=flaws)
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, OVER_LIMIT, Comparable
+from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.config.flags import OUTPUT
 from harness.config.mlperf import SAMPLE_SCORES, SHORT_SCORES
 from harness.config.run import RunConfig
@@ -104,22 +104,20 @@ class ComparedRun:
     @property
     def comparable(self) -> Comparable:
         """All that another run may differ in, its performance test included."""
-        test, score = self.summary.performance, self.summary.accuracy
+        found, score = self.summary.result, self.summary.accuracy
         config, system = self.facts.config, self.summary.system
-        has_rate = test is not None and self.summary.scenario.pattern.is_rated
-        is_over = test is not None and any(tail.is_over for tail in test.tails)
-        flaws = [  # a latency over its limit is a measurement all the same, whatever LoadGen calls the test
+        has_rate = found is not None and self.summary.scenario.pattern.is_rated
+        flaws = [
             *([GATE_FAILED] if score and score.verdict == "FAIL" else []),
-            *([OVER_LIMIT] if is_over else [INVALID] if test and not test.valid else []),
+            *(found.flaws if found else []),
             *([CONFIGURED] if has_rate and config.server_target_qps != "max" else []),
-            *(test.disagreements if test else []),
         ]
         return replace(
             self.facts.comparable,
             machine={"gpus": system.gpus} if system.gpus else {"cpu": system.cpu, "cores": system.cores},
-            busyness=dict.fromkeys(test.background_load if test else [], True),
+            busyness=dict.fromkeys(found.background_load if found else [], True),
             validity=dict.fromkeys(flaws, True),
-            rate={"target_qps": test.target_qps} if test and has_rate else {},
+            rate={"target_qps": found.load} if found and has_rate else {},
         )
 
     @property

@@ -339,7 +339,7 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
         values = {metric.name: metric.of(source) for metric in metrics_of("matrix")}
         if is_by_level and test and test.cost:
             values[COST] = one.cost(test.cost.price_per_hour)
-        flaw = "; ".join(filter(None, (gate, *one.flaws)))
+        flaw = "; ".join(filter(None, (gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))))
         yield Cell(places(summary, axes, one if is_by_level else None), summary.meta.run, values, flaw)
 
 

@@ -323,7 +323,7 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
             unit=unit,
             valid=self.valid,
             has_own_limits=own,
-            reasons=tuple(over if own else () if self.valid else (*self.invalid_reasons, *over)),
+            reasons=(*(() if own or self.valid else self.invalid_reasons), *over),
             tokens_per_sec=part.tokens_per_sec,
             samples_per_sec=part.samples_per_sec,
             latency_ms=Times.of(part.latency_ms),

@@ -253,11 +253,15 @@ class History(File):
     setup: dict[str, object] | None = None
     work: dict[str, object] | None = None
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
+    result: str | None = None
+    """What it came to in a word: LoadGen's verdict, or that on one's own limits; null in lines of older versions."""
+    flaws: list[str] = []
+    """What keeps its figures from being compared."""
 
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:
         """The line of a run; `metrics` by name."""
-        meta, test, score = summary.meta, summary.performance, summary.accuracy
+        meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
         tokens = test.total_new_tokens if test else None
         values: dict[str, Any] = {name: value for name, value in meta if name in cls.model_fields}
         values |= metrics
@@ -270,7 +274,9 @@ class History(File):
             verdict=score.verdict if score else None,
             scores=score.scores if score else None,
             gpus=summary.gpu_models,
-            background_load=test.background_load if test else [],
+            background_load=list(found.background_load) if found else [],
+            result=found.verdict.word if found else None,
+            flaws=found.flaws if found else [],
         )
 
     @property

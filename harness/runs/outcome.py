@@ -9,6 +9,8 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from harness.config import comparability
+from harness.config.comparability import OVER_LIMIT
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
 from harness.core.markdown import number
@@ -29,8 +31,8 @@ MOST = "\N{LESS-THAN OR EQUAL TO}"  # before a p99 that is the slowest of few
 class Doubt(StrEnum):
     """Why a figure is not what it seems to be; of several the first is shown first."""
 
-    INVALID = "INVALID by LoadGen"
-    DISPUTED = "disputed by the wire or by LoadGen's log"
+    INVALID = comparability.INVALID
+    DISPUTED = comparability.DISPUTED
     BUSY = "measured on a busy machine"
     FEW = "the slowest of few requests"
     BUFFERED = "of the buffering, not of the engine"
@@ -191,9 +193,15 @@ class Outcome(Model):
 
     @property
     def flaws(self) -> list[str]:
-        """Why its figures are not to be chosen or compared by, in words."""
-        over = self.why if self.has_own_limits else "over the limits" if self.over else "" if self.valid else "INVALID"
-        return [*self.background_load, *filter(None, (over, "disputed" if self.is_disputed else ""))]
+        """What keeps its figures from being compared: a latency over its limit is a measurement all the same, whatever
+        LoadGen calls the test."""
+        is_over = self.over or (self.has_own_limits and self.reasons)
+        found = {
+            OVER_LIMIT: is_over,
+            comparability.INVALID: not (is_over or self.valid),
+            Doubt.DISPUTED: self.is_disputed,
+        }
+        return [str(flaw) for flaw, holds in found.items() if holds]
 
     @property
     def over(self) -> list[str]:

@@ -103,6 +103,7 @@ class ExperimentOutcome:
         tuple[str, ...], stored_as("others", "background_load")
     ] = ()  # what other programs took of the machine meanwhile
     ran_out: tuple[Said, ...] = ()  # what set its speed, the first first
+    flaws: tuple[str, ...] = ()  # what keeps its figures from being compared
     answers: tuple[int, int] | None = None  # their number, and the tokens of each; None where these differ
 
 
@@ -269,11 +270,11 @@ def outcome(folder: Path) -> ExperimentOutcome:
 
 
 def from_summary(summary: Summary) -> ExperimentOutcome:
-    test, score = summary.performance, summary.accuracy
+    test, found, score = summary.performance, summary.result, summary.accuracy
     values, verdict = metrics.values(summary, "sweep"), score.verdict if score else None
-    if test is None:
+    if test is None or found is None:
         return ExperimentOutcome(values, verdict=verdict)
     lengths = test.output_lengths
     answers = (test.samples, int(lengths.max)) if test.samples and lengths and lengths.min == lengths.max else None
-    load, bounds = tuple(test.background_load), tuple(test.ran_out)
-    return ExperimentOutcome(values, test.valid, verdict, load, bounds, answers)
+    load, bounds, flaws = found.background_load, tuple(test.ran_out), tuple(found.flaws)
+    return ExperimentOutcome(values, test.valid, verdict, load, bounds, flaws, answers)

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Literal
 
-from harness.config.comparability import CONFIGURED, NOT_COUNTED, Comparable, Difference, differences
+from harness.config.comparability import CONFIGURED, INVALID, NOT_COUNTED, Comparable, Difference, differences
 from harness.config.mlperf import SCENARIO, SCORES, SHORT_SCORES
 from harness.config.models import DEFAULT_MODEL
 from harness.config.run import RunConfig
@@ -129,8 +129,13 @@ class ExperimentResult:
 
     @property
     def is_usable(self) -> bool:
-        """Whether its speed counts: VALID, and no failed gate."""
-        return self.is_valid is True and self.accuracy != "UNSAFE"
+        """Whether its speed counts: VALID, within the limits, undisputed, and no failed gate."""
+        return self.is_valid is True and self.accuracy != "UNSAFE" and not self.flaws
+
+    @property
+    def flaws(self) -> list[str]:
+        """What keeps the figures of any round from being compared, whatever LoadGen calls it."""
+        return list(dict.fromkeys(flaw for run in self.complete for flaw in run.flaws if flaw != INVALID))
 
     @property
     def seconds(self) -> float:
@@ -378,6 +383,7 @@ def lines(report: Report) -> Iterator[Line]:
             yield Line("not compared", f"{result.name}: its work is not the baseline's ({', '.join(other)})", "careful")
     if invalid := [result.name for result in report.rows if result.is_valid is False]:
         yield Line("INVALID", f"{', '.join(invalid)}, by LoadGen: no valid speed", "bad")
+    yield from (Line("not counted", f"{r.name}: {'; '.join(r.flaws)}", "bad") for r in report.rows if r.flaws)
     stack = [r for r in report.rows if r.ratio and (r.experiment.kind == "stacked" or r.name == BASELINE)]
     if len(stack) > 1:
         steps = (f"{r.name} {number(r.speed)}{'' if r.is_usable else ' (not usable)'}" for r in stack)

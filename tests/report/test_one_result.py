@@ -1,0 +1,184 @@
+"""A run has one result: title, tiles, index, history, comparison, gate, sweep and MLflow name one figure and one
+verdict, whatever the tests of the run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.config.comparability import INVALID
+from harness.core.files import write_json
+from harness.core.markdown import number
+from harness.core.statistics import FEWEST_P99
+from harness.report import answer, compare, compare_page, regression
+from harness.report import report as rendering
+from harness.report.compare import ComparedRun
+from harness.report.loads import LoadPicture
+from harness.report.regression import Sides, condition
+from harness.results import metrics
+from harness.results.performance import Performance
+from harness.results.summary import CURVES, Summary
+from harness.runs import folder as results
+from harness.runs import outcome
+from harness.runs.folder import RunFolder
+from harness.runs.outcome import Doubt, Outcome
+from harness.sweep.experiment import from_summary
+from tests import made
+
+ASKED: dict[str, dict[str, Any]] = {
+    "offline": {},
+    "server": {"scenario": "server", "server_target_qps": "max"},
+    "interactive": {"scenario": "interactive", "server_target_qps": 8.5},
+    "singlestream": {"category": "edge", "scenario": "singlestream"},
+    "multistream": {"category": "edge", "scenario": "multistream", "samples_per_query": "2,4,8"},
+    "concurrency": {"concurrency": "2,4,8"},
+    "arrivals": {"arrivals": "poisson", "server_target_qps": 8.5},
+}
+GIVEN = ("interactive", "arrivals")
+BUSY = "other programs used 1.0 of 2 CPU cores during the test"
+SPEED = "tokens_per_sec"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a generated run was like; `levels`: speed, whether over its limits, and queries of each, where it has
+    several."""
+
+    samples: int
+    is_busy: bool
+    is_valid: bool
+    is_over: bool
+    is_disputed: bool
+    levels: tuple[tuple[float, bool], ...]
+
+
+CASES = st.builds(
+    Case,
+    samples=st.sampled_from((64, 1000)),
+    is_busy=st.booleans(),
+    is_valid=st.booleans(),
+    is_over=st.booleans(),
+    is_disputed=st.booleans(),
+    levels=st.lists(st.tuples(st.floats(100, 9999), st.booleans()), min_size=1, max_size=3).map(tuple),
+)
+
+
+class Runs(dict[str, ComparedRun]):
+    def __repr__(self) -> str:
+        return "runs"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """A run of each scenario, whose machine nobody else used."""
+    place, found = tmp_path_factory.mktemp("runs"), Runs()
+    for name, flags in ASKED.items():
+        folder = made.run(place / name, **flags)
+        write_json(folder / "Performance" / "machine.json", {"others_cpu_cores": 0.0, "others": []})
+        rendering.build(folder)
+        found[name] = compare.read(folder)
+    return found
+
+
+def like(summary: Summary, case: Case) -> Summary:
+    """A run of a scenario as a case has it: its tests, and of these the one that is its result."""
+    test, unit = summary.performance, summary.scenario.pattern.unit
+    assert test is not None
+    is_own = bool(test.concurrency or test.arrivals)
+    levels = tuple(level(unit, n, speed, over, case) for n, (speed, over) in enumerate(case.levels, start=1))
+    chosen = (outcome.best(levels) or levels[-1]) if unit in CURVES and len(levels) > 1 else None
+    changed: dict[str, Any] = {
+        "samples": case.samples * test.samples_per_query,
+        "valid": case.is_valid or is_own,
+        "others": [BUSY] if case.is_busy else [],
+        "disagreements": ["tokens: 64 here, 57 by usage"] if case.is_disputed else [],
+    }
+    if test.limits_ms and case.is_over:
+        changed["limits_ms"] = test.limits_ms.__class__(1.0, 1.0)
+    if chosen:
+        changed |= {"tokens_per_sec": chosen.tokens_per_sec, "steady": None, "valid": chosen.valid}
+        changed |= {"concurrency": int(chosen.load)} if test.concurrency else {"samples_per_query": int(chosen.load)}
+        changed["samples"] = case.samples * (1 if test.concurrency else int(chosen.load))
+        changed["limits_ms"] = None  # those of the levels are in their reasons
+    performance = Performance.model_validate(test.model_dump() | changed)
+    search = list(levels) if chosen else None
+    return summary.model_copy(
+        update={"run": summary.run.model_copy(update={"performance": performance, "search": search})}
+    )
+
+
+def level(unit: str, n: int, speed: float, is_over: bool, case: Case) -> Outcome:
+    is_own = unit == "in flight"
+    reasons = [{"name": "TTFT", "what": "TTFT p99 3 of 2 ms"}] if is_over and is_own else []
+    return Outcome.model_validate(
+        {
+            "load": 2**n,
+            "unit": unit,
+            "valid": is_own or not is_over,
+            "has_own_limits": is_own,
+            "reasons": reasons,
+            "tokens_per_sec": speed,
+            "samples_per_sec": speed / 128,
+            "queries": case.samples,
+            "is_disputed": case.is_disputed,
+            "others": [BUSY] if case.is_busy else [],
+        }
+    )
+
+
+@pytest.mark.parametrize("name", ASKED)
+@settings(max_examples=12)
+@given(CASES)
+def test_every_place_names_one_figure_and_one_verdict(name: str, runs: Runs, case: Case) -> None:
+    before = runs[name]
+    summary = like(before.summary, case)
+    found, speed = summary.result, metrics.BY_NAME[SPEED].of(summary)
+    assert found is not None and speed is not None and found.tokens_per_sec == speed
+    assert {Doubt.BUSY: case.is_busy, Doubt.FEW: case.samples < FEWEST_P99} == {
+        doubt: found.has(doubt) for doubt in (Doubt.BUSY, Doubt.FEW)
+    }
+    shown, word = number(speed), found.verdict.word
+    title, tile = answer.title(summary), page_of(before, summary)
+    if word == "INVALID":
+        assert title.startswith("INVALID") and "of an INVALID test" in tile
+    elif "no level is within" not in title and name != "singlestream":
+        assert f"{shown} output tokens/s" in title, title
+    assert f">{shown}<small>output tokens/s" in tile or f"{shown} output tokens/s." in tile
+    assert ("DISPUTED" in title) == case.is_disputed
+    if found.has_own_limits and "no level" not in title:
+        tells = {"within": "within the limits", "not judged": "not judged"}.get(word, "over the limits")
+        assert tells in title, title
+    line = rendering.history_line(summary)
+    assert (line[SPEED], line["result"], line["flaws"]) == (speed, word, found.flaws)
+    assert line["others"] == ([BUSY] if case.is_busy else [])
+    kept = from_summary(summary)
+    assert kept.values[SPEED] == speed and [*kept.flaws] == found.flaws and bool(kept.background_load) == case.is_busy
+    assert metrics.values(summary, "mlflow")[SPEED] == speed
+    is_clean = not (found.flaws or case.is_busy)
+    after = ComparedRun(before.folder, before.facts, summary)
+    reason = compare_page.refusal(before, after, "A", "B")
+    if name not in GIVEN:  # whose rate was given, so that no speed of it is compared
+        assert (reason == "") == is_clean, reason
+    judged = regression.judge(Sides([before], [after]), [condition("tokens_per_sec>0")])
+    is_judged = not (case.is_busy or case.is_disputed or INVALID in found.flaws or name in GIVEN)
+    assert (judged[-1].verdict != "NOT JUDGED") == is_judged, judged[-1].why
+    if is_judged:
+        assert judged[-1].run == shown
+
+
+def page_of(run: ComparedRun, summary: Summary) -> str:
+    return rendering.html(run.folder, summary, None, LoadPicture.of(summary, run.facts.plan.limits), "")
+
+
+def test_an_index_says_what_a_title_says(tmp_path: Path) -> None:
+    for n, why in enumerate(("", "TTFT p99 3,000 of 2,000 ms")):
+        folder = made.run(tmp_path / f"2026013{n}-a", concurrency="4")
+        made.levels(folder, [made.probe(None, True, tokens_per_sec=300.0, concurrency=4, why=why)])
+        summary = rendering.build(folder)
+        results.finish(RunFolder(tmp_path, folder.name), rendering.history_line(summary))
+    rendering.write_index(tmp_path)
+    rows = [line for line in (tmp_path / "index.md").read_text().splitlines() if "-a" in line]
+    assert [" within |" in row for row in rows] == [False, True] and " over: TTFT |" in rows[0]
