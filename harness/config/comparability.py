@@ -4,21 +4,23 @@ Each comparison says which aspects, or which names within them, it ignores; docs
 one table.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator
 
 from harness.config import endpoint, mlperf
-from harness.config.flags import Rules
+from harness.config.models import MODELS
 from harness.config.workload import OFFICIAL
 from harness.core.coerce import as_flag
 from harness.core.schema import gpu_names
+from harness.core.statements import Kind, Statement
 from harness.core.system import System
 
 SAME_RATE = 0.01  # of a rate: latencies at other rates say nothing of each other
 FLAWS = ("busyness", "validity")  # aspects that neither run may have anything in; of the others both have the same
 INVALID, OVER_LIMIT = "INVALID by LoadGen", "a latency is over its limit"
-DISPUTED = "disputed by the wire or by LoadGen's log"
 GATE_FAILED, CONFIGURED = "the accuracy gate failed", "the speed follows from the configured rate"
 NOT_COUNTED = (INVALID, OVER_LIMIT, GATE_FAILED)
 Values = Mapping[str, object]  # by name; a flaw is named in words
@@ -94,50 +96,95 @@ def reason(found: Sequence[Difference], names: Sequence[str] = ("A", "B")) -> st
     return f"other {first[0].aspect} ({', '.join(flags)})" if first else ""
 
 
-# What keeps a result from standing beside MLPerf's: the words, and when they are so of a plan.
-OTHER_MODEL = "not Llama-3.1-8B"
+# What keeps a result from standing beside MLPerf's: a name, the words, and when they are so of a plan.
+OTHER_MODEL, OTHER_SHAPE = "another model", "another shape"
+RANDOM_WEIGHTS, DUMMY_WEIGHTS = "random weights", "dummy weights"
 CACHE_UNSEEN = "the server's caching is unknown"
 
-DEVIATIONS: Rules = {
-    "the server serves {run.engine_state.other_model}, not {run.config.model}": lambda run: (
-        run.engine_state.other_model
+DEVIATIONS: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "served model": (
+        "the server serves {run.engine_state.other_model}, not {run.config.model}",
+        lambda run: run.engine_state.other_model,
     ),
-    "{run.config.model_spec.deviation}": lambda run: run.config.model_spec.deviation,
-    OTHER_MODEL: lambda run: not run.reference_model and not run.config.model_spec.deviation,
-    "dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit": lambda run: (
-        run.config.has_dummy_weights
+    OTHER_SHAPE: ("{run.config.model_spec.deviation}", lambda run: run.config.model_spec.deviation),
+    OTHER_MODEL: ("not Llama-3.1-8B", lambda run: not run.reference_model and not run.config.model_spec.deviation),
+    DUMMY_WEIGHTS: (
+        "dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit",
+        lambda run: run.config.has_dummy_weights,
     ),
-    "random weights, N(0, 0.02), which take the time and energy of trained ones; answers mean nothing": lambda run: (
-        run.random_weights and not run.config.has_dummy_weights
+    RANDOM_WEIGHTS: (
+        "random weights, N(0, 0.02), which take the time and energy of trained ones; answers mean nothing",
+        lambda run: run.random_weights and not run.config.has_dummy_weights,
     ),
-    "--engine-arg {run.unproven_args}: not known to leave the model as it is": lambda run: run.unproven_args,
-    "{run.config.scenario_rules.unofficial}": lambda run: run.config.scenario_rules.unofficial,
-    "prompts as chat messages: the server's template adds to MLPerf's": lambda run: run.config.endpoint_api == "chat",
-    "{run.unofficial_engine}": lambda run: run.unofficial_engine,
-    "--max-failed {run.config.max_failed}: requests that fail do not end the run": lambda run: endpoint.may_fail(
-        run.config.max_failed, 10**9
+    "engine arguments": (
+        "--engine-arg {run.unproven_args}: not known to leave the model as it is",
+        lambda run: run.unproven_args,
     ),
-    "custom data: not MLPerf's {run.official_samples:,} prompts": lambda run: not run.official_data,
-    f"the workload {{run.request_set.name}} instead of MLPerf's {OFFICIAL}": lambda run: run.request_set,
-    "{run.samples:,} of {run.official_samples:,} samples": lambda run: (
-        not run.request_set and run.samples < run.official_samples
+    "scenario": ("{run.config.scenario_rules.unofficial}", lambda run: run.config.scenario_rules.unofficial),
+    "chat": (
+        "prompts as chat messages: the server's template adds to MLPerf's",
+        lambda run: run.config.endpoint_api == "chat",
     ),
-    f"minimum duration {{run.min_duration_s:g}} s instead of {mlperf.MIN_DURATION_S:g} s": lambda run: (
-        run.min_duration_s < mlperf.MIN_DURATION_S and run.config.mode != "accuracy"
+    "engine": ("{run.unofficial_engine}", lambda run: run.unofficial_engine),
+    "failures": (
+        "--max-failed {run.config.max_failed}: requests that fail do not end the run",
+        lambda run: endpoint.may_fail(run.config.max_failed, 10**9),
     ),
-    f"{{run.config.max_new_tokens}} new tokens instead of {mlperf.MAX_NEW_TOKENS}": lambda run: (
-        not run.request_set and run.config.max_new_tokens != mlperf.MAX_NEW_TOKENS
+    "data": ("custom data: not MLPerf's {run.official_samples:,} prompts", lambda run: not run.official_data),
+    "workload": (
+        f"the workload {{run.request_set.name}} instead of MLPerf's {OFFICIAL}",
+        lambda run: run.request_set,
     ),
-    "custom latency limits (TTFT {run.limits.ttft:g} ms, TPOT {run.limits.tpot:g} ms)": lambda run: (
-        run.limits and run.limits != run.config.scenario_rules.limits
+    "samples": (
+        "{run.samples:,} of {run.official_samples:,} samples",
+        lambda run: not run.request_set and run.samples < run.official_samples,
     ),
-    "custom seeds": lambda run: run.config.seed is not None,
-    "speculative decoding": lambda run: run.engine_state.speculation,
-    "prefix caching: LoadGen repeats its samples, and would measure the cache": lambda run: (
-        run.engine_state.prefix_caching
+    "duration": (
+        f"minimum duration {{run.min_duration_s:g}} s instead of {mlperf.MIN_DURATION_S:g} s",
+        lambda run: run.min_duration_s < mlperf.MIN_DURATION_S and run.config.mode != "accuracy",
     ),
-    CACHE_UNSEEN: lambda run: run.engine_state.prefix_caching is None and not run.engine_state.cache_counted,
-    "KV connector {run.engine_state.kv_connector}: answers may reuse cache from outside the test": lambda run: (
-        run.engine_state.kv_connector
+    "new tokens": (
+        f"{{run.config.max_new_tokens}} new tokens instead of {mlperf.MAX_NEW_TOKENS}",
+        lambda run: not run.request_set and run.config.max_new_tokens != mlperf.MAX_NEW_TOKENS,
+    ),
+    "limits": (
+        "custom latency limits (TTFT {run.limits.ttft:g} ms, TPOT {run.limits.tpot:g} ms)",
+        lambda run: run.limits and run.limits != run.config.scenario_rules.limits,
+    ),
+    "seeds": ("custom seeds", lambda run: run.config.seed is not None),
+    "speculation": ("speculative decoding", lambda run: run.engine_state.speculation),
+    "prefix caching": (
+        "prefix caching: LoadGen repeats its samples, and would measure the cache",
+        lambda run: run.engine_state.prefix_caching,
+    ),
+    "caching": (
+        CACHE_UNSEEN,
+        lambda run: run.engine_state.prefix_caching is None and not run.engine_state.cache_counted,
+    ),
+    "KV connector": (
+        "KV connector {run.engine_state.kv_connector}: answers may reuse cache from outside the test",
+        lambda run: run.engine_state.kv_connector,
     ),
 }
+
+
+def from_text(said: object) -> object:
+    """A deviation of a file of format 5 or older, which was its text, by the words that its kind begins with."""
+    if not isinstance(said, str):
+        return said
+    heads = {name: text.partition("{")[0] for name, (text, _) in DEVIATIONS.items()}
+    specs = {spec.deviation: OTHER_SHAPE for spec in MODELS.values() if spec.deviation}
+    name = specs.get(said) or next((name for name, head in heads.items() if head and said.startswith(head)), "")
+    return Statement(said, name=name, kind=Kind.DEVIATION)
+
+
+Deviation = Annotated[Statement, BeforeValidator(from_text)]
+
+
+def deviations(plan: object) -> list[Statement]:
+    """Why the results of such a run cannot stand beside MLPerf's."""
+    return [
+        Statement(text.format(run=plan), name=name, kind=Kind.DEVIATION)
+        for name, (text, when) in DEVIATIONS.items()
+        if when(plan)
+    ]

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from harness.config import arrivals, endpoint, mlperf, models
 from harness.config.arrivals import Replay
-from harness.config.comparability import DEVIATIONS
+from harness.config.comparability import deviations
 from harness.config.engine import EngineConfig, EngineState
-from harness.config.flags import MOST_S, broken
+from harness.config.flags import MOST_S
 from harness.config.patterns import SURE_QUERIES, Load, LoadPattern
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, RequestSet
@@ -18,6 +18,7 @@ from harness.core.errors import UsageError
 from harness.core.markdown import number
 from harness.core.schema import stored_as
 from harness.core.secrets import hide_word
+from harness.core.statements import Statement
 from harness.core.system import GPU
 
 
@@ -238,9 +239,9 @@ class Plan:
         return ", ".join(sorted(set(self.config.engine_args).difference(models.SPEED_ARGS)))
 
     @property
-    def deviations(self) -> list[str]:
+    def deviations(self) -> list[Statement]:
         """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
-        return broken(DEVIATIONS, self)
+        return deviations(self)
 
     def with_note(self, note: str, **changes: Any) -> "Plan":
         """The same plan with one more `auto` resolved."""

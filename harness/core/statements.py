@@ -35,7 +35,7 @@ def together(statements: Iterable[Statement]) -> str:
     )
 
 
-def names(statements: Iterable[Statement], known: Iterable[str]) -> list[str]:
+def names_of(statements: Iterable[Statement], known: Iterable[str]) -> list[str]:
     """The known names, in their own order, of which there is a statement."""
     there = {each.name for each in statements}
     return [name for name in known if name in there]

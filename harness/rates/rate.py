@@ -14,6 +14,7 @@ from harness.config.plan import Plan, minutes
 from harness.core import system
 from harness.core.errors import NotAcceptedError
 from harness.core.schema import gpu_names
+from harness.core.statements import together
 from harness.loadgen.patterns import WAYS
 from harness.loadgen.session import LoadGenSession
 from harness.rates import probing, search, target_rate
@@ -170,7 +171,7 @@ def lines(plan: Plan, library: Library, gpus: Sequence[system.GPU]) -> list[str]
         *(f"{part.name}: {part.text}" for part in parts(plan)),
         total(plan),
         f"disk: {free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}",
-        f"comparable with MLPerf results: {'no: ' + '; '.join(plan.deviations) if plan.deviations else 'yes'}",
+        f"comparable with MLPerf results: {'no: ' * bool(plan.deviations)}{together(plan.deviations) or 'yes'}",
     ]
 
 

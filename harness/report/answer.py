@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import PurePath
 
-from harness.config.comparability import OTHER_MODEL
+from harness.config.comparability import DUMMY_WEIGHTS, OTHER_MODEL, OTHER_SHAPE, RANDOM_WEIGHTS
 from harness.config.mlperf import Tail
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
@@ -12,6 +12,7 @@ from harness.config.workload import OFFICIAL
 from harness.core.markdown import Column, Table, number
 from harness.core.processes import with_flag
 from harness.core.screen import Cells, LastScreen, Line, Tone
+from harness.core.statements import names_of
 from harness.loadgen.log import Latency
 from harness.results import advice, metrics
 from harness.results.performance import Performance
@@ -182,15 +183,14 @@ def parts(summary: Summary) -> list[str]:
 def model(summary: Summary) -> str:
     """The model as people name it, with what is known of its weights."""
     meta, name = summary.meta, model_name(summary.meta.model)
-    if any(reason.startswith(("random weights", "dummy weights")) for reason in meta.deviations):
+    if names_of(meta.deviations, (RANDOM_WEIGHTS, DUMMY_WEIGHTS)):
         return f"{name} with random weights"
     return f"{name} in {meta.weights.partition(' ')[0]}" if meta.weights and meta.model != "demo" else name
 
 
 def is_reference(summary: Summary) -> bool:
     """Whether a model of the reference's shape answered MLPerf's samples."""
-    unlike = {OTHER_MODEL, *(spec.deviation for spec in MODELS.values())}
-    return summary.meta.workload == OFFICIAL and not unlike & set(summary.meta.deviations)
+    return summary.meta.workload == OFFICIAL and not names_of(summary.meta.deviations, (OTHER_MODEL, OTHER_SHAPE))
 
 
 def model_name(model: str) -> str:
@@ -249,7 +249,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
         shown = meta.deviations if whole else meta.deviations[:MOST_REASONS]
         left = len(meta.deviations) - len(shown)
         more = f"; {left} more in the report" if left else ""
-        yield Line(NOT_COMPARABLE, f"{'; '.join(shown)}{more}", "careful")
+        yield Line(NOT_COMPARABLE, f"{'; '.join(map(str, shown))}{more}", "careful")
     yield Line("next", next_command(summary), is_command=True)
 
 

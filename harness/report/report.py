@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import mlperf
-from harness.config.comparability import CACHE_UNSEEN
+from harness.config.comparability import CACHE_UNSEEN, GATE_FAILED, INVALID
 from harness.config.patterns import ClosedLoop
 from harness.core.errors import UsageError
 from harness.core.files import read, write_json, write_text
 from harness.core.markdown import Column, Finished, Table, code, literal, number, render
 from harness.core.schema import RENDERED, SCHEMA
 from harness.core.screen import Line
+from harness.core.statements import Kind, Statement
 from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page, plots
@@ -124,6 +125,7 @@ def among(summary: Summary) -> page.Strip | None:
     return page.strip(answer.scenario(summary), summary.system.gpus[0], found.samples_per_sec / summary.gpus, ranked)
 
 
+UNFINISHED = "the run did not finish"
 MADE = ("summary.json", "report.md", "report.html", "plots")  # of a run's logs
 
 
@@ -216,7 +218,7 @@ def check_format(folder: Path, facts: RunFacts) -> None:
 def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
     run = tests(folder, facts, performance(*test) if test else None)
-    deviations = [*facts.deviations, *(["the run did not finish"] if ended else [])]
+    deviations = [*facts.deviations, *([Statement(UNFINISHED, kind=Kind.DEVIATION)] if ended else [])]
     deviations += result_deviations(run, facts.config.mode, facts.plan.engine_state.cache_counted)
     return Summary(
         schema_version=SCHEMA,
@@ -261,7 +263,7 @@ def result_test(folder: Path, facts: RunFacts, whole: bool) -> Measured | None:
         return None
 
 
-def meta(folder: Path, facts: RunFacts, deviations: list[str], ended: str | None) -> Meta:
+def meta(folder: Path, facts: RunFacts, deviations: list[Statement], ended: str | None) -> Meta:
     plan, config, engine_state = facts.plan, facts.config, facts.plan.engine_state
     values = dict(facts) | vars(config) | vars(plan) | vars(engine_state)  # by the names of the fields
     values |= {
@@ -291,28 +293,25 @@ def logs(folder: Path) -> Logs:
     )
 
 
-def result_deviations(run: Run, mode: str, counted: bool = False) -> Iterator[str]:
+def result_deviations(run: Run, mode: str, counted: bool = False) -> Iterator[Statement]:
     """Why what came out cannot stand beside MLPerf's, whatever the settings were; `counted`: the server had
     reported before what comes from its cache."""
     score, test = run.accuracy, run.performance
-    if test and not score:
-        yield "accuracy was not checked"
-    if score and score.verdict == "FAIL":
-        yield "the accuracy gate failed"
-    if score and score.approximate:
-        yield f"approximate {' and '.join(score.approximate)}"
-    if mode != "accuracy" and not test:
-        yield "performance was not measured"
-    if test and not test.valid:
-        yield "INVALID by LoadGen"
-    yield from test.disagreements if test else []
-    if test and test.server and test.server.cached_percent is None and counted:
-        yield CACHE_UNSEEN
-    if test and test.failed_requests:
-        yield f"{number(test.failed_requests)} requests failed, which LoadGen's verdict counts as answered"
-    if test and test.errors:
-        yield "LoadGen logged errors"
-    yield from (f"{name.upper()} failed" for name, found in (run.compliance or {}).items() if not found.passed)
+    unseen = test is not None and test.server is not None and test.server.cached_percent is None and counted
+    failed = number(test.failed_requests) if test and test.failed_requests else ""
+    found = {
+        "accuracy was not checked": test and not score,
+        GATE_FAILED: score and score.verdict == "FAIL",
+        f"approximate {' and '.join(score.approximate if score else ())}": score and score.approximate,
+        "performance was not measured": mode != "accuracy" and not test,
+        INVALID: test and not test.valid,
+        **dict.fromkeys(test.disagreements if test else (), True),
+        CACHE_UNSEEN: unseen,
+        f"{failed} requests failed, which LoadGen's verdict counts as answered": failed,
+        "LoadGen logged errors": test and test.errors,
+        **{f"{name.upper()} failed": not audit.passed for name, audit in (run.compliance or {}).items()},
+    }
+    yield from (Statement(text, kind=Kind.DEVIATION) for text, holds in found.items() if holds)
 
 
 def history_line(summary: Summary) -> dict[str, object]:

@@ -335,7 +335,7 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
             queries=queries // self.samples_per_query,
             duration_s=self.duration_s,
             is_buffered=self.is_buffered,
-            is_disputed=bool(self.disagreements),
+            disagreements=tuple(self.disagreements),
             background_load=tuple(self.background_load),
             folder=FOLDER["performance"],
         )

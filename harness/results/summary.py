@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue
 
-from harness.config.comparability import Comparable, differences
+from harness.config.comparability import Comparable, Deviation, differences
 from harness.config.mlperf import SCENARIO, SCENARIOS, SEEDS, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.workload import OFFICIAL
@@ -52,7 +52,7 @@ class Meta(Model):
     """Whether the result can stand beside MLPerf's; `deviations` says why not."""
     ended: str | None = None
     """Why the run ended before its end; null where it did not."""
-    deviations: Annotated[list[str], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]
+    deviations: Annotated[list[Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]
     notes: list[str]
     precision: str
     quantization: str

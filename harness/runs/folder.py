@@ -24,6 +24,7 @@ from harness.core.markdown import render
 from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
 from harness.core.secrets import hide, hide_word
+from harness.core.statements import together
 from harness.runs.records import RunFacts, RunStatus
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
@@ -365,7 +366,7 @@ class BenchmarkRun:
         self.facts.adopt(plan)
         self.save()
         if new := [reason for reason in plan.deviations if reason not in told]:
-            self.display.say(f"not comparable with MLPerf results: {'; '.join(new)}", style="yellow")
+            self.display.say(f"not comparable with MLPerf results: {together(new)}", style="yellow")
 
     def save(self) -> None:
         record_facts(self.folder, self.facts)

@@ -16,7 +16,7 @@ from harness.config.plan import Plan
 from harness.core.markdown import number
 from harness.core.schema import Model, Said, is_absent, stored_as
 from harness.core.screen import Tone
-from harness.core.statements import names
+from harness.core.statements import names_of
 from harness.core.statistics import FEWEST_P99
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
@@ -32,7 +32,7 @@ class Doubt(StrEnum):
     """Why a figure is not what it seems to be; of several the first is shown first."""
 
     INVALID = comparability.INVALID
-    DISPUTED = comparability.DISPUTED
+    DISPUTED = "disputed by the wire or by LoadGen's log"
     BUSY = "measured on a busy machine"
     FEW = "the slowest of few requests"
     BUFFERED = "of the buffering, not of the engine"
@@ -146,7 +146,8 @@ class Outcome(Model):
     """Where a rate was sent."""
     is_buffered: bool = False
     """Its TTFT and TPOT are those of a buffer, not the engine's."""
-    is_disputed: bool = False
+    disagreements: tuple[str, ...] = ()
+    """Where the wire or LoadGen's log contradicts its figures."""
     background_load: Annotated[tuple[str, ...], stored_as("others", "background_load")] = ()
     """What other programs took of the machine meanwhile, where it may have cost speed."""
     folder: str = ""
@@ -171,7 +172,7 @@ class Outcome(Model):
         """All that hold, the first the one to be shown."""
         holds = {
             Doubt.INVALID: not self.valid,
-            Doubt.DISPUTED: self.is_disputed,
+            Doubt.DISPUTED: self.disagreements,
             Doubt.BUSY: self.background_load,
             Doubt.FEW: self.queries is not None and self.queries < FEWEST_P99,
             Doubt.BUFFERED: self.is_buffered,
@@ -196,17 +197,13 @@ class Outcome(Model):
         """What keeps its figures from being compared: a latency over its limit is a measurement all the same, whatever
         LoadGen calls the test."""
         is_over = self.over or (self.has_own_limits and self.reasons)
-        found = {
-            OVER_LIMIT: is_over,
-            comparability.INVALID: not (is_over or self.valid),
-            Doubt.DISPUTED: self.is_disputed,
-        }
-        return [str(flaw) for flaw, holds in found.items() if holds]
+        verdict = [OVER_LIMIT] if is_over else [] if self.valid else [comparability.INVALID]
+        return [*verdict, *self.disagreements]
 
     @property
     def over(self) -> list[str]:
         """The latencies that were over their limits."""
-        return names(self.reasons, LIMITED)
+        return names_of(self.reasons, LIMITED)
 
     @property
     def tokens_per_sec_per_user(self) -> float | None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
-from harness.config.comparability import Comparable
+from harness.config.comparability import Comparable, Deviation
 from harness.config.flags import setting
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
@@ -42,11 +42,16 @@ class Facts(File):
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
 
 
+OLDER = AliasChoices("deviations", "shortcomings")  # as they were called before format 3
+
+
 class RunFacts(Facts):
     """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
 
     plan: Plan
-    deviations: Annotated[list[str], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]  # before 3
+    deviations: Annotated[
+        list[Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))
+    ]  # before 3
     loadgen: dict[str, str] = {}
     probes: list[Outcome] = []
     attempts: list[Outcome] = []  # performance tests that another one followed

@@ -131,8 +131,7 @@ def setting(result: TestResult, name: str) -> float:
 
 def settings(entry: Entry) -> Iterator[str]:
     for run in entry.runs:
-        yield from run.facts.deviations
-        yield from run.facts.plan.deviations
+        yield from map(str, (*run.facts.deviations, *run.facts.plan.deviations))
         if Path(run.config.model).resolve() == Path(models.MODELS["demo"].path):
             yield "the demo model"
 

@@ -212,7 +212,7 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, A
     """Why the numbers are not MLPerf's: `shared` by all runs, and each run's `own`."""
     runs = [record.run for record in records if record.run and record.status == "complete"]
     paths = {run: folder / run / "config.json" for run in runs}
-    found = {run: facts_of(path.parent).deviations if path.exists() else [] for run, path in paths.items()}
+    found = {run: [*map(str, facts_of(path.parent).deviations)] if path.exists() else [] for run, path in paths.items()}
     every = dict.fromkeys(reason for reasons in found.values() for reason in reasons)
     shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}

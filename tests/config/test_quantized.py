@@ -72,7 +72,7 @@ def test_a_quantized_demo_is_the_demo_with_other_weights(folder: Path) -> None:
     row = models.model(str(folder))
     assert row == replace(models.MODELS["demo"], path=str(folder))
     plan = resolve(RunConfig(model=str(folder)), [], 0, is_reference(EngineConfig(model=str(folder))))
-    assert plan.deviations[0] == "the demo model"
+    assert str(plan.deviations[0]) == "the demo model"
     assert (plan.samples, plan.max_model_len) == (256, 1024)
 
 

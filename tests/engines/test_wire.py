@@ -315,7 +315,7 @@ def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path, mo
     summary, page = rendered(tmp_path / "a", **BUFFERED)
     (line,) = summary.run.performance.disagreements
     assert tells(line, "TTFT and TPOT", "buffering", "100 %", "16 tokens in 1 messages", "16 at first")
-    assert line in summary.meta.deviations and not summary.meta.comparable
+    assert line in map(str, summary.meta.deviations) and not summary.meta.comparable
     rows = [row for row in page.split("## ")[0].splitlines() if row.startswith("| ")]
     assert page.startswith("# DISPUTED: ") and line in next(row for row in rows if row != "| | |")
     assert "| TTFT of the buffering |" in page and "TTFT p99 of the buffering" in page.partition("## ")[0]
@@ -448,9 +448,10 @@ def test_a_run_names_what_came_from_the_cache_and_in_bursts(tmp_path: Path) -> N
     assert done.code == 0, done.output
     test = done.summary["run"]["performance"]
     assert done.output.count("% of the prompt came from the server's cache") >= 2  # of each level
-    assert not any("cannot be seen" in why for why in done.summary["meta"]["deviations"])
+    assert not any("cannot be seen" in why["what"] for why in done.summary["meta"]["deviations"])
     assert any(
-        tells(why, "1 of 2 replicas computed nothing", "--new-conn") for why in done.summary["meta"]["deviations"]
+        tells(why["what"], "1 of 2 replicas computed nothing", "--new-conn")
+        for why in done.summary["meta"]["deviations"]
     )
     assert test["server"]["cache_hit_percent"] == pytest.approx(100, abs=2)
     assert test["duration_s"] < 3  # a test at fixed concurrency ends by its time, however fast the server

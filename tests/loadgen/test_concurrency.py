@@ -30,7 +30,7 @@ def test_it_is_a_scenario_of_its_own() -> None:
     asked = config(concurrency="1,4,16")
     assert (asked.scenario, asked.levels) == ("concurrency", (1, 4, 16))
     assert config(scenario="concurrency").concurrency == "auto"
-    assert any(line.startswith("a fixed concurrency ") for line in resolve(asked, [], 0).deviations)
+    assert any(str(line).startswith("a fixed concurrency ") for line in resolve(asked, [], 0).deviations)
 
 
 @pytest.mark.parametrize(

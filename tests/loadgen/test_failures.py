@@ -40,7 +40,7 @@ def test_what_is_no_number_of_failures(most: str) -> None:
 
 def test_it_is_never_comparable() -> None:
     config = RunConfig(model="demo", endpoint=("http://h/v1",), max_failed="1%")
-    assert "--max-failed 1%" in [line.partition(":")[0] for line in resolve(config, [], 0).deviations]
+    assert "--max-failed 1%" in [str(line).partition(":")[0] for line in resolve(config, [], 0).deviations]
     with pytest.raises(UsageError, match="--max-failed: only with --endpoint"):
         RunConfig(max_failed="1%")
     with pytest.raises(UsageError, match="--compliance test06 allows no failed request"):
@@ -152,7 +152,7 @@ def test_latencies_and_tokens_are_those_of_the_others(tmp_path: Path) -> None:
     assert test.valid and test.single_token == 0
     assert "**2 of 64 requests failed**" in page and tells(page, "\n- Failed: h answered 429", "(2 times)")
     assert "| failed requests | 2 |" in page
-    assert any(line.startswith("2 requests failed") for line in summary.meta.deviations)
+    assert any(str(line).startswith("2 requests failed") for line in summary.meta.deviations)
 
 
 def test_a_limit_that_only_failures_kept_is_broken(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_query_holds_no_sample_twice() -> None:
 def test_the_run_itself_has_the_most_samples_per_query() -> None:
     found = plan(samples_per_query="4,16,1")
     assert (found.samples_per_query, found.config.batches) == (16, (4, 16, 1))
-    assert any(line.startswith("MultiStream ") for line in found.deviations)
+    assert any(str(line).startswith("MultiStream ") for line in found.deviations)
     assert plan(samples_per_query=3).samples_per_query == 3
     assert plan(scenario="server").samples_per_query == 1
 
