@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from harness.config.mlperf import SCENARIO, Limits
-from harness.rates import queueing, search
-from harness.rates import target_rate as rates
+from harness.rates import queueing, search, several
 from harness.rates.search import Candidate, Evidence, Goal
 from harness.runs.records import Probe
 
@@ -274,7 +273,7 @@ def find_rate(bench: Bench) -> Found:
         done.append(bench.test(rate, FULL_S))
         if done[-1].valid:
             return Found(rate, attempt, probes, minutes)
-        rate = min(rates.LOWER * rate, Evidence(bench.goal, done).candidate.rate)
+        rate = min(several.LOWER * rate, Evidence(bench.goal, done).candidate.rate)
     return Found(None, ATTEMPTS, probes, minutes)
 
 

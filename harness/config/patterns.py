@@ -19,7 +19,6 @@ SURE_P90_QUERIES = least_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate 
 WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 RESERVE = 1.1  # LoadGen plans queries for so many times the minimum duration where it sends them all at once
 ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency
-Need = Literal["nothing", "offline", "server", "max", "curve", "latency", "batches", "levels", "most"]
 Settings = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
 
 
@@ -62,10 +61,6 @@ class LoadPattern:
     def flags(self) -> tuple[str, ...]:
         """The flags that it takes beside those of every pattern."""
         return (self.rate_flag, *self.more_flags)
-
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        """Which rate a run wants before its tests, from the value of its `rate_flag`."""
-        raise NotImplementedError
 
     def samples_per_query(self, given: int) -> int:
         """The samples of a query, where so many were given."""
@@ -152,9 +147,6 @@ class Burst(LoadPattern):
     more_flags = ("batch_size", "sort_by_length")
     is_streamed = False
 
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        return "offline" if given == "auto" and not accuracy_only else "nothing"
-
     def length(self, load: Load) -> tuple[int, float] | None:
         if not load.rate:
             return None
@@ -172,12 +164,6 @@ class Poisson(LoadPattern):
 
     rate_flag = "server_target_qps"
     is_rated = is_paced = True
-
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        """LoadGen sets the pace of an accuracy test, too."""
-        if isinstance(given, tuple):
-            return "curve"
-        return {"auto": "server", "max": "max"}.get(str(given), "nothing")  # type: ignore[return-value]
 
     def min_queries(self, load: Load) -> int:
         """A minimum duration of the user's own is kept to, whatever comes of it."""
@@ -214,9 +200,6 @@ class Sequential(LoadPattern):
     @property
     def flags(self) -> tuple[str, ...]:
         return (self.rate_flag,) if self.several else ()
-
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        return "nothing" if accuracy_only else "batches" if isinstance(given, tuple) else "latency"
 
     def samples_per_query(self, given: int) -> int:
         return given if self.several else 1
@@ -277,9 +260,6 @@ class ClosedLoop(OwnClock):
     rate_flag = "concurrency"
     defaults: ClassVar[dict[str, str]] = {"concurrency": "auto"}
 
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        return "nothing" if accuracy_only else "most" if given == "max" else "levels"
-
     def number(self, load: Load) -> float | None:
         return load.concurrency
 
@@ -321,9 +301,6 @@ class Schedule(OwnClock):
     more_flags = ("arrivals",)
     named_rate = "planned"
     is_rated = True
-
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        return "server" if given == "auto" and not accuracy_only else "nothing"
 
     def min_queries(self, load: Load) -> int:
         return load.scheduled

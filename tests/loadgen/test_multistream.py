@@ -12,8 +12,8 @@ from harness.core.errors import UsageError
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import sut
 from harness.loadgen.patterns import WAYS, Batches
-from harness.rates import target_rate as rates
 from harness.rates.probing import Trial
+from harness.rates.source import LatencyTrial
 from tests import made
 from tests.conftest import run, tells
 
@@ -70,7 +70,7 @@ def test_the_expected_latency_is_that_of_a_query() -> None:
     target = plan(samples_per_query=4)
     way = WAYS[Sequential]
     assert (way.trial_size(target, 64), way.trial(target, 64)) == (40, Batches(4))
-    found = rates.expected_latency(target, Trial(samples=40, seconds=2.0))
+    found = LatencyTrial().planned(target, Trial(samples=40, seconds=2.0))
     assert found.expected_latency_ms == pytest.approx(300)
     assert tells(found.notes[-1], "300 ms (1.5 x 200 ms, ", " 10 queries of 4 samples)")
 
