@@ -156,66 +156,12 @@ def batches(items: Iterable[Item], size: int | None) -> Iterator[Sequence[Item]]
         yield batch
 
 
-def all_at_once(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
-    """Sorted within each pass of the samples: MLPerf forbids more."""
-    size, prompts = len(library.prompts), library.prompts
-
-    def longest_first(query: Query) -> tuple[int, int]:
-        return query.request.order // size, -len(prompts[query.request.sample])
-
-    return Batches(plan.config.batch_size, longest_first if plan.config.sort_by_length else None)
-
-
-def in_flight(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
-    """Of an accuracy test all queries are sent."""
-    seconds = plan.min_duration_s if timed else inf
-    return InFlight(plan.concurrency, seconds, plan.min_queries, turn_of(library))
-
-
-def at_times(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
-    """The user's schedule, or each sample of a trace at its own time; all at once where nothing is timed."""
-    turn = turn_of(library)
-    if not timed:
-        return Batches()
-
-    def note(query: Query, due: float) -> None:
-        query.request.issued_s = due
-
-    def arrange(queries: Iterable[Query]) -> Sequence[Query]:
-        if plan.replay and plan.replay.each_its_own:
-            return sorted(queries, key=lambda query: query.request.sample)
-        if turn is None:
-            return list(queries)
-        talks = conversations(queries, turn)  # all first turns before all second ones
-        places = [(turn(query)[0], place, query) for talk in talks for place, query in enumerate(talk)]
-        return [query for *_, query in sorted(places, key=lambda place: place[:2])]
-
-    return AtTimes(library.arrivals or plan.schedule, note, arrange)
-
-
 def turn_of(library: Library) -> Turn[Query] | None:
     """Where a query stands in its conversation; None of a library without conversations."""
     talks = library.conversations
     if not talks:
         return None
     return lambda query: (query.request.round, talks[query.request.sample], query.request.sample)
-
-
-def one_after_another(plan: Plan, engine: int) -> Sender[Prompt]:
-    return Batches(plan.samples_per_query)
-
-
-def at_the_rate(plan: Plan, engine: int) -> Sender[Prompt]:
-    return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
-
-
-def always_waiting(plan: Plan, engine: int) -> Sender[Prompt]:
-    """The engine always has as many requests as it takes, and others that wait; or one batch at a time."""
-    return Batches(plan.config.batch_size) if plan.config.batch_size else InFlight(QUEUE_FACTOR * engine)
-
-
-def concurrent(plan: Plan, engine: int) -> Sender[Prompt]:
-    return InFlight(plan.concurrency or engine)
 
 
 async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
@@ -225,32 +171,98 @@ async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a load pattern is sent: what LoadGen has `issued` (None: it sets the pace, and each query is sent as it
-    comes); the same load from an endless source, under the profiler; and a short `trial`
-    of `trial_size` prompts, before its rate is known. The last three are given the number of requests that the engine
-    computes at once."""
+class Driver:
+    """How a plan's load pattern is sent; `engine` is the number of requests that the engine computes at once."""
 
-    issued: Callable[[Plan, Library, bool], Sender[Query] | None]
-    endless: Callable[[Plan, int], Sender[Prompt]]
-    trial: Callable[[Plan, int], Sender[Prompt]] = lambda plan, engine: Batches(plan.config.batch_size)
-    trial_size: Callable[[Plan, int], int] = lambda plan, engine: plan.config.batch_size or engine
+    plan: Plan
+
+    def issued(self, library: Library, timed: bool) -> Sender[Query] | None:
+        """What LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
+        return None
+
+    def endless(self, engine: int) -> Sender[Prompt]:
+        """The same load from an endless source, under the profiler: by default at the plan's rate."""
+        return RandomArrivals(self.plan.target_qps or 1.0, self.plan.seeds.schedule)
+
+    def trial(self, engine: int) -> Sender[Prompt]:
+        """A short trial, before its rate is known: by default all at once, or in batches."""
+        return Batches(self.plan.config.batch_size)
+
+    def trial_size(self, engine: int) -> int:
+        """Prompts of a trial."""
+        return self.plan.config.batch_size or engine
 
 
-WAYS: dict[type[LoadPattern], Way] = {
-    Burst: Way(all_at_once, always_waiting),
-    Poisson: Way(lambda *_: None, at_the_rate),
-    Sequential: Way(
-        lambda *_: None,
-        one_after_another,
-        one_after_another,
-        trial_size=lambda plan, engine: STREAM_TRIAL * plan.samples_per_query,
-    ),
-    ClosedLoop: Way(
-        in_flight,
-        concurrent,
-        concurrent,
-        trial_size=lambda plan, engine: max(2 * (plan.concurrency or engine), STREAM_TRIAL),
-    ),
-    Schedule: Way(at_times, at_the_rate),
+class BurstDriver(Driver):
+    def issued(self, library: Library, timed: bool) -> Sender[Query]:
+        """Sorted within each pass of the samples: MLPerf forbids more."""
+        size, prompts, config = len(library.prompts), library.prompts, self.plan.config
+
+        def longest_first(query: Query) -> tuple[int, int]:
+            return query.request.order // size, -len(prompts[query.request.sample])
+
+        return Batches(config.batch_size, longest_first if config.sort_by_length else None)
+
+    def endless(self, engine: int) -> Sender[Prompt]:
+        """The engine always has as many requests as it takes, and others that wait; or one batch at a time."""
+        return self.trial(engine) if self.plan.config.batch_size else InFlight(QUEUE_FACTOR * engine)
+
+
+class SequentialDriver(Driver):
+    def endless(self, engine: int) -> Sender[Prompt]:
+        return Batches(self.plan.samples_per_query)
+
+    trial = endless
+
+    def trial_size(self, engine: int) -> int:
+        return STREAM_TRIAL * self.plan.samples_per_query
+
+
+class ClosedLoopDriver(Driver):
+    def issued(self, library: Library, timed: bool) -> Sender[Query]:
+        """Of an accuracy test all queries are sent."""
+        seconds = self.plan.min_duration_s if timed else inf
+        return InFlight(self.plan.concurrency, seconds, self.plan.min_queries, turn_of(library))
+
+    def endless(self, engine: int) -> Sender[Prompt]:
+        return InFlight(self.plan.concurrency or engine)
+
+    trial = endless
+
+    def trial_size(self, engine: int) -> int:
+        return max(2 * (self.plan.concurrency or engine), STREAM_TRIAL)
+
+
+class ScheduleDriver(Driver):
+    def issued(self, library: Library, timed: bool) -> Sender[Query]:
+        """The user's schedule, or each sample of a trace at its own time; all at once where nothing is timed."""
+        plan, turn = self.plan, turn_of(library)
+        if not timed:
+            return Batches()
+
+        def note(query: Query, due: float) -> None:
+            query.request.issued_s = due
+
+        def arrange(queries: Iterable[Query]) -> Sequence[Query]:
+            if plan.replay and plan.replay.each_its_own:
+                return sorted(queries, key=lambda query: query.request.sample)
+            if turn is None:
+                return list(queries)
+            talks = conversations(queries, turn)  # all first turns before all second ones
+            places = [(turn(query)[0], place, query) for talk in talks for place, query in enumerate(talk)]
+            return [query for *_, query in sorted(places, key=lambda place: place[:2])]
+
+        return AtTimes(library.arrivals or plan.schedule, note, arrange)
+
+
+DRIVERS: dict[type[LoadPattern], type[Driver]] = {
+    Burst: BurstDriver,
+    Poisson: Driver,
+    Sequential: SequentialDriver,
+    ClosedLoop: ClosedLoopDriver,
+    Schedule: ScheduleDriver,
 }
+
+
+def driver_of(plan: Plan) -> Driver:
+    return DRIVERS[type(plan.pattern)](plan)

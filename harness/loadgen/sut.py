@@ -17,7 +17,7 @@ from harness.config.plan import Plan
 from harness.core.errors import EmptyAnswerError, EndpointError, LoadGenError, first_line
 from harness.core.screen import Counters
 from harness.engines.protocol import Engine, Exchange, ServerUse
-from harness.loadgen.patterns import WAYS, Sender
+from harness.loadgen.patterns import Sender, driver_of
 from harness.loadgen.requests import TRACE, Clock, Query, Request
 from harness.loadgen.test_run import PLACEHOLDER
 from harness.runs.folder import Test
@@ -193,7 +193,7 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
     return SUT(
         engine,
         library,
-        WAYS[type(pattern)].issued(plan, library, timed),
+        driver_of(plan).issued(library, timed),
         streams=pattern.is_streamed,
         clock="client" if pattern.is_own_clock else "loadgen",
         timed=timed,

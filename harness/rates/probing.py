@@ -15,7 +15,7 @@ from harness.core.markdown import number
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.engines.protocol import Engine
 from harness.loadgen.log import TestResult
-from harness.loadgen.patterns import WAYS, ask
+from harness.loadgen.patterns import ask, driver_of
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun, with_times
 from harness.loadgen.validity import MORE
@@ -136,7 +136,7 @@ class Trial:
 
 
 @dataclass
-class Sparing:
+class TolerantEngine:
     """An engine of whose requests in a trial some may fail, as of a test; but no fewer than one."""
 
     engine: Engine
@@ -144,12 +144,12 @@ class Sparing:
     rule: str = ""  # which allows so many
 
     @classmethod
-    def of(cls, engine: Engine, max_failed: str, requests: int) -> "Sparing":
+    def of(cls, engine: Engine, max_failed: str, requests: int) -> "TolerantEngine":
         most = max(1, may_fail(max_failed, requests)) if may_fail(max_failed, 10**9) else 0
         rule = f"--max-failed {max_failed}: {most} of the {requests} requests of the trial before a test may fail"
         return cls(engine, most, rule if most else "")
 
-    def spare(self, error: EndpointError) -> None:
+    def count_failure(self, error: EndpointError) -> None:
         self.most -= 1
         if self.most < 0:
             raise EndpointError(f"{str(error).removesuffix('.')}; {self.rule}.") if self.rule else error
@@ -159,10 +159,10 @@ class Sparing:
             async for tokens in self.engine.stream(*request):
                 yield tokens
         except EndpointError as error:
-            self.spare(error)
+            self.count_failure(error)
 
 
-async def run_trial(plan: Plan, engine: Engine | Sparing, prompts: Sequence[Prompt], at_once: int) -> Trial:
+async def run_trial(plan: Plan, engine: Engine | TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:
     """Warms up on a few prompts, then sends all as the run itself will, to an engine that computes so many `at_once`.
 
     After `TRIAL_S` it ends with the answers that came by then, or with the first. Raises EngineError.
@@ -175,7 +175,7 @@ async def run_trial(plan: Plan, engine: Engine | Sparing, prompts: Sequence[Prom
         answered += 1
         first.set()
 
-    sender = WAYS[type(pattern)].trial(plan, at_once)
+    sender = driver_of(plan).trial(at_once)
     await sender.send(prompts[:WARM_UP], lambda prompt: ask(engine, prompt, pattern))
     begin = time.perf_counter()
     work = asyncio.ensure_future(sender.send(prompts, answer))

@@ -12,7 +12,7 @@ from harness.config.plan import Plan, minutes
 from harness.core import system
 from harness.core.markdown import number
 from harness.loadgen.log import TestResult
-from harness.loadgen.patterns import WAYS
+from harness.loadgen.patterns import driver_of
 from harness.loadgen.session import LoadGenSession
 from harness.rates import outlook, probing
 from harness.rates.outlook import Part
@@ -57,9 +57,9 @@ class RateSource:
 def calibrate(plan: Plan, session: LoadGenSession) -> Trial:
     session.display.stage("calibrating", "load")
     at_once = session.engine.concurrency
-    size = WAYS[type(plan.pattern)].trial_size(plan, at_once)
+    size = driver_of(plan).trial_size(at_once)
     prompts = list(islice(cycle(session.samples(plan).requests), size))
-    engine = probing.Sparing.of(session.engine, plan.config.max_failed, size)
+    engine = probing.TolerantEngine.of(session.engine, plan.config.max_failed, size)
     return session.measure(probing.run_trial(plan, engine, prompts, at_once))
 
 

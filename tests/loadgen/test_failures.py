@@ -18,7 +18,7 @@ from harness.loadgen.requests import Request, read_requests
 from harness.loadgen.sut import SUT, Query
 from harness.loadgen.test_run import mend
 from harness.rates import probing
-from harness.rates.probing import Sparing
+from harness.rates.probing import TolerantEngine
 from harness.report import report as rendering
 from harness.workloads.cnn_dailymail import Library
 from tests import made
@@ -112,19 +112,19 @@ def test_one_more_ends_the_run() -> None:
             asked(engine, 4)
 
 
-def test_trials_are_spared_one_at_least() -> None:
+def test_one_request_of_a_trial_may_fail_at_least() -> None:
     class Failing:
         async def stream(self, *_: Any) -> AsyncIterator[list[int]]:
             raise EndpointError("it failed")
             yield []
 
     with client(Fake()) as engine:
-        for most, spared in (("0", 0), ("1%", 1), ("3", 3)):
-            sparing = Sparing.of(Failing(), most, 10)  # type: ignore[arg-type]
-            for _ in range(spared):
-                assert engine.run(whole(sparing.stream(PROMPT)), lambda: None) == []
+        for most, counted in (("0", 0), ("1%", 1), ("3", 3)):
+            tolerant = TolerantEngine.of(Failing(), most, 10)  # type: ignore[arg-type]
+            for _ in range(counted):
+                assert engine.run(whole(tolerant.stream(PROMPT)), lambda: None) == []
             with pytest.raises(EndpointError, match="it failed"):
-                engine.run(whole(sparing.stream(PROMPT)), lambda: None)
+                engine.run(whole(tolerant.stream(PROMPT)), lambda: None)
 
 
 def server_test(folder: Path) -> Path:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from harness.config.patterns import SURE_P90_QUERIES, Sequential
+from harness.config.patterns import SURE_P90_QUERIES
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import sut
-from harness.loadgen.patterns import WAYS, Batches
+from harness.loadgen.patterns import Batches, driver_of
 from harness.rates.probing import Trial
 from harness.rates.source import LatencyTrial
 from tests import made
@@ -68,8 +68,8 @@ def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
 
 def test_the_expected_latency_is_that_of_a_query() -> None:
     target = plan(samples_per_query=4)
-    way = WAYS[Sequential]
-    assert (way.trial_size(target, 64), way.trial(target, 64)) == (40, Batches(4))
+    driver = driver_of(target)
+    assert (driver.trial_size(64), driver.trial(64)) == (40, Batches(4))
     found = LatencyTrial().planned(target, Trial(samples=40, seconds=2.0))
     assert found.expected_latency_ms == pytest.approx(300)
     assert tells(found.notes[-1], "300 ms (1.5 x 200 ms, ", " 10 queries of 4 samples)")

@@ -21,7 +21,7 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen import sut as loadgen
 from harness.loadgen import validity
 from harness.loadgen.log import TestResult
-from harness.loadgen.patterns import WAYS
+from harness.loadgen.patterns import driver_of
 from harness.loadgen.sut import LoadGenSettings, user_conf
 from harness.rates import probing, several
 from harness.rates.probing import Trial, run_trial
@@ -296,7 +296,7 @@ def test_a_lower_rate_is_no_cure_for_too_few_queries():
 def test_how_many_prompts_are_tried():
     def size(engine: int, **flags: Any) -> int:
         target = plan(**flags)
-        return WAYS[type(target.config.scenario_rules.pattern)].trial_size(target, engine)
+        return driver_of(target).trial_size(engine)
 
     assert [size(8, scenario="singlestream"), size(8), size(1000, batch_size=4), size(8, batch_size=1000)] == [
         10,
