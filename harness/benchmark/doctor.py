@@ -59,8 +59,8 @@ class Tried:
 def tried(config: RunConfig) -> Tried:
     """The servers, asked as a run asks. Raises UsageError, EndpointError."""
     served = discovery.with_served_model(config)
-    asked = {name: value for name, value in vars(served).items() if name in EndpointFlags.model_fields}
-    served = RunConfig(**RunConfig.differing(asked), concurrency=1)  # one streamed answer shows them
+    asked = RunConfig.differing(served.values(EndpointFlags.model_fields))
+    served = RunConfig(**asked, concurrency=1)  # one streamed answer shows them
     engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), Exchange(0.0)
 
     async def ask() -> None:

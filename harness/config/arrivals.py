@@ -24,14 +24,14 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """Random or regular arrivals. `gap` draws the time to the next in units of the mean; `ends` are the rates at the
-    beginning and at the end, where the shape has them; else both are the rate that is asked for."""
+    """Random or regular arrivals. `gap` draws the time to the next in units of the mean; `has_ends`: its numbers are
+    the rates at the beginning and at the end; else both are the rate that is asked for."""
 
     name: str
     form: str
     gap: Callable[[Random, Numbers], float]
     read: Callable[[str], Numbers]  # of what stands after the colon; raises ValueError
-    ends: Callable[[Numbers], tuple[float, float]] | None = None
+    has_ends: bool = False
 
 
 def nothing(text: str) -> Numbers:
@@ -69,7 +69,7 @@ SHAPES = {
         Shape("poisson", "poisson", exponential, nothing),
         Shape("constant", "constant", lambda source, numbers: 1.0, nothing),
         Shape("gamma", "gamma:CV", bursts, one),
-        Shape("ramp", "ramp:A-B", exponential, two, lambda numbers: (numbers[0], numbers[1])),
+        Shape("ramp", "ramp:A-B", exponential, two, has_ends=True),
     )
 }
 COLUMNS, PREFIX = "seconds,input_tokens,output_tokens", ",prefix_id,prefix_tokens"  # of a recorded trace
@@ -85,9 +85,9 @@ class ParsedArrivals:
     path: Path | None = None
 
     @property
-    def ends(self) -> tuple[float, float] | None:
+    def ends(self) -> Numbers | None:
         """Its rates at beginning and end; None where the rate is given apart, or by a trace."""
-        return self.shape.ends(self.numbers) if self.shape and self.shape.ends else None
+        return self.numbers if self.shape and self.shape.has_ends else None
 
 
 def parse_arrivals(text: str) -> ParsedArrivals:

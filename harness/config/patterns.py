@@ -19,6 +19,7 @@ SURE_P90_QUERIES = least_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate 
 WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 RESERVE = 1.1  # LoadGen plans queries for so many times the minimum duration where it sends them all at once
 ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency
+Length = tuple[int, float]  # queries, seconds
 Settings = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
 
 
@@ -41,21 +42,19 @@ class Load:
     own_limits: tuple[float, float] | None = None  # TTFT and TPOT in ms, where the user gave others than MLPerf's
 
 
-@dataclass(frozen=True)
 class LoadPattern:
     """A way of sending queries."""
 
-    unit: ClassVar[str] = "queries/s"
-    queries_are: ClassVar[str] = "queries"
-    rate_flag: ClassVar[str]  # the flag that says how much is sent
-    more_flags: ClassVar[tuple[str, ...]] = ()
+    unit, queries_are = "queries/s", "queries"
+    rate_flag: str  # the flag that says how much is sent
+    more_flags: tuple[str, ...] = ()
     defaults: ClassVar[dict[str, str]] = {}  # the values of such flags where none is given
-    demo_s: ClassVar[float] = 20.0  # the minimum duration of a test of the demo
-    is_streamed: ClassVar[bool] = True  # whether the time of each first token is measured
-    is_rated: ClassVar[bool] = False  # whether the speed follows from a rate that was given
-    named_rate: ClassVar[Literal["logged", "planned", "none"]] = "logged"
-    is_paced: ClassVar[bool] = False  # whether LoadGen's duration ends before the last query does
-    is_own_clock: ClassVar[bool] = False  # whether the client sends and times each request, and not LoadGen
+    demo_s = 20.0  # the minimum duration of a test of the demo
+    is_streamed = True  # whether the time of each first token is measured
+    is_rated = False  # whether the speed follows from a rate that was given
+    named_rate: Literal["logged", "planned", "none"] = "logged"
+    is_paced = False  # whether LoadGen's duration ends before the last query does
+    is_own_clock = False  # whether the client sends and times each request, and not LoadGen
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -90,7 +89,7 @@ class LoadPattern:
         """How many samples a live line counts towards; None where all are issued at once, or time ends the test."""
         return self.queries(load)
 
-    def length(self, load: Load) -> tuple[int, float] | None:
+    def length(self, load: Load) -> Length | None:
         """How many queries a performance test has, and about how many seconds it takes; None where that is not known
         yet."""
         queries = self.queries(load)
@@ -136,7 +135,6 @@ class LoadPattern:
         return {"sample_concatenate_permutation": 0} if own else {}
 
 
-@dataclass(frozen=True)
 class Burst(LoadPattern):
     """Offline: all samples at once."""
 
@@ -147,7 +145,7 @@ class Burst(LoadPattern):
     more_flags = ("batch_size", "sort_by_length")
     is_streamed = False
 
-    def length(self, load: Load) -> tuple[int, float] | None:
+    def length(self, load: Load) -> Length | None:
         if not load.rate:
             return None
         least = max(RESERVE * load.min_duration_s * load.rate, load.samples)
@@ -158,7 +156,6 @@ class Burst(LoadPattern):
         return engine
 
 
-@dataclass(frozen=True)
 class Poisson(LoadPattern):
     """Server, Interactive: queries at random times, at a mean rate, whole passes of the samples."""
 
@@ -220,7 +217,7 @@ class Sequential(LoadPattern):
         queries = max(load.samples, int(2000 * load.min_duration_s / latency))
         return (queries // load.samples + 1) * load.samples
 
-    def length(self, load: Load) -> tuple[int, float] | None:
+    def length(self, load: Load) -> Length | None:
         queries = self.queries(load)
         if not queries or not load.expected_latency_ms:
             return None
@@ -234,7 +231,6 @@ class Sequential(LoadPattern):
         return percentile | super().fixed_settings(load)
 
 
-@dataclass(frozen=True)
 class OwnClock(LoadPattern):
     """One query for LoadGen, of which the client sends and times each request."""
 
@@ -252,7 +248,6 @@ class OwnClock(LoadPattern):
         return {} if load.whole_rounds else {"sample_concatenate_permutation": 0}
 
 
-@dataclass(frozen=True)
 class ClosedLoop(OwnClock):
     """Fixed concurrency: so many requests in flight, the next as soon as one is answered."""
 
@@ -271,7 +266,7 @@ class ClosedLoop(OwnClock):
             return None
         return max(self.min_queries(load), ceil(RESERVE * load.min_duration_s * load.rate))
 
-    def length(self, load: Load) -> tuple[int, float] | None:
+    def length(self, load: Load) -> Length | None:
         """Its time ends it, once the fewest queries are answered."""
         if not load.rate:
             return None
@@ -279,7 +274,7 @@ class ClosedLoop(OwnClock):
         return queries, queries / load.rate
 
     def shown_queries(self, load: Load) -> int | None:
-        return self.min_queries(load) if self.min_queries(load) > 1 else None
+        return self.min_queries(load)
 
     def least_seconds(self, load: Load, total: int | None) -> float:
         return load.min_duration_s
@@ -292,7 +287,6 @@ class ClosedLoop(OwnClock):
         return super().settings(load) | ({"target_qps": ROOM * load.rate} if load.rate else {})
 
 
-@dataclass(frozen=True)
 class Schedule(OwnClock):
     """Arrivals of the user's own: each request at its time."""
 

@@ -14,6 +14,7 @@ from harness.config.flags import (
     RATE,
     AtOnce,
     Auto,
+    Count,
     Distinct,
     Milliseconds,
     Price,
@@ -65,9 +66,6 @@ SPEED_TESTS: Rules = {
     "--server-target-qps max, or with several rates,": lambda run: run.has_several_rates,
     "--profile": lambda run: run.profile,
 }
-
-
-Count = Annotated[int, above_0(10**6)]
 
 
 class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
@@ -290,7 +288,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     def work(self) -> dict[str, object]:
         """The work of the engine, by flag: speeds at other work are not compared."""
         data = str(self.dataset_path or self.model_spec.data or "hub")
-        return {name: getattr(self, name) for name in RunConfig.affecting("work")} | {"dataset_path": data}
+        return self.values(RunConfig.affecting("work")) | {"dataset_path": data}
 
     @property
     def task(self) -> mlperf.Task:

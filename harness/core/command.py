@@ -61,22 +61,20 @@ def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str]
         if "--help" not in each.opts and not each.hidden:  # who reads this knows --help
             panels.setdefault(each.rich_help_panel or "Options", []).append(each)
     blocks = [textwrap.fill(usage, width), textwrap.fill(about, width)]
-    blocks += [f"{name}:\n{lines(found, width)}" for name, found in panels.items() if found]
+    for name, found in panels.items():
+        if found:
+            blocks.append("\n".join([f"{name}:", *(line for each in found for line in entry(each, width))]))
     if examples:
         blocks.append("Examples:\n" + "\n".join(f"  {example}" for example in examples))
     return "\n\n".join([*blocks, textwrap.fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
 
 
-def lines(parameters: Sequence[Any], width: int) -> str:
-    return "\n".join(line for each in parameters for line in entry(each, width))
-
-
 def entry(parameter: Any, width: int) -> list[str]:
     """A flag and the first sentence of what it is for; the docs have the others."""
-    name = f"  {', '.join(sorted(parameter.opts, key=len))}" if parameter.param_type_name == "option" else "  "
-    name = f"{name} {value(parameter)}".rstrip() if parameter.param_type_name == "option" else f"  {value(parameter)}"
-    said = SENTENCE.split(parameter.help or "", 1)[0].rstrip(".")
-    if parameter.param_type_name == "option" and parameter.required:
+    is_option, said = parameter.param_type_name == "option", SENTENCE.split(parameter.help or "", 1)[0].rstrip(".")
+    flags = ", ".join(sorted(parameter.opts, key=len)) if is_option else ""
+    name = f"  {' '.join(filter(None, [flags, parameter.metavar]))}"
+    if is_option and parameter.required:
         said += " (required)"
     if default := shown_default(parameter):
         said += f" [{default}]"
@@ -92,11 +90,6 @@ def broken(name: str, width: int) -> list[str]:
         return [name]
     at = name.rfind("|", 0, width) + 1
     return [name[:at], *broken(" " * FLAG_COLUMNS + name[at:], width)]
-
-
-def value(parameter: Any) -> str:
-    """What a flag takes, in short; nothing for a switch."""
-    return str(parameter.metavar or "")
 
 
 def shown_default(parameter: Any) -> str:

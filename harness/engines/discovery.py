@@ -58,11 +58,17 @@ class Discovery:
     session: ClientSession
     say: Say = print
 
-    async def ready(self, address: str, until: float) -> None:
-        """Waits, until then at most, for a server that loads: it refuses connections, answers 503 or lists no model.
+    async def ready(self) -> None:
+        """Waits, as long as --wait-ready says, for servers that load: they refuse connections, answer 503 or list no
+        model.
 
         What it waits for is shown at once, and again where it changes. What is wrong after that, `discover` reports.
         """
+        until = time.monotonic() + (self.config.wait_ready or 0.0)
+        for address in self.config.endpoint:
+            await self.await_one(address, until)
+
+    async def await_one(self, address: str, until: float) -> None:
         before = ""
         while time.monotonic() < until:
             try:
@@ -165,11 +171,9 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, object]:
     async def ask() -> dict[str, object]:
         async with connect(config.request_timeout) as session:
             discovery = Discovery(config, session, say)
-            until = time.monotonic() + (config.wait_ready or 0.0)
-            lists: list[dict[str, object]] = []
-            for address in config.endpoint:
-                await discovery.ready(address, until)
-                lists.append({str(item["id"]): item.get("root") for item in (await discovery.models(address))[0]})
+            await discovery.ready()
+            found = [(await discovery.models(address))[0] for address in config.endpoint]
+            lists = [{str(item["id"]): item.get("root") for item in listed} for listed in found]
             return {name: root for name, root in lists[0].items() if all(name in listed for listed in lists)}
 
     return asyncio.run(ask())

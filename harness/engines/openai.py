@@ -84,9 +84,7 @@ class OpenAI(Engine):
     async def load(self) -> None:
         self._client.open()
         discovery = Discovery(self.config, self._client.session)
-        until = time.monotonic() + (self.config.wait_ready or 0.0)
-        for address in self.config.endpoint:
-            await discovery.ready(address, until)
+        await discovery.ready()
         self.servers = [await discovery.discover(address, self.max_model_len) for address in self.config.endpoint]
         for server in self.servers:
             server.form = await self._probe(server)

@@ -140,8 +140,6 @@ def record_telemetry(
     remote: Remote = dict,
 ) -> None:
     """Samples machine and engine until `stop` is set; what one does not tell is left empty."""
-    import psutil
-
     begin, engine = time.monotonic(), prometheus.Reader()
     with path.open("w", newline="") as file, nvml_gpus() as (nvml, handles):
         table, handles, far = csv.writer(file), handles[:gpus], sorted(remote())

@@ -6,7 +6,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,11 @@ class SUT:
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     max_failed: str = "0"  # as the flag has it
     expected: int = 0  # queries, about, where LoadGen does not issue all at once
-    counters: Counters = field(default_factory=Counters)
-    requests: list[Request] = field(default_factory=list)
-    exchanges: dict[int, Exchange] = field(default_factory=dict)  # by place in the order of issue, of answered ones
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
+        self.counters, self.requests = Counters(), list[Request]()
+        self.exchanges: dict[int, Exchange] = {}  # by place in the order of issue, of answered ones
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self._issues: Counter[int] = Counter()  # of each sample so far
         self._failed = 0
@@ -204,14 +203,16 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
 
 # One LoadGen test from settings to logs.
 
-# What a plan changes from test to test: its key in a user.conf, and LoadGen's attributes, by units of one in the key's.
-CHANGING_SETTINGS: dict[str, tuple[tuple[str, ...], int]] = {
-    "min_duration": (("min_duration_ms",), 1),
-    "min_query_count": (("min_query_count",), 1),
-    "performance_sample_count_override": (("performance_sample_count_override",), 1),
-    "samples_per_query": (("multi_stream_samples_per_query",), 1),
-    "target_qps": (("offline_expected_qps", "server_target_qps"), 1),
-    "target_latency": (("single_stream_expected_latency_ns", "multi_stream_expected_latency_ns"), 10**6),
+# What a plan changes from test to test, by LoadGen's attributes: the key in a user.conf, which has ms for ns.
+CHANGING_SETTINGS = {
+    "min_duration_ms": "min_duration",
+    "min_query_count": "min_query_count",
+    "performance_sample_count_override": "performance_sample_count_override",
+    "multi_stream_samples_per_query": "samples_per_query",
+    "offline_expected_qps": "target_qps",
+    "server_target_qps": "target_qps",
+    "single_stream_expected_latency_ns": "target_latency",
+    "multi_stream_expected_latency_ns": "target_latency",
 }
 SAMPLE_LOGS = (TRACE, "mlperf_log_accuracy.json")  # which LoadGen begins in every test, and leaves empty in most
 
@@ -241,11 +242,10 @@ class LoadGenSettings:
         conf.write_text(user_conf(plan))
         settings = self._read = self._read or self.read(plan, conf)
         given = plan.pattern.settings(plan.load)
-        for key, (names, unit) in CHANGING_SETTINGS.items():
-            for name in names:
-                official = self._official[name]
-                value = unit * given[key] if key in given else official
-                setattr(settings, name, round(value) if isinstance(official, int) else float(value))
+        for name, key in CHANGING_SETTINGS.items():
+            official, unit = self._official[name], 10**6 if name.endswith("_ns") else 1
+            value = unit * given[key] if key in given else official
+            setattr(settings, name, round(value) if isinstance(official, int) else float(value))
         return settings
 
     def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
@@ -254,7 +254,7 @@ class LoadGenSettings:
         settings = lg.TestSettings()
         settings.scenario = getattr(lg.TestScenario, scenario)
         settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
-        self._official = {name: getattr(settings, name) for names, _ in CHANGING_SETTINGS.values() for name in names}
+        self._official = {name: getattr(settings, name) for name in CHANGING_SETTINGS}
         if settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
             raise LoadGenError(f"LoadGen refuses {conf}; its reasons are in mlperf_log_detail.txt.")
         settings.qsl_rng_seed = plan.seeds.qsl

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from harness.config.endpoint import ServerFlags
-from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Seed, above_0, flag
+from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Context, Count, Seed, flag
 from harness.config.run import RunConfig
 from harness.core.coerce import did_you_mean
 from harness.core.errors import UsageError
@@ -56,12 +56,15 @@ class Question:
         return DOMAIN_OF[self.subject]
 
 
+BySubject = dict[str, list[Question]]
+
+
 @dataclass(frozen=True)
 class Data:
     """The questions, ordered by subject, and the examples shown before each."""
 
     test: list[Question]
-    examples: dict[str, list[Question]]
+    examples: BySubject
     whole: int  # test questions there were, of the subjects asked for
     source: str
 
@@ -100,7 +103,7 @@ def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | No
     return Data(questions, {subject: questions[:shots] for subject, questions in dev.items()}, whole, source)
 
 
-def spread(test: dict[str, list[Question]], limit: int, seed: int) -> list[Question]:
+def spread(test: BySubject, limit: int, seed: int) -> list[Question]:
     """`limit` questions drawn with the seed, from each subject in proportion to its size.
 
     Each subject's questions are shuffled and laid out evenly over [0, 1); the first `limit` of all are taken. So a
@@ -116,9 +119,9 @@ def spread(test: dict[str, list[Question]], limit: int, seed: int) -> list[Quest
     return sorted((question for _, question in places[:limit]), key=lambda q: (q.subject, q.number))
 
 
-def by_subject(found: Iterable[StoredQuestion], subjects: Sequence[str]) -> dict[str, list[Question]]:
+def by_subject(found: Iterable[StoredQuestion], subjects: Sequence[str]) -> BySubject:
     """Checked questions of each subject, in the order they are stored."""
-    questions: dict[str, list[Question]] = {subject: [] for subject in subjects}
+    questions: BySubject = {subject: [] for subject in subjects}
     for where, record in found:
         if (subject := record["subject"]) in subjects:
             questions[subject].append(check_question(where, record, len(questions[subject])))
@@ -277,12 +280,12 @@ class MMLUConfig(ServerFlags):
 
     backend: Literal["auto", "vllm", "openai"] = flag("auto", MODEL, "answers")
     """vllm: in this process; openai: a running vLLM server. auto: openai with --endpoint, else vllm."""
-    max_model_len: Annotated[int, above_0(10**8)] | Auto = flag("auto", ENGINE, "answers")
+    max_model_len: Context | Auto = flag("auto", ENGINE, "answers")
     """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
 
     num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers", rank=2)
     """Examples before each question, from the dev split."""
-    total_sample_count: Annotated[int, above_0(10**6)] | None = flag(None, BENCHMARK, "answers", rank=6)
+    total_sample_count: Count | None = flag(None, BENCHMARK, "answers", rank=6)
     """Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."""
     subjects: str = flag("all", BENCHMARK, "answers", rank=3)
     """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
@@ -304,9 +307,8 @@ class MMLUConfig(ServerFlags):
     @property
     def run(self) -> RunConfig:
         """The engine's part of it as a run has it."""
-        shared = {name: getattr(self, name) for name in self.given & {*ServerFlags.model_fields}}
         own = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
-        return RunConfig(**shared | own)
+        return RunConfig(**self.values(self.given & {*ServerFlags.model_fields}) | own)
 
     @property
     def context(self) -> int:

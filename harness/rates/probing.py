@@ -135,24 +135,18 @@ class Trial:
         return f"{number(self.samples_per_sec)} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
 
 
-@dataclass
 class TolerantEngine:
     """An engine of whose requests in a trial some may fail, as of a test; but no fewer than one."""
 
-    engine: Engine
-    most: int = 0
-    rule: str = ""  # which allows so many
-
-    @classmethod
-    def of(cls, engine: Engine, max_failed: str, requests: int) -> "TolerantEngine":
+    def __init__(self, engine: Engine, max_failed: str, requests: int) -> None:
         most = max(1, may_fail(max_failed, requests)) if may_fail(max_failed, 10**9) else 0
-        rule = f"--max-failed {max_failed}: {most} of the {requests} requests of the trial before a test may fail"
-        return cls(engine, most, rule if most else "")
+        rule = f"; --max-failed {max_failed}: {most} of the {requests} requests of the trial before a test may fail."
+        self.engine, self.left, self.rule = engine, most, rule if most else ""
 
     def count_failure(self, error: EndpointError) -> None:
-        self.most -= 1
-        if self.most < 0:
-            raise EndpointError(f"{str(error).removesuffix('.')}; {self.rule}.") if self.rule else error
+        self.left -= 1
+        if self.left < 0:
+            raise EndpointError(f"{str(error).removesuffix('.')}{self.rule}") if self.rule else error
 
     async def stream(self, *request: Any) -> AsyncIterator[Sequence[int]]:
         try:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, inf
-from typing import ClassVar
 
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan, minutes
@@ -24,7 +23,7 @@ TYPICAL_PROBES = 4  # of a search: benchmarks.search
 class SearchedRate(source.RateSource):
     """The highest rate that a full test should keep, and a lower one where it did not."""
 
-    corrections: ClassVar[int] = 2
+    corrections = 2
 
     def outlook(self, plan: Plan) -> Part | None:
         return source.probes("search for the highest rate", TYPICAL_PROBES)
@@ -37,7 +36,7 @@ class SearchedRate(source.RateSource):
 
         return from_search(plan, search.search(start_rate(plan, session), probe, Goal.of(plan)))
 
-    def correct(self, plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
+    def correct(self, plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:
         before = plan.target_qps
         unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES  # else it was too short
         if not before or not (unsure or "latency" in result.failed) or not (rate := self.lower(plan, before, tests)):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
-from typing import Any, ClassVar
+from typing import Any
 
 from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import SCENARIO
@@ -33,7 +33,7 @@ IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "b
 class RateSource:
     """Where a run's load comes from. As it is, the load was given: there is nothing to find and nothing to correct."""
 
-    corrections: ClassVar[int] = 1  # attempts with another load, at most
+    corrections = 1  # attempts with another load, at most
 
     def outlook(self, plan: Plan) -> Part | None:
         """What comes before the performance test; None for nothing."""
@@ -44,7 +44,7 @@ class RateSource:
         where no load keeps the limits."""
         return run.plan
 
-    def correct(self, plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
+    def correct(self, plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:
         """The plan for another attempt after a test that did not do; None where another would not help. `tests` are
         the probes and, last, the test of this result."""
         return None
@@ -59,7 +59,7 @@ def calibrate(plan: Plan, session: LoadGenSession) -> Trial:
     at_once = session.engine.concurrency
     size = driver_of(plan).trial_size(at_once)
     prompts = list(islice(cycle(session.samples(plan).requests), size))
-    engine = probing.TolerantEngine.of(session.engine, plan.config.max_failed, size)
+    engine = probing.TolerantEngine(session.engine, plan.config.max_failed, size)
     return session.measure(probing.run_trial(plan, engine, prompts, at_once))
 
 
@@ -92,7 +92,7 @@ class TrialRate(RateSource):
         """The plan with what LoadGen has to expect by a trial, and a note that says where it comes from."""
         raise NotImplementedError
 
-    def correct(self, plan: Plan, result: TestResult, tests: Sequence[Probe] = ()) -> Plan | None:
+    def correct(self, plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:
         if not (result.ran_short and result.samples_per_sec):
             return None
         return self.corrected(plan, result.samples_per_sec, f"the test ended after {result.duration_s:.1f} s; retrying")
@@ -164,7 +164,7 @@ class OfflineRun:
 
 def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
-    offline = next(rules.name for rules in SCENARIO.values() if rules.pattern == Burst())
+    offline = next(rules.name for rules in SCENARIO.values() if isinstance(rules.pattern, Burst))
     mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
     last = None
     for line in history:

@@ -120,7 +120,7 @@ def test_one_request_of_a_trial_may_fail_at_least() -> None:
 
     with client(Fake()) as engine:
         for most, counted in (("0", 0), ("1%", 1), ("3", 3)):
-            tolerant = TolerantEngine.of(Failing(), most, 10)  # type: ignore[arg-type]
+            tolerant = TolerantEngine(Failing(), most, 10)  # type: ignore[arg-type]
             for _ in range(counted):
                 assert engine.run(whole(tolerant.stream(PROMPT)), lambda: None) == []
             with pytest.raises(EndpointError, match="it failed"):

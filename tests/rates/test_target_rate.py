@@ -264,7 +264,7 @@ def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Test
 
 
 def corrected(plan: Plan, result: TestResult) -> Plan | None:
-    return rate_source(plan.config).correct(plan, result)
+    return rate_source(plan.config).correct(plan, result, [])
 
 
 def test_a_test_that_ran_short_is_tried_again_at_its_own_rate():
