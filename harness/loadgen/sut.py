@@ -18,7 +18,7 @@ from harness.core.errors import EmptyAnswerError, EndpointError, LoadGenError, f
 from harness.core.screen import Counters
 from harness.engines.protocol import Engine, Exchange, ServerUse
 from harness.loadgen.patterns import Sender, driver_of
-from harness.loadgen.requests import TRACE, Clock, Query, Request
+from harness.loadgen.requests import TRACE, Clock, Request
 from harness.loadgen.test_run import PLACEHOLDER
 from harness.runs.folder import Test
 from harness.workloads.cnn_dailymail import Library
@@ -35,7 +35,7 @@ class SUT:
 
     engine: Engine
     library: Library
-    sender: Sender[Query] | None = None
+    sender: Sender | None = None
     streams: bool = True  # whether the time of each first token is taken
     clock: Clock = "loadgen"  # by which it is; LoadGen then hears of it
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
@@ -52,31 +52,31 @@ class SUT:
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
-        now, queries = time.perf_counter() if self.clock == "loadgen" else None, []
+        now, new = time.perf_counter() if self.clock == "loadgen" else None, list[Request]()
         for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
             prompt, round = len(self.library.prompts[index]), self._issues[index]
-            queries.append(Query(id, Request(index, prompt, issued_s=now, order=order, round=round)))
+            new.append(Request(index, prompt, issued_s=now, order=order, round=round, id=id))
             self._issues[index] += 1
-        self.requests.extend(query.request for query in queries)
+        self.requests += new
         if self.clock == "loadgen":  # else each is counted when it is sent
             self.counters.issued += len(ids)
-        self.engine.loop.call_soon_threadsafe(self.start, queries)
+        self.engine.loop.call_soon_threadsafe(self.start, new)
 
-    def start(self, queries: list[Query]) -> None:
+    def start(self, requests: list[Request]) -> None:
         """Sends the queries that LoadGen issued together; runs on the engine's loop."""
         if self.sender is None:
-            for query in queries:
-                self.run(self.attempt(query))
+            for request in requests:
+                self.run(self.attempt(request))
         else:
-            self.run(self.send(self.sender, queries))
+            self.run(self.send(self.sender, requests))
 
-    async def send(self, sender: Sender[Query], queries: list[Query]) -> None:
+    async def send(self, sender: Sender, requests: list[Request]) -> None:
         """Sends queries in the sender's way; those that it leaves out are answered without having been sent."""
-        left = await sender.send(queries, self.attempt)
-        unsent = {query.request.order for query in left}
+        left = await sender.send(requests, self.attempt)
+        unsent = {request.order for request in left}
         self.requests = [request for request in self.requests if request.order not in unsent]
-        for query in left:
-            self.report(lg.QuerySamplesComplete, query.id, [0] * PLACEHOLDER)
+        for request in left:
+            self.report(lg.QuerySamplesComplete, request.id, [0] * PLACEHOLDER)
 
     def run(self, work: Any) -> None:
         task = self.engine.loop.create_task(work)
@@ -88,16 +88,16 @@ class SUT:
         if not task.cancelled() and (error := task.exception()) and self.failure is None:
             self.failure = error
 
-    async def attempt(self, query: Query) -> None:
-        """Answers a query, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
+    async def attempt(self, request: Request) -> None:
+        """Answers a request, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
         try:
-            await self.answer(query)
+            await self.answer(request)
         except EndpointError as error:
-            self.take_failure(query, error)
+            self.take_failure(request, error)
 
-    async def answer(self, query: Query) -> None:
+    async def answer(self, request: Request) -> None:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
-        request, exchange, tokens = query.request, Exchange(time.perf_counter()), list[int]()
+        exchange, tokens = Exchange(time.perf_counter()), list[int]()
         begin = exchange.sent_at
         if self.clock == "client":
             self.counters.issued += 1
@@ -105,19 +105,19 @@ class SUT:
         try:
             async for new in self.engine.stream(*self.prompt_of(request), exchange, not self.streams):
                 if self.streams and new and not tokens:
-                    self.hear_first(query, new, begin)
+                    self.hear_first(request, new, begin)
                 tokens.extend(new)
         finally:
             if self.streams:
                 request.sent_ms = self.since_issue(request, exchange.sent_at)
-        self.complete(query, tokens, exchange)
+        self.complete(request, tokens, exchange)
 
-    def hear_first(self, query: Query, new: Sequence[int], begin: float) -> None:
+    def hear_first(self, request: Request, new: Sequence[int], begin: float) -> None:
         """Takes note of an answer's first tokens, and tells LoadGen of the first."""
         now = time.perf_counter()
-        query.request.ttft_ms = self.since_issue(query.request, now)
+        request.ttft_ms = self.since_issue(request, now)
         if self.clock == "loadgen":
-            self.report(lg.FirstTokenComplete, query.id, new[:1])
+            self.report(lg.FirstTokenComplete, request.id, new[:1])
         self.counters.started += 1
         self.counters.first_token_s += now - begin
 
@@ -131,9 +131,9 @@ class SUT:
             request.prompt_tokens = len(prompt)
         return prompt, library.new_tokens[index] if library.new_tokens else None
 
-    def complete(self, query: Query, tokens: Sequence[int], exchange: Exchange) -> None:
+    def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
-        request, delivery = query.request, exchange.delivery
+        delivery = exchange.delivery
         if not tokens and self.timed:
             raise EmptyAnswerError(
                 f"{self.engine.name} answered sample {request.sample} without a single token, which cannot be timed: "
@@ -144,9 +144,9 @@ class SUT:
             request.first_tokens = max(1, delivery.first_tokens)
             self.exchanges[request.order] = exchange
         self.counters.tokens += request.output_tokens
-        self.end(query, tokens, request.output_tokens)
+        self.end(request, tokens, request.output_tokens)
 
-    def take_failure(self, query: Query, error: EndpointError) -> None:
+    def take_failure(self, request: Request, error: EndpointError) -> None:
         """Counts a request as failed, and tells LoadGen, which waits for every answer: one of `PLACEHOLDER` tokens, or
         an empty one where it is scored. Raises EndpointError beyond --max-failed."""
         self._failed += 1
@@ -157,17 +157,16 @@ class SUT:
                 raise error
             said = f"request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed}"
             raise EndpointError(f"{error} ({said})") from error
-        request = query.request
         request.failure = str(error)
         if self.timed and self.streams and self.clock == "loadgen" and request.ttft_ms is None:
-            self.report(lg.FirstTokenComplete, query.id, [0])
-        self.end(query, [0] * PLACEHOLDER if self.timed else [])
+            self.report(lg.FirstTokenComplete, request.id, [0])
+        self.end(request, [0] * PLACEHOLDER if self.timed else [])
 
-    def end(self, query: Query, tokens: Sequence[int], count: int | None = None) -> None:
+    def end(self, request: Request, tokens: Sequence[int], count: int | None = None) -> None:
         """Tells LoadGen of the end of an answer."""
-        query.request.latency_ms = self.since_issue(query.request, time.perf_counter())
+        request.latency_ms = self.since_issue(request, time.perf_counter())
         self.counters.completed += 1
-        self.report(lg.QuerySamplesComplete, query.id, tokens, count)
+        self.report(lg.QuerySamplesComplete, request.id, tokens, count)
 
     def since_issue(self, request: Request, at: float) -> float:
         """Milliseconds since the time from which a request's latencies count."""

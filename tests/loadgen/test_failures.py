@@ -15,7 +15,7 @@ from harness.core.errors import EndpointError, UsageError
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import sut
 from harness.loadgen.requests import Request, read_requests
-from harness.loadgen.sut import SUT, Query
+from harness.loadgen.sut import SUT
 from harness.loadgen.test_run import mend
 from harness.rates import probing
 from harness.rates.probing import TolerantEngine
@@ -60,7 +60,8 @@ def asked(engine: Any, count: int, **how: Any) -> tuple[SUT, list[tuple[Any, int
 
     async def all_of_them() -> None:
         for order, request in enumerate(system.requests):
-            await system.attempt(Query(order, request))
+            request.id = order
+            await system.attempt(request)
 
     engine.run(all_of_them(), lambda: None)
     return system, heard
