@@ -10,13 +10,11 @@ from harness.config.patterns import SURE_P90_QUERIES
 from harness.config.plan import Plan, minutes
 from harness.core.errors import NotAcceptedError
 from harness.core.markdown import number
-from harness.loadgen.session import LoadGenSession
 from harness.rates import source
 from harness.rates.outlook import Part, at_most
 from harness.rates.probing import TRIAL_S, Trial
 from harness.rates.search import PROBE_S
-from harness.rates.source import OFFLINE_MARGIN
-from harness.runs.folder import BenchmarkRun
+from harness.rates.source import OFFLINE_MARGIN, Bench
 from harness.runs.records import Probe
 
 LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here
@@ -40,15 +38,15 @@ class LevelCurve(source.RateSource):
         text, name = f"at least {minutes(seconds)}, {each}", f"{len(lower)} lower level{'s' * (len(lower) > 1)}"
         return Part(name, text, seconds, "at least ") if lower else None
 
-    def find(self, run: BenchmarkRun, session: LoadGenSession) -> Plan:
-        plan = run.plan
-        *before, last = levels_of(run.config.levels, session.engine.concurrency)
+    def find(self, bench: Bench) -> Plan:
+        plan = bench.plan
+        *before, last = levels_of(plan.config.levels, bench.session.engine.concurrency)
         for level in before:
-            short = after_trial(plan, session, level)
+            short = after_trial(bench, level)
             if level == before[0]:
-                run.display.say(self.total(short))
-            source.probe(run, session, short)
-        return after_trial(plan, session, last)
+                bench.run.display.say(self.total(short))
+            bench.probe(short)
+        return after_trial(bench, last)
 
 
 class LevelSearch(source.RateSource):
@@ -60,17 +58,17 @@ class LevelSearch(source.RateSource):
         text = f"{TYPICAL_LEVELS} levels or so of at least {minutes(PROBE_S)}, {trial}"
         return Part("search for the highest concurrency", text, TYPICAL_LEVELS * (PROBE_S + TRIAL_S))
 
-    def find(self, run: BenchmarkRun, session: LoadGenSession) -> Plan:
-        plan = run.plan
+    def find(self, bench: Bench) -> Plan:
+        plan = bench.plan
 
         def probe(level: int) -> Probe:
-            return source.probe(run, session, source.as_probe(after_trial(plan, session, level)))
+            return bench.probe(source.as_probe(after_trial(bench, level)))
 
         assert plan.limits is not None
-        found = highest(probe, plan.limits, max(1, session.engine.concurrency // 4), MOST_AT_ONCE)
+        found = highest(probe, plan.limits, max(1, bench.session.engine.concurrency // 4), MOST_AT_ONCE)
         if found is None:
             raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
-        return after_trial(plan, session, found)
+        return after_trial(bench, found)
 
 
 def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
@@ -81,9 +79,9 @@ def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
     return [*powers, concurrency]
 
 
-def after_trial(plan: Plan, session: LoadGenSession, level: int) -> Plan:
+def after_trial(bench: Bench, level: int) -> Plan:
     """The plan of a test with so many requests in flight, after a short trial."""
-    return at_level(plan, level, source.calibrate(replace(plan, concurrency=level), session))
+    return at_level(bench.plan, level, bench.trial(replace(bench.plan, concurrency=level)))
 
 
 def at_level(plan: Plan, level: int, found: Trial) -> Plan:

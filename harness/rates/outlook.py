@@ -44,7 +44,7 @@ def total(plan: Plan, before: Part | None = None, start: str = "from here on") -
 def at_most(plan: Plan, level: int = 0) -> Plan:
     """The plan at a level of concurrency, the highest unless it is given, with the rate that a trial at another one
     makes expect there; as it is without levels."""
-    if not (level := level or max(plan.config.levels, default=0)):
+    if not (level := level or plan.config.highest_level):
         return plan
     each = (plan.target_qps or 0.0) / (plan.concurrency or 1)
     return replace(plan, concurrency=level, target_qps=level * each or None)

@@ -6,7 +6,7 @@ from harness.loadgen.session import LoadGenSession
 from harness.rates import outlook
 from harness.rates.levels import LevelCurve, LevelSearch
 from harness.rates.several import CurveRate, SearchedRate
-from harness.rates.source import HistoryRate, LatencyTrial, OfflineTrial, RateSource
+from harness.rates.source import Bench, HistoryRate, LatencyTrial, OfflineTrial, RateSource
 from harness.runs.folder import BenchmarkRun
 
 
@@ -35,7 +35,7 @@ def rate_source(config: RunConfig) -> RateSource:
 
 def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Completes the plan with its target rate, where it was not given."""
-    found = rate_source(run.config).find(run, session)
+    found = rate_source(run.config).find(Bench(run, session))
     if found is run.plan:
         return
     run.display.done(found.notes[-1])

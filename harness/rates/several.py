@@ -9,11 +9,10 @@ from harness.config.plan import Plan, minutes
 from harness.core.errors import NotAcceptedError
 from harness.core.markdown import number
 from harness.loadgen.log import TestResult
-from harness.loadgen.session import LoadGenSession
 from harness.rates import search, source
 from harness.rates.outlook import Part
 from harness.rates.search import Candidate, Capacity, Evidence, Goal, best_rate, highest_held
-from harness.runs.folder import BenchmarkRun
+from harness.rates.source import Bench
 from harness.runs.records import Probe
 
 LOWER = 0.97  # of a rate that did not hold a whole test, at most
@@ -28,13 +27,13 @@ class SearchedRate(source.RateSource):
     def outlook(self, plan: Plan) -> Part | None:
         return source.probes("search for the highest rate", TYPICAL_PROBES)
 
-    def find(self, run: BenchmarkRun, session: LoadGenSession) -> Plan:
-        plan = run.plan
+    def find(self, bench: Bench) -> Plan:
+        plan = bench.plan
 
         def probe(chosen: Candidate) -> Probe:
-            return source.probe(run, session, at_rate(plan, chosen.rate, chosen.seconds), chosen.reason)
+            return bench.probe(at_rate(plan, chosen.rate, chosen.seconds), chosen.reason)
 
-        return from_search(plan, search.search(start_rate(plan, session), probe, Goal.of(plan)))
+        return from_search(plan, search.search(start_rate(bench), probe, Goal.of(plan)))
 
     def correct(self, plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:
         before = plan.target_qps
@@ -59,13 +58,13 @@ class CurveRate(SearchedRate):
         text = f"of {queries:,} queries or more, about {minutes(seconds)}"
         return Part(f"{len(lengths)} rates", text, seconds)
 
-    def find(self, run: BenchmarkRun, session: LoadGenSession) -> Plan:
-        plan = run.plan
+    def find(self, bench: Bench) -> Plan:
+        plan = bench.plan
         for qps in given(plan):
-            source.probe(run, session, at_rate(plan, qps))
-        if more := search.rate_beyond(Evidence(Goal.of(plan), run.facts.probes)):
-            source.probe(run, session, at_rate(plan, more))
-        return from_curve(plan, run.facts.probes)
+            bench.probe(at_rate(plan, qps))
+        if more := search.rate_beyond(Evidence(Goal.of(plan), bench.run.facts.probes)):
+            bench.probe(at_rate(plan, more))
+        return from_curve(plan, bench.run.facts.probes)
 
     def lower(self, plan: Plan, before: float, tests: Sequence[Probe]) -> float | None:
         """The next lower one that was given."""
@@ -78,11 +77,12 @@ def given(plan: Plan) -> list[float]:
     return sorted(rates) if isinstance(rates, tuple) else []
 
 
-def start_rate(plan: Plan, session: LoadGenSession) -> float:
+def start_rate(bench: Bench) -> float:
     """Where a search begins: at a share of the Offline rate, known or from a short trial."""
-    rules, offline = plan.config.scenario_rules, source.last_offline(plan)
+    plan, rules = bench.plan, bench.run.config.scenario_rules
+    offline = source.last_offline(plan)
     if offline is None:
-        return (rules.offline_share or 1.0) * source.calibrate(plan, session).samples_per_sec
+        return (rules.offline_share or 1.0) * bench.trial(plan).samples_per_sec
     return (rules.search_share or 1.0) * offline.requests_per_sec
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
+from math import ceil
 from typing import Any
 
 from harness.config.comparability import Comparable, differences
@@ -30,19 +31,45 @@ LATENCY_MARGIN = 1.5
 IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
 
 
+@dataclass(frozen=True)
+class Bench:
+    """A run under way, and the session of its tests: where loads are tried."""
+
+    run: BenchmarkRun
+    session: LoadGenSession
+
+    @property
+    def plan(self) -> Plan:
+        return self.run.plan
+
+    def trial(self, plan: Plan) -> Trial:
+        self.session.display.stage("calibrating", "load")
+        at_once = self.session.engine.concurrency
+        size = driver_of(plan).trial_size(at_once)
+        prompts = list(islice(cycle(self.session.samples(plan).requests), size))
+        engine = probing.TolerantEngine(self.session.engine, plan.config.max_failed, size)
+        return self.session.measure(probing.run_trial(plan, engine, prompts, at_once))
+
+    def probe(self, short: Plan, reason: str = "") -> Probe:
+        """A short test, kept in config.json at once."""
+        self.run.facts.probes.append(probing.run_probe(self.session, short, reason))
+        self.run.save()
+        return self.run.facts.probes[-1]
+
+
 class RateSource:
     """Where a run's load comes from. As it is, the load was given: there is nothing to find and nothing to correct."""
 
-    corrections = 1  # attempts with another load, at most
+    corrections = 0  # attempts with another load, at most
 
     def outlook(self, plan: Plan) -> Part | None:
         """What comes before the performance test; None for nothing."""
         return None
 
-    def find(self, run: BenchmarkRun, session: LoadGenSession) -> Plan:
+    def find(self, bench: Bench) -> Plan:
         """The plan with its load, and a note of it; tests on the way are recorded at once. Raises NotAcceptedError
         where no load keeps the limits."""
-        return run.plan
+        return bench.plan
 
     def correct(self, plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:
         """The plan for another attempt after a test that did not do; None where another would not help. `tests` are
@@ -52,22 +79,6 @@ class RateSource:
     def total(self, plan: Plan) -> str:
         """What a run is going to do after its engine is up, in one line with the sum of its times."""
         return outlook.total(plan, self.outlook(plan), "once the engine is up")
-
-
-def calibrate(plan: Plan, session: LoadGenSession) -> Trial:
-    session.display.stage("calibrating", "load")
-    at_once = session.engine.concurrency
-    size = driver_of(plan).trial_size(at_once)
-    prompts = list(islice(cycle(session.samples(plan).requests), size))
-    engine = probing.TolerantEngine(session.engine, plan.config.max_failed, size)
-    return session.measure(probing.run_trial(plan, engine, prompts, at_once))
-
-
-def probe(run: BenchmarkRun, session: LoadGenSession, short: Plan, reason: str = "") -> Probe:
-    """A short test, kept in config.json at once."""
-    run.facts.probes.append(probing.run_probe(session, short, reason))
-    run.save()
-    return run.facts.probes[-1]
 
 
 def as_probe(plan: Plan) -> Plan:
@@ -80,29 +91,33 @@ def probes(name: str, count: int) -> Part:
 
 
 class TrialRate(RateSource):
-    """What a short trial on the loaded engine shows, and what the test shows where it ran short by that."""
+    """What a short trial on the loaded engine shows."""
 
     def outlook(self, plan: Plan) -> Part | None:
         return Part("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
 
-    def find(self, run: BenchmarkRun, session: LoadGenSession) -> Plan:
-        return self.planned(run.plan, calibrate(run.plan, session))
+    def find(self, bench: Bench) -> Plan:
+        return self.planned(bench.plan, bench.trial(bench.plan))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
         """The plan with what LoadGen has to expect by a trial, and a note that says where it comes from."""
         raise NotImplementedError
 
+
+class MeasuredRate(TrialRate):
+    """The same; where the test ran short by it, what the test itself shows."""
+
+    corrections = 1
+
     def correct(self, plan: Plan, result: TestResult, tests: Sequence[Probe]) -> Plan | None:
-        if not (result.ran_short and result.samples_per_sec):
+        if not (result.ran_short and result.samples and result.samples_per_sec):
             return None
-        return self.corrected(plan, result.samples_per_sec, f"the test ended after {result.duration_s:.1f} s; retrying")
-
-    def corrected(self, plan: Plan, rate: float, ended: str) -> Plan | None:
-        """The plan by the samples/s of a test that ran short."""
-        return None
+        again = self.planned(plan, Trial(result.samples, result.samples / result.samples_per_sec))
+        note = f"the test ended after {result.duration_s:.1f} s; retrying with {again.notes[-1]}"
+        return replace(again, notes=(*plan.notes, note))
 
 
-class OfflineTrial(TrialRate):
+class OfflineTrial(MeasuredRate):
     """The rate for which LoadGen has to plan in Offline."""
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
@@ -110,12 +125,8 @@ class OfflineTrial(TrialRate):
         note = f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})"
         return plan.with_note(note, target_qps=rate)
 
-    def corrected(self, plan: Plan, rate: float, ended: str) -> Plan | None:
-        note = f"the expected rate was too low: {ended} at {number(OFFLINE_MARGIN * rate)} samples/s"
-        return plan.with_note(note, target_qps=OFFLINE_MARGIN * rate)
 
-
-class LatencyTrial(TrialRate):
+class LatencyTrial(MeasuredRate):
     """The latency of a query that LoadGen has to expect; with the most samples per query, where several numbers of them
     were given: the others are short tests before."""
 
@@ -124,17 +135,18 @@ class LatencyTrial(TrialRate):
         name = f"{count} smaller batch{'es' if count > 1 else ''}"
         return probes(name, count) if count > 0 else super().outlook(plan)
 
-    def find(self, run: BenchmarkRun, session: LoadGenSession) -> Plan:
-        *before, last = sorted(run.config.batches) or [run.plan.samples_per_query]
+    def find(self, bench: Bench) -> Plan:
+        plan = bench.plan
+        *before, last = sorted(plan.config.batches) or [plan.samples_per_query]
         for size in before:
-            short = as_probe(replace(run.plan, samples_per_query=size))
-            probe(run, session, self.planned(short, calibrate(short, session)))
-        whole = replace(run.plan, samples_per_query=last)
-        return self.planned(whole, calibrate(whole, session))
+            short = as_probe(replace(plan, samples_per_query=size))
+            bench.probe(self.planned(short, bench.trial(short)))
+        whole = replace(plan, samples_per_query=last)
+        return self.planned(whole, bench.trial(whole))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        queries = trial.samples // plan.samples_per_query
-        mean = 1000 * trial.seconds / queries
+        queries = ceil(trial.samples / plan.samples_per_query)
+        mean = 1000 * plan.samples_per_query / trial.samples_per_sec
         expected = LATENCY_MARGIN * mean
         of = f"queries of {plan.samples_per_query} samples" if plan.samples_per_query > 1 else "samples"
         return plan.with_note(
@@ -142,11 +154,6 @@ class LatencyTrial(TrialRate):
             f"{of})",
             expected_latency_ms=expected,
         )
-
-    def corrected(self, plan: Plan, rate: float, ended: str) -> Plan | None:
-        expected = LATENCY_MARGIN * 1000 * plan.samples_per_query / rate
-        note = f"the expected latency was too high: {ended} with {number(expected)} ms"
-        return plan.with_note(note, expected_latency_ms=expected)
 
 
 @dataclass(frozen=True)
@@ -185,9 +192,9 @@ def last_offline(plan: Plan) -> OfflineRun | None:
 class HistoryRate(TrialRate):
     """A share of the rate that the last Offline run of this set-up reached, or else a trial."""
 
-    def find(self, run: BenchmarkRun, session: LoadGenSession) -> Plan:
-        offline = last_offline(run.plan)
-        return from_history(run.plan, offline) if offline else super().find(run, session)
+    def find(self, bench: Bench) -> Plan:
+        offline = last_offline(bench.plan)
+        return from_history(bench.plan, offline) if offline else super().find(bench)
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
         origin = f"{trial}; the history has no Offline run of this set-up"

@@ -87,6 +87,11 @@ def test_the_log_of_whole_queries(tmp_path: Path) -> None:
     assert found.latency_ms and found.ttft_ms and (found.latency_ms.p90, found.ttft_ms.p90) == (30, 20)
 
 
+def test_a_trial_that_ended_within_its_first_query_tells_the_latency() -> None:
+    found = LatencyTrial().planned(plan(samples_per_query=4), Trial(samples=3, seconds=60.0))
+    assert found.expected_latency_ms == pytest.approx(1.5 * 80_000)
+
+
 @pytest.mark.engine
 def test_latency_by_batch_on_the_demo(tmp_path: Path) -> None:
     flags = ("--samples-per-query", "1,4", "--total-sample-count", "16", "--min-duration", "1", "--max-new-tokens", "2")
