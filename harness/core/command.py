@@ -199,6 +199,11 @@ class Command(TyperCommand):
     def options(self) -> list[Any]:
         return [each for each in self.params if each.param_type_name == "option"]
 
+    @property
+    def by_flag(self) -> dict[str, Any]:
+        """The options by each of their names."""
+        return {name: each for each in self.options for name in each.opts}
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
             print(page(*self.heading(ctx), self.params, self.panels, self.examples), end="")
@@ -216,19 +221,17 @@ class Command(TyperCommand):
 
     def by_new_name(self, words: Sequence[str]) -> Iterator[str]:
         """The words with today's names of flags, and a switch alone for its 1, or its opposite for its 0."""
-        flags = {name for each in self.options for name in each.opts}
-        switches = {name: each for each in self.options if each.is_flag for name in each.opts}
-        left = iter(pairwise([*words, ""]))
+        flags, left = self.by_flag, iter(pairwise([*words, ""]))
         for word, after in left:
             name, equals, value = word.partition("=")
             if name not in flags and RENAMED_FLAGS.get(name) in flags:
                 name = RENAMED_FLAGS[name]
-            if name in switches and (equals or after in ("0", "1")):
+            if name in flags and flags[name].is_flag and (equals or after in ("0", "1")):
                 if (is_on := ON_OFF.get((value if equals else after).lower())) is None:
                     raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
                 if not equals:
                     next(left, None)
-                yield from [name] if is_on else switches[name].secondary_opts
+                yield from [name] if is_on else flags[name].secondary_opts
             else:
                 yield f"{name}{equals}{value}"
 
@@ -238,13 +241,13 @@ class Command(TyperCommand):
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
         for it."""
-        flags = {name for each in self.options for name in each.opts}
+        flags = self.by_flag
         for before, word in pairwise(["", *words]):
             if (name := word.partition("=")[0]) not in flags:
                 raise_if_moved(name)
             shown = name if name in flags else before if before in flags else f"{word!r:.60}"
             check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
-        valued = {name: each for each in self.options if not each.is_flag for name in each.opts}
+        valued = {name: each for name, each in flags.items() if not each.is_flag}
         for flag, after in pairwise([*words, ""]):
             if (each := valued.get(flag.removesuffix("="))) and (flag not in valued or not after):
                 kind = "path" if each.bare_type() == "Path" else "value"

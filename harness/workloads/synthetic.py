@@ -226,10 +226,7 @@ def conversations(
     """
     sharing = profile.shared
     heads = [source.choices(words, k=sharing.prefix_len) for _ in range(sharing.prefixes)]
-    prompts: list[list[int]] = []
-    new: list[int] = []
-    talks: list[int] = []
-    history: list[int] = []
+    prompts, new, talks, history = list[list[int]](), list[int](), list[int](), list[int]()
     for each in range(count):
         talk, turn = divmod(each, sharing.turns)
         if turn == 0:
