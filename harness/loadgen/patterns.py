@@ -6,8 +6,8 @@ LoadGen itself paces Server and SingleStream: there the system under test sends 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
@@ -59,11 +59,10 @@ class RandomArrivals:
 
     async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
         chance = random.Random(self.seed)
-        with raising_first():
-            async with asyncio.TaskGroup() as group:
-                for item in items:
-                    group.create_task(answer(item))
-                    await asyncio.sleep(chance.expovariate(self.rate))
+        async with tasks() as group:
+            for item in items:
+                group.create_task(answer(item))
+                await asyncio.sleep(chance.expovariate(self.rate))
         return ()
 
 
@@ -100,10 +99,9 @@ class InFlight:
                     sent += 1
                     await answer(item)
 
-        with raising_first():
-            async with asyncio.TaskGroup() as group:
-                for _ in range(workers):
-                    group.create_task(follow())
+        async with tasks() as group:
+            for _ in range(workers):
+                group.create_task(follow())
         return [*unsent, *(item for talk in source for item in talk)]
 
 
@@ -120,13 +118,12 @@ class AtTimes:
         ordered, zero = self.arranged(items), time.perf_counter()
         if len(ordered) != len(self.times):
             raise LoadGenError(f"LoadGen issued {len(ordered):,} samples; the schedule has {len(self.times):,}.")
-        with raising_first():
-            async with asyncio.TaskGroup() as group:
-                for request, due in zip(ordered, self.times, strict=True):
-                    request.issued_s = zero + due
-                    while (left := zero + due - time.perf_counter()) > 0:  # a timer may end up to a millisecond early
-                        await asyncio.sleep(left)
-                    group.create_task(answer(request))
+        async with tasks() as group:
+            for request, due in zip(ordered, self.times, strict=True):
+                request.issued_s = zero + due
+                while (left := zero + due - time.perf_counter()) > 0:  # a timer may end up to a millisecond early
+                    await asyncio.sleep(left)
+                group.create_task(answer(request))
         return ()
 
     def arranged(self, requests: Items) -> list[Any]:
@@ -140,11 +137,12 @@ class AtTimes:
         return [each for *_, each in sorted(places, key=lambda place: place[:2])]
 
 
-@contextmanager
-def raising_first() -> Iterator[None]:
-    """Raises the first error of a group of tasks instead of the group's own."""
+@asynccontextmanager
+async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
+    """A group of tasks that raises the first error of one of them, instead of the group's own."""
     try:
-        yield
+        async with asyncio.TaskGroup() as group:
+            yield group
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
 
