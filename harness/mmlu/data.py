@@ -18,6 +18,7 @@ from harness.workloads.hub import download, read_saved
 LETTERS = "ABCD"
 LARGEST_FILE, MOST_ROWS = 2**30, 10**6
 HUB_DATASET = ("cais/mmlu", "all")
+HUB = "/".join(HUB_DATASET)
 
 # The map of the paper (Hendrycks et al., 2021); lm-eval's groups differ in one place: anatomy, there in STEM.
 MAP = {
@@ -86,7 +87,7 @@ def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | No
     """The questions to ask and the first `shots` dev examples of each subject. Raises UsageError."""
     if path is not None and path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
-    source = "/".join(HUB_DATASET) if path is None else str(path)
+    source = HUB if path is None else str(path)
     test = by_subject(rows(path, "test", subjects), subjects)
     dev = by_subject(rows(path, "dev", subjects), subjects) if shots else {}
     for subject in subjects:
@@ -147,7 +148,7 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
     if path is None:
-        yield from from_records(download(*HUB_DATASET, split).to_list(), "/".join(HUB_DATASET), "")
+        yield from from_records(download(*HUB_DATASET, split).to_list(), HUB, "")
         return
     if not path.is_dir():
         raise UsageError(f"--dataset-path {path}: no such folder.")
