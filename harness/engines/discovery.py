@@ -5,7 +5,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
@@ -57,19 +57,15 @@ class Discovery:
     config: RunConfig
     session: ClientSession
     say: Say = print
+    begun: float = field(default_factory=time.monotonic)
 
-    async def ready(self) -> None:
-        """Waits, as long as --wait-ready says, for servers that load: they refuse connections, answer 503 or list no
+    async def ready(self, address: str) -> None:
+        """Waits, as long as --wait-ready says, for a server that loads: it refuses connections, answers 503 or lists no
         model.
 
         What it waits for is shown at once, and again where it changes. What is wrong after that, `discover` reports.
         """
-        until = time.monotonic() + (self.config.wait_ready or 0.0)
-        for address in self.config.endpoint:
-            await self.await_one(address, until)
-
-    async def await_one(self, address: str, until: float) -> None:
-        before = ""
+        until, before = self.begun + (self.config.wait_ready or 0.0), ""
         while time.monotonic() < until:
             try:
                 status, listed, _ = await self.get(address, "/models")
@@ -171,9 +167,10 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, object]:
     async def ask() -> dict[str, object]:
         async with connect(config.request_timeout) as session:
             discovery = Discovery(config, session, say)
-            await discovery.ready()
-            found = [(await discovery.models(address))[0] for address in config.endpoint]
-            lists = [{str(item["id"]): item.get("root") for item in listed} for listed in found]
+            lists: list[dict[str, object]] = []
+            for address in config.endpoint:
+                await discovery.ready(address)
+                lists.append({str(item["id"]): item.get("root") for item in (await discovery.models(address))[0]})
             return {name: root for name, root in lists[0].items() if all(name in listed for listed in lists)}
 
     return asyncio.run(ask())

@@ -84,7 +84,8 @@ class OpenAI(Engine):
     async def load(self) -> None:
         self._client.open()
         discovery = Discovery(self.config, self._client.session)
-        await discovery.ready()
+        for address in self.config.endpoint:
+            await discovery.ready(address)
         self.servers = [await discovery.discover(address, self.max_model_len) for address in self.config.endpoint]
         for server in self.servers:
             server.form = await self._probe(server)

@@ -16,7 +16,7 @@ from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
 from harness.core.errors import EmptyAnswerError, EndpointError, LoadGenError, first_line
 from harness.core.screen import Counters
-from harness.engines.protocol import Engine, Exchange, ServerUse
+from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
 from harness.loadgen.patterns import Sender, driver_of
 from harness.loadgen.requests import TRACE, Clock, Request
 from harness.loadgen.test_run import PLACEHOLDER
@@ -45,7 +45,7 @@ class SUT:
 
     def __post_init__(self) -> None:
         self.counters, self.requests = Counters(), list[Request]()
-        self.exchanges: dict[int, Exchange] = {}  # by place in the order of issue, of answered ones
+        self.deliveries, self.sent_tokens = list[Delivery](), 0  # of the answered ones
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self._issues: Counter[int] = Counter()  # of each sample so far
         self._failed = 0
@@ -142,7 +142,8 @@ class SUT:
         request.output_tokens = delivery.tokens if delivery else len(tokens)
         if delivery:
             request.first_tokens = max(1, delivery.first_tokens)
-            self.exchanges[request.order] = exchange
+            self.deliveries.append(delivery)
+            self.sent_tokens += request.prompt_tokens
         self.counters.tokens += request.output_tokens
         self.end(request, tokens, request.output_tokens)
 
@@ -180,9 +181,7 @@ class SUT:
 
     def server_use(self, **known: Any) -> ServerUse:
         """What the servers say of the answers that came, and what this program counted of them."""
-        sent = sum(request.prompt_tokens for request in self.requests if request.order in self.exchanges)
-        deliveries = [exchange.delivery for exchange in self.exchanges.values() if exchange.delivery]
-        return ServerUse.of(deliveries, sent, **known)
+        return ServerUse.of(self.deliveries, self.sent_tokens, **known)
 
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:
