@@ -14,7 +14,7 @@ from harness.config.comparability import FLAWS, Comparable
 from harness.config.run import RunConfig
 from harness.core.coerce import as_flag
 from harness.core.files import write_text
-from harness.rates import target_rate
+from harness.rates import source
 from harness.report import compare_page, regression
 from harness.results import summary
 from harness.submission import refusals, tree
@@ -38,7 +38,7 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "`--fail-if`: tokens/s, ...": regression.IGNORED,
     "`--fail-if`: latencies": regression.OF_LATENCIES,
     "`--fail-if`: answers": regression.OF_ANSWERS,
-    "Offline run of the history, for `auto`": target_rate.IGNORED,
+    "Offline run of the history, for `auto`": source.IGNORED,
     "earlier runs of the history, for the scatter": summary.IGNORED,
     "runs of one entry of a submission": tree.IGNORED,
     "entries of one submission": refusals.IGNORED,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands import COMMANDS
-from harness.core.command import Group, shown_default, value
+from harness.core.command import Group, shown_default
 from harness.core.files import write_text
 from harness.core.markdown import Table
 
@@ -59,7 +59,7 @@ def rows(parameters: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
         if getattr(each, "hidden", False) or "--help" in each.opts:
             continue
         is_option = each.param_type_name == "option"
-        name = f"{each.opts[0]} {value(each)}".strip() if is_option else value(each)
+        name = " ".join(filter(None, [each.opts[0] if is_option else "", each.metavar]))
         default = "(required)" if is_option and each.required else shown_default(each)
         yield f"`{name}`", default, re.sub(r"\s+", " ", getattr(each, "help", "") or "")
 

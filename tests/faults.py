@@ -29,8 +29,9 @@ from harness.engines.vllm import VLLM
 from harness.engines.vllm_args import args_for
 from harness.loadgen import sut
 from harness.loadgen.patterns import Batches
+from harness.loadgen.requests import Request
 from harness.loadgen.session import LoadGenSession
-from harness.loadgen.sut import SUT, Query
+from harness.loadgen.sut import SUT
 from harness.loadgen.watchdog import Watchdog
 from harness.results.accuracy import evaluate
 from harness.results.verdicts import Accuracy
@@ -44,14 +45,14 @@ from tests.servers import whole
 class Swapping(SUT):
     """Gives every two queries each other's answer."""
 
-    waiting: list[tuple[Query, Sequence[int]]] = field(default_factory=list)
+    waiting: list[tuple[Request, Sequence[int]]] = field(default_factory=list)
 
-    def complete(self, query: Query, tokens: Sequence[int], exchange: Exchange) -> None:
+    def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         if not self.waiting:
-            self.waiting.append((query, tokens))
+            self.waiting.append((request, tokens))
             return
         other, theirs = self.waiting.pop()
-        super().complete(query, theirs, exchange)
+        super().complete(request, theirs, exchange)
         super().complete(other, tokens, exchange)
 
 
@@ -61,17 +62,17 @@ class Altering(SUT):
 
     alter: Callable[[int, Sequence[int]], Sequence[int]] = lambda index, tokens: tokens
 
-    def complete(self, query: Query, tokens: Sequence[int], exchange: Exchange) -> None:
-        super().complete(query, self.alter(query.request.sample, tokens), exchange)
+    def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
+        super().complete(request, self.alter(request.sample, tokens), exchange)
 
 
 @dataclass
 class Repeating(SUT):
     """Answers every query with the answer to the first one."""
 
-    async def answer(self, query: Query) -> None:
+    async def answer(self, request: Request) -> None:
         answer = await whole(self.engine.stream(self.library.prompts[0], is_whole=True))
-        self.complete(query, answer, Exchange(0.0))
+        self.complete(request, answer, Exchange(0.0))
 
 
 @dataclass

@@ -24,7 +24,7 @@ from harness.config.plan import parallelism
 from harness.config.run import RunConfig
 from harness.core import secrets, system
 from harness.core.errors import BenchmarkError, UsageError, first_line
-from harness.core.files import in_submodule
+from harness.core.files import free_gib, in_submodule
 from harness.core.markdown import number
 from harness.core.reading import INFERENCE, IS_CHECKOUT, MIB, ROOT
 from harness.core.schema import gpu_names
@@ -33,7 +33,6 @@ from harness.engines import discovery, vllm_args
 from harness.engines.openai import GREETING, OpenAI
 from harness.engines.protocol import Delivery, Exchange
 from harness.loadgen import recorder
-from harness.rates.rate import free_gib
 from harness.results.accuracy import sentence_splitter
 from harness.runs import folder as results
 from harness.workloads import cnn_dailymail
@@ -60,8 +59,8 @@ class Tried:
 def tried(config: RunConfig) -> Tried:
     """The servers, asked as a run asks. Raises UsageError, EndpointError."""
     served = discovery.with_served_model(config)
-    asked = {name: value for name, value in vars(served).items() if name in EndpointFlags.model_fields}
-    served = RunConfig(**RunConfig.differing(asked), concurrency=1)  # one streamed answer shows them
+    asked = RunConfig.differing(served.values(EndpointFlags.model_fields))
+    served = RunConfig(**asked, concurrency=1)  # one streamed answer shows them
     engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), Exchange(0.0)
 
     async def ask() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness import engines
-from harness.benchmark import doctor
+from harness.benchmark import doctor, outlook
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
@@ -21,7 +21,8 @@ from harness.loadgen import recorder
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.loadgen.watchdog import Watchdog, start
-from harness.rates import probing, rate, target_rate
+from harness.rates import probing
+from harness.rates.rate import find_rate, rate_source
 from harness.report import report as rendering
 from harness.report.answer import last_screen
 from harness.results import accuracy, compliance, profile
@@ -31,9 +32,6 @@ from harness.results.verdicts import Accuracy
 from harness.runs.folder import BenchmarkRun, RunFolder, finish, history, or_say
 from harness.workloads import cnn_dailymail, custom
 
-MOST_CORRECTED = 1  # attempts with another rate, where a trial or one given value was wrong ...
-MOST_LOWERED = 2  # ... and where a search found it, or several were given
-
 
 def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
@@ -42,7 +40,7 @@ def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int
     tokenizer = checkpoint.load_tokenizer(config)
     run, library = plan_run(config, tokenizer, folder, display)
     session = start_session(run, library)
-    rate.find_rate(run, session)
+    find_rate(run, session)
     evaluation = measure(run, session, tokenizer)
     if config.is_in_process:
         display.stage(f"stopping {session.engine.name}")
@@ -61,7 +59,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     tokenizer = checkpoint.load_tokenizer(config)
     plan, library = prepare_plan(config, tokenizer)
     library = library or official_samples(plan, tokenizer)
-    for line in rate.lines(replace(plan, official_data=library.official), library, system.gpus()):
+    for line in outlook.lines(replace(plan, official_data=library.official), library, system.gpus()):
         say(line)
     return DONE
 
@@ -103,7 +101,7 @@ def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenS
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server does not report its own
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
-    run.display.say(rate.total(run.plan))
+    run.display.say(rate_source(config).total(run.plan))
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
     watchdog = Watchdog(engine, config.stall_timeout)
@@ -144,12 +142,12 @@ def measure_accuracy(plan: Plan, session: LoadGenSession, tokenizer: Any) -> Acc
 
 def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
-    attempts, most = run.facts.attempts, MOST_LOWERED if run.config.has_several_rates else MOST_CORRECTED
+    attempts, source = run.facts.attempts, rate_source(run.config)
     while True:
         test = TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = probing.probe_of(test, run.plan, session.folder.path)
         tests = [*run.facts.probes, *attempts, attempt]
-        better = target_rate.correct_plan(run.plan, test.result, tests) if len(attempts) < most else None
+        better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
         if better is None:
             break
         attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from harness.config import endpoint
 from harness.config.cli import config_command
 from harness.config.flags import BENCHMARK, OUTPUT, Rules, above_0, flag
-from harness.config.run import NEEDS, RunConfig
+from harness.config.run import CHOOSES, RunConfig
 from harness.core.coerce import as_flag
 from harness.core.errors import DONE, UsageError
 
@@ -60,7 +60,7 @@ class CompareConfig(RunConfig):
         }
         if self.is_official_workload:
             found["total_sample_count"] = min(SAMPLES, self.model_spec.task("datacenter", "concurrency").samples)
-        if not given & {"scenario", *(need.name for need in NEEDS if need.implies)}:
+        if not given & {"scenario", *CHOOSES}:
             found["concurrency"] = 16
         left = {name: value for name, value in found.items() if name not in given}
         return super().implications(given | frozenset(left)) | left

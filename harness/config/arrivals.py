@@ -24,34 +24,23 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """Random or regular arrivals. `gap` draws the time to the next in units of the mean; `ends` are the rates at the
-    beginning and at the end, where the shape has them; else both are the rate that is asked for."""
+    """Random or regular arrivals. `gap` draws the time to the next in units of the mean; `has_ends`: its numbers are
+    the rates at the beginning and at the end; else both are the rate that is asked for."""
 
     name: str
     form: str
     gap: Callable[[Random, Numbers], float]
-    read: Callable[[str], Numbers]  # of what stands after the colon; raises ValueError
-    ends: Callable[[Numbers], tuple[float, float]] | None = None
+    count: int = 0  # of the numbers after the colon, each from `least`, and above 0, to `most`
+    least: float = 0.0
+    most: float = MOST_RATE
+    has_ends: bool = False
 
-
-def nothing(text: str) -> Numbers:
-    if text:
-        raise ValueError
-    return ()
-
-
-def one(text: str) -> Numbers:
-    cv = float(text)
-    if not LEAST_CV <= cv <= MOST_CV:
-        raise ValueError
-    return (cv,)
-
-
-def two(text: str) -> Numbers:
-    first, last = map(float, text.split("-"))
-    if not (0 < first <= MOST_RATE and 0 < last <= MOST_RATE):
-        raise ValueError
-    return first, last
+    def read(self, text: str) -> Numbers:
+        """The numbers after the colon. Raises ValueError."""
+        numbers = tuple(map(float, text.split("-", self.count - 1) if text else ()))
+        if len(numbers) != self.count or not all(each > 0 and self.least <= each <= self.most for each in numbers):
+            raise ValueError
+        return numbers
 
 
 def exponential(source: Random, numbers: Numbers) -> float:
@@ -66,38 +55,23 @@ def bursts(source: Random, numbers: Numbers) -> float:
 SHAPES = {
     shape.name: shape
     for shape in (
-        Shape("poisson", "poisson", exponential, nothing),
-        Shape("constant", "constant", lambda source, numbers: 1.0, nothing),
-        Shape("gamma", "gamma:CV", bursts, one),
-        Shape("ramp", "ramp:A-B", exponential, two, lambda numbers: (numbers[0], numbers[1])),
+        Shape("poisson", "poisson", exponential),
+        Shape("constant", "constant", lambda source, numbers: 1.0),
+        Shape("gamma", "gamma:CV", bursts, 1, LEAST_CV, MOST_CV),
+        Shape("ramp", "ramp:A-B", exponential, 2, has_ends=True),
     )
 }
 COLUMNS, PREFIX = "seconds,input_tokens,output_tokens", ",prefix_id,prefix_tokens"  # of a recorded trace
 FORMS = "|".join((*(shape.form for shape in SHAPES.values()), "FILE"))
 
 
-@dataclass(frozen=True)
-class ParsedArrivals:
-    """What --arrivals says: a shape with its numbers, or the file of a trace."""
-
-    shape: Shape | None
-    numbers: Numbers = ()
-    path: Path | None = None
-
-    @property
-    def ends(self) -> tuple[float, float] | None:
-        """Its rates at beginning and end; None where the rate is given apart, or by a trace."""
-        return self.shape.ends(self.numbers) if self.shape and self.shape.ends else None
-
-
-def parse_arrivals(text: str) -> ParsedArrivals:
-    """What a value of --arrivals means; what is not a shape is a file. Raises UsageError."""
+def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
+    """The shape that a value of --arrivals means, and its numbers; None of what is a file. Raises UsageError."""
     name, _, rest = text.partition(":")
-    if name not in SHAPES:
-        return ParsedArrivals(None, path=Path(text))
-    shape = SHAPES[name]
+    if not (shape := SHAPES.get(name)):
+        return None
     try:
-        return ParsedArrivals(shape, shape.read(rest))
+        return shape, shape.read(rest)
     except ValueError:
         raise UsageError(
             f"--arrivals {text}: must be {shape.form}; CV is between {LEAST_CV:g} and {MOST_CV:g}, rates A and B above "
@@ -110,15 +84,16 @@ def times(text: str, rate: float, seconds: float, seed: int, together: int = 1) 
     """When each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is not
     before `seconds`, in whole rounds of `together`. Raises UsageError for more than `MOST_REQUESTS`."""
     found = parse_arrivals(text)
-    if found.shape is None:
+    if found is None:
         raise ValueError(f"{text} is not an arrival shape")
+    shape, numbers = found
     if rate * seconds > MOST_REQUESTS:
         raise UsageError(f"--arrivals {text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.")
-    first, last = found.ends or (1.0, 1.0)
+    first, last = numbers if shape.has_ends else (1.0, 1.0)
     scale = rate / ((first + last) / 2)
     source, due, work = Random(seed), [0.0], 0.0
     while due[-1] < seconds or len(due) % together:
-        work += found.shape.gap(source, found.numbers)
+        work += shape.gap(source, numbers)
         due.append(when(work, scale * first, scale * last, seconds))
     return tuple(due)
 
@@ -173,24 +148,24 @@ class ArrivalFlags(Settings):
     --workload gives others. --server-target-qps scales ramps and traces to another mean rate."""
 
     @property
-    def parsed_arrivals(self) -> ParsedArrivals | None:
-        return None if self.arrivals is None else parse_arrivals(self.arrivals)
-
-    @property
     def trace(self) -> Path:
-        found = self.parsed_arrivals
-        assert found is not None and found.path is not None
-        return found.path
+        return Path(self.arrivals or "")
 
     @property
     def is_replay(self) -> bool:
         """Whether requests come at the times of a trace."""
-        return self.parsed_arrivals is not None and self.parsed_arrivals.path is not None
+        return self.arrivals is not None and parse_arrivals(self.arrivals) is None
+
+    @property
+    def rate_ends(self) -> Numbers:
+        """The rates at the beginning and at the end of the shape; none where the rate is given apart, or by a trace."""
+        shape, numbers = parse_arrivals(self.arrivals or "") or (None, ())
+        return numbers if shape and shape.has_ends else ()
 
     @property
     def has_own_rate(self) -> bool:
         """Whether the arrivals bring their own rate."""
-        return self.is_replay or bool(self.parsed_arrivals and self.parsed_arrivals.ends)
+        return self.is_replay or bool(self.rate_ends)
 
 
 SCENARIO = "arrivals"  # its row is in `mlperf`

@@ -50,8 +50,7 @@ def weight_bytes(config: EngineConfig) -> int:
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
         raise UsageError(f"--model {config.model}: config.json has {layers:,} layers: it may be damaged.")
-    head = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
-    attention = hidden * head * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
+    attention = hidden * head_width(shape) * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
     feed_forward = 3 * hidden * shape.intermediate_size
     embeddings = shape.vocab_size * hidden * (1 if shape.tie_word_embeddings else 2)
     size = int(layers * (attention + feed_forward) * inner + embeddings * width)
@@ -65,9 +64,12 @@ def weight_bytes(config: EngineConfig) -> int:
 def cache_bytes(config: EngineConfig, tokens: int) -> int:
     """Memory of the attention cache of so many tokens: a key and a value of each key-value head in each layer."""
     shape = load_shape(config)
-    head = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     width = 1 if config.kv_cache_dtype == "fp8" else BYTES_PER_WEIGHT[config.precision]
-    return int(2 * shape.num_hidden_layers * shape.num_key_value_heads * head * width * tokens)
+    return int(2 * shape.num_hidden_layers * shape.num_key_value_heads * head_width(shape) * width * tokens)
+
+
+def head_width(shape: Any) -> int:
+    return int(getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads)
 
 
 def format_of(config: EngineConfig) -> str:
@@ -198,13 +200,10 @@ def load_shape(config: EngineConfig) -> Any:
     """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""
     from transformers import AutoConfig
 
-    place, file = source(config), Path(config.model_path) / "config.json"
+    file = Path(config.model_path) / "config.json"
     if file.is_file() and file.stat().st_size > LARGEST_CONFIG:
         raise UsageError(f"--model {config.model}: config.json has {file.stat().st_size:,} bytes: it may be damaged.")
-    try:
-        shape = AutoConfig.from_pretrained(config.model_path, **place)
-    except Exception as error:
-        raise UsageError(why_not_loaded(config, error)) from None
+    shape = loaded(AutoConfig, config)
     if missing := [key for key in SHAPE if not hasattr(shape, key)]:
         raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
     for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
@@ -220,13 +219,17 @@ def check_architecture(config: EngineConfig) -> None:
         raise UsageError(f"--model {config.model}: this vLLM has no model of its architecture, {', '.join(names)}.")
 
 
-def source(config: EngineConfig) -> dict[str, bool]:
-    """Where the loaders look: without a way to the hub, in its cache on this machine alone, where they would try for a
-    minute."""
-    local = Path(config.model_path).is_dir()
-    if not local and Path(config.model_path).exists():
+def loaded(kind: Any, config: EngineConfig) -> Any:
+    """What one of the library's loaders makes of the model. Without a way to the hub it looks in its cache on this
+    machine alone, where it would try for a minute. Raises UsageError with the way out."""
+    place = Path(config.model_path)
+    if place.exists() and not place.is_dir():
         raise UsageError(f"--model {config.model_path}: not a folder; a model is a folder or a name of the hub.")
-    return {"trust_remote_code": config.trust_remote_code, "local_files_only": not local and not is_hub_reachable()}
+    is_alone, trusted = not place.is_dir() and not is_hub_reachable(), config.trust_remote_code
+    try:
+        return kind.from_pretrained(config.model_path, trust_remote_code=trusted, local_files_only=is_alone)
+    except Exception as error:
+        raise UsageError(why_not_loaded(config, error)) from None
 
 
 @functools.cache
@@ -243,14 +246,10 @@ def is_hub_reachable() -> bool:
 
 
 def load_tokenizer(config: EngineConfig) -> Any:
-    """The model's tokenizer. Raises UsageError with the way out when it cannot be had."""
+    """The model's tokenizer. Raises UsageError."""
     from transformers import AutoTokenizer
 
-    place = source(config)
-    try:
-        return AutoTokenizer.from_pretrained(config.model_path, **place)
-    except Exception as error:
-        raise UsageError(why_not_loaded(config, error)) from None
+    return loaded(AutoTokenizer, config)
 
 
 def why_not_loaded(config: EngineConfig, error: Exception) -> str:

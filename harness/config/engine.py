@@ -6,7 +6,20 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator
 
 from harness.config import models
-from harness.config.flags import ENGINE, MODEL, OUTPUT, Auto, Rules, Seconds, Settings, Share, above_0, flag
+from harness.config.flags import (
+    ENGINE,
+    MODEL,
+    OUTPUT,
+    Auto,
+    Context,
+    Count,
+    Rules,
+    Seconds,
+    Settings,
+    Share,
+    above_0,
+    flag,
+)
 from harness.core.coerce import as_flag, require
 from harness.core.errors import UsageError
 from harness.core.reading import TooLargeError, from_yaml
@@ -66,13 +79,13 @@ class EngineConfig(Settings):
     data_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed")
     """Copies of the model that share the load. auto: as many as the visible GPUs hold."""
 
-    max_model_len: Annotated[int, above_0(10**8)] | Auto = flag("auto", ENGINE, "answers")
+    max_model_len: Context | Auto = flag("auto", ENGINE, "answers")
     """Longest prompt plus answer, in tokens. auto: 2668 (every sample fits); demo: 1024."""
     gpu_memory_utilization: Share | Auto = flag("auto", ENGINE, "speed")
     """Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free."""
-    max_num_seqs: Annotated[int, above_0(10**6)] | None = flag(None, ENGINE, "speed", rank=16)
+    max_num_seqs: Count | None = flag(None, ENGINE, "speed", rank=16)
     """Maximum requests computed at once. Unset: vLLM decides."""
-    max_num_batched_tokens: Annotated[int, above_0(10**8)] | None = flag(None, ENGINE, "speed", rank=17)
+    max_num_batched_tokens: Context | None = flag(None, ENGINE, "speed", rank=17)
     """Maximum tokens in one engine step. Unset: vLLM decides."""
     engine_arg: tuple[Pair, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE", rank=18)
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""

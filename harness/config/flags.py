@@ -54,6 +54,8 @@ Seconds = Annotated[float, above_0(MOST_S)]
 Milliseconds = Annotated[int, above_0(MOST_MS)]
 AtOnce = Annotated[int, above_0(MOST_AT_ONCE)]
 Share = Annotated[float, above_0(1)]
+Count = Annotated[int, above_0(10**6)]
+Context = Annotated[int, above_0(10**8)]  # tokens
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Price = Annotated[float, Field(ge=0)]
 Rate = Annotated[float, above_0(10**6)]
@@ -183,7 +185,10 @@ class Settings(BaseModel):
 
     def changed(self, **settings: Any) -> Self:
         """The same but for some settings, which are checked as all are."""
-        return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | settings)
+        return type(self)(**self.values(self.model_fields_set) | settings)
+
+    def values(self, names: Iterable[str]) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def differing(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ SURE_P90_QUERIES = least_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate 
 WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 RESERVE = 1.1  # LoadGen plans queries for so many times the minimum duration where it sends them all at once
 ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency
-Need = Literal["nothing", "offline", "server", "max", "curve", "latency", "batches", "levels", "most"]
+Length = tuple[int, float]  # queries, seconds
 Settings = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
 
 
@@ -42,30 +42,24 @@ class Load:
     own_limits: tuple[float, float] | None = None  # TTFT and TPOT in ms, where the user gave others than MLPerf's
 
 
-@dataclass(frozen=True)
 class LoadPattern:
     """A way of sending queries."""
 
-    unit: ClassVar[str] = "queries/s"
-    queries_are: ClassVar[str] = "queries"
-    rate_flag: ClassVar[str]  # the flag that says how much is sent
-    more_flags: ClassVar[tuple[str, ...]] = ()
+    unit, queries_are = "queries/s", "queries"
+    rate_flag: str  # the flag that says how much is sent
+    more_flags: tuple[str, ...] = ()
     defaults: ClassVar[dict[str, str]] = {}  # the values of such flags where none is given
-    demo_s: ClassVar[float] = 20.0  # the minimum duration of a test of the demo
-    is_streamed: ClassVar[bool] = True  # whether the time of each first token is measured
-    is_rated: ClassVar[bool] = False  # whether the speed follows from a rate that was given
-    named_rate: ClassVar[Literal["logged", "planned", "none"]] = "logged"
-    is_paced: ClassVar[bool] = False  # whether LoadGen's duration ends before the last query does
-    is_own_clock: ClassVar[bool] = False  # whether the client sends and times each request, and not LoadGen
+    demo_s = 20.0  # the minimum duration of a test of the demo
+    is_streamed = True  # whether the time of each first token is measured
+    is_rated = False  # whether the speed follows from a rate that was given
+    named_rate: Literal["logged", "planned", "none"] = "logged"
+    is_paced = False  # whether LoadGen's duration ends before the last query does
+    is_own_clock = False  # whether the client sends and times each request, and not LoadGen
 
     @property
     def flags(self) -> tuple[str, ...]:
         """The flags that it takes beside those of every pattern."""
         return (self.rate_flag, *self.more_flags)
-
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        """Which rate a run wants before its tests, from the value of its `rate_flag`."""
-        raise NotImplementedError
 
     def samples_per_query(self, given: int) -> int:
         """The samples of a query, where so many were given."""
@@ -95,7 +89,7 @@ class LoadPattern:
         """How many samples a live line counts towards; None where all are issued at once, or time ends the test."""
         return self.queries(load)
 
-    def length(self, load: Load) -> tuple[int, float] | None:
+    def length(self, load: Load) -> Length | None:
         """How many queries a performance test has, and about how many seconds it takes; None where that is not known
         yet."""
         queries = self.queries(load)
@@ -141,7 +135,6 @@ class LoadPattern:
         return {"sample_concatenate_permutation": 0} if own else {}
 
 
-@dataclass(frozen=True)
 class Burst(LoadPattern):
     """Offline: all samples at once."""
 
@@ -152,10 +145,7 @@ class Burst(LoadPattern):
     more_flags = ("batch_size", "sort_by_length")
     is_streamed = False
 
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        return "offline" if given == "auto" and not accuracy_only else "nothing"
-
-    def length(self, load: Load) -> tuple[int, float] | None:
+    def length(self, load: Load) -> Length | None:
         if not load.rate:
             return None
         least = max(RESERVE * load.min_duration_s * load.rate, load.samples)
@@ -166,18 +156,11 @@ class Burst(LoadPattern):
         return engine
 
 
-@dataclass(frozen=True)
 class Poisson(LoadPattern):
     """Server, Interactive: queries at random times, at a mean rate, whole passes of the samples."""
 
     rate_flag = "server_target_qps"
     is_rated = is_paced = True
-
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        """LoadGen sets the pace of an accuracy test, too."""
-        if isinstance(given, tuple):
-            return "curve"
-        return {"auto": "server", "max": "max"}.get(str(given), "nothing")  # type: ignore[return-value]
 
     def min_queries(self, load: Load) -> int:
         """A minimum duration of the user's own is kept to, whatever comes of it."""
@@ -215,9 +198,6 @@ class Sequential(LoadPattern):
     def flags(self) -> tuple[str, ...]:
         return (self.rate_flag,) if self.several else ()
 
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        return "nothing" if accuracy_only else "batches" if isinstance(given, tuple) else "latency"
-
     def samples_per_query(self, given: int) -> int:
         return given if self.several else 1
 
@@ -237,7 +217,7 @@ class Sequential(LoadPattern):
         queries = max(load.samples, int(2000 * load.min_duration_s / latency))
         return (queries // load.samples + 1) * load.samples
 
-    def length(self, load: Load) -> tuple[int, float] | None:
+    def length(self, load: Load) -> Length | None:
         queries = self.queries(load)
         if not queries or not load.expected_latency_ms:
             return None
@@ -251,7 +231,6 @@ class Sequential(LoadPattern):
         return percentile | super().fixed_settings(load)
 
 
-@dataclass(frozen=True)
 class OwnClock(LoadPattern):
     """One query for LoadGen, of which the client sends and times each request."""
 
@@ -269,16 +248,12 @@ class OwnClock(LoadPattern):
         return {} if load.whole_rounds else {"sample_concatenate_permutation": 0}
 
 
-@dataclass(frozen=True)
 class ClosedLoop(OwnClock):
     """Fixed concurrency: so many requests in flight, the next as soon as one is answered."""
 
     unit = "in flight"
     rate_flag = "concurrency"
     defaults: ClassVar[dict[str, str]] = {"concurrency": "auto"}
-
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        return "nothing" if accuracy_only else "most" if given == "max" else "levels"
 
     def number(self, load: Load) -> float | None:
         return load.concurrency
@@ -291,7 +266,7 @@ class ClosedLoop(OwnClock):
             return None
         return max(self.min_queries(load), ceil(RESERVE * load.min_duration_s * load.rate))
 
-    def length(self, load: Load) -> tuple[int, float] | None:
+    def length(self, load: Load) -> Length | None:
         """Its time ends it, once the fewest queries are answered."""
         if not load.rate:
             return None
@@ -299,7 +274,7 @@ class ClosedLoop(OwnClock):
         return queries, queries / load.rate
 
     def shown_queries(self, load: Load) -> int | None:
-        return self.min_queries(load) if self.min_queries(load) > 1 else None
+        return self.min_queries(load)
 
     def least_seconds(self, load: Load, total: int | None) -> float:
         return load.min_duration_s
@@ -312,7 +287,6 @@ class ClosedLoop(OwnClock):
         return super().settings(load) | ({"target_qps": ROOM * load.rate} if load.rate else {})
 
 
-@dataclass(frozen=True)
 class Schedule(OwnClock):
     """Arrivals of the user's own: each request at its time."""
 
@@ -321,9 +295,6 @@ class Schedule(OwnClock):
     more_flags = ("arrivals",)
     named_rate = "planned"
     is_rated = True
-
-    def need(self, given: object, accuracy_only: bool) -> Need:
-        return "server" if given == "auto" and not accuracy_only else "nothing"
 
     def min_queries(self, load: Load) -> int:
         return load.scheduled

@@ -1,4 +1,4 @@
-"""A run with every setting resolved: each `auto` that needs no engine here, the rates in rates/target_rate.py."""
+"""A run with every setting resolved: each `auto` that needs no engine here, the rates in rates/rate.py."""
 
 import math
 import os
@@ -125,7 +125,7 @@ class Plan:
 
         Follows from what each flag affects; the value of an `auto` stands for it.
         """
-        flags = {name: getattr(self.config, name) for name in EngineConfig.affecting("answers", "speed")}
+        flags = self.config.values(EngineConfig.affecting("answers", "speed"))
         flags |= {name: getattr(self, name) for name in RESOLVED_FLAGS}
         flags |= {"endpoint": list(self.config.endpoint)} if self.config.endpoint else {}
         flags |= {"quantization": self.engine_state.quantization, "kv_cache_dtype": self.engine_state.kv_cache_dtype}
@@ -139,7 +139,7 @@ class Plan:
     @property
     def settings(self) -> dict[str, object]:
         """The same with the flags of the load, and with what the engine made of its settings."""
-        flags = {name: getattr(self.config, name) for name in RunConfig.affecting("answers", "speed")}
+        flags = self.config.values(RunConfig.affecting("answers", "speed"))
         load = {"min_duration": self.min_duration_s, "concurrency": self.concurrency}
         made = {name: value for name, value in asdict(self.engine_state).items() if value is not None}
         return flags | self.setup | load | made

@@ -1,6 +1,5 @@
 """The flags of a benchmark run beyond its engine's, each defined once; and the checks across flags."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -14,6 +13,7 @@ from harness.config.flags import (
     RATE,
     AtOnce,
     Auto,
+    Count,
     Distinct,
     Milliseconds,
     Price,
@@ -30,33 +30,21 @@ from harness.core.coerce import as_flag
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 
 
-@dataclass(frozen=True)
-class Need:
-    """A flag that only some scenarios take, and the one that it chooses where none is named."""
-
-    name: str
-    implies: str = ""
-
-    @property
-    def flag(self) -> str:
-        return as_flag(self.name)
-
-    @property
-    def scenarios(self) -> str:
-        return ", ".join(rules.name for rules in mlperf.SCENARIO.values() if self.name in rules.flags)
+CHOOSES = {  # flags that only some scenarios take, and the one that the first of them chooses where none is named
+    "concurrency": "concurrency",
+    "arrivals": "arrivals",
+    "samples_per_query": "multistream",
+    "server_target_qps": "server",
+    "offline_expected_qps": "offline",
+    "batch_size": "offline",
+    "sort_by_length": "offline",
+}
+TAKEN_BY_SOME = (*CHOOSES, "ttft_limit", "tpot_limit")
 
 
-NEEDS = (  # the first of them that is given chooses
-    Need("concurrency", "concurrency"),
-    Need("arrivals", "arrivals"),
-    Need("samples_per_query", "multistream"),
-    Need("server_target_qps", "server"),
-    Need("offline_expected_qps", "offline"),
-    Need("batch_size", "offline"),
-    Need("sort_by_length", "offline"),
-    Need("ttft_limit"),
-    Need("tpot_limit"),
-)
+def chooser(given: frozenset[str]) -> str:
+    """The flag that chooses the scenario; empty where it was named, or none does."""
+    return "" if "scenario" in given else next((name for name in CHOOSES if name in given), "")
 
 
 SPEED_TESTS: Rules = {
@@ -65,9 +53,6 @@ SPEED_TESTS: Rules = {
     "--server-target-qps max, or with several rates,": lambda run: run.has_several_rates,
     "--profile": lambda run: run.profile,
 }
-
-
-Count = Annotated[int, above_0(10**6)]
 
 
 class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
@@ -147,12 +132,10 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     """Record engine and machine telemetry once a second: requests, KV cache, tokens; GPU, CPU, memory."""
 
     RULES: ClassVar[Rules] = {
-        "{run.unmet.flag} implies --scenario {run.unmet.implies}: remove {run.chosen_by}.": lambda run: (
-            run.unmet and run.unmet.implies == run.unmet.scenarios
+        "{run.unmet_flag} implies --scenario {run.takers}: remove {run.chosen_by}.": lambda run: (
+            run.unmet and CHOOSES.get(run.unmet) == run.takers
         ),
-        "{run.unmet.flag} has no effect with {run.chosen_by}: use --scenario {run.unmet.scenarios}.": lambda run: (
-            run.unmet
-        ),
+        "{run.unmet_flag} has no effect with {run.chosen_by}: use --scenario {run.takers}.": lambda run: run.unmet,
         "--concurrency {run.highest_level:,}: endpoints take {run.most_in_flight:,} at once; raise --max-in-flight.": (
             lambda run: run.endpoint and run.highest_level > run.most_in_flight
         ),
@@ -186,16 +169,14 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         """Backend, addresses, scenario, category and load as other flags decide them. Raises UsageError."""
         for name in {"input_len", "output_len"} & given:
             workload.lengths(as_flag(name), getattr(self, name))
-        chosen = next((need for need in NEEDS if need.implies and need.name in given), None)
-        scenario = chosen.implies if chosen and "scenario" not in given else self.scenario
+        scenario = CHOOSES.get(chooser(given), self.scenario)
         rules = mlperf.SCENARIO[scenario]
         return super().implications(given) | {
             "metrics_url": endpoints.check_addresses(self.metrics_url, "--metrics-url"),
             "extra_metrics": self.extra_metrics or any(map(endpoints.exporter, self.telemetry_url)),
             "scenario": scenario,
             "category": rules.categories[0] if self.category == "auto" else self.category,
-            "concurrency": self.concurrency or rules.pattern.defaults.get("concurrency"),
-            "arrivals": self.arrivals or rules.pattern.defaults.get("arrivals"),
+            **{name: getattr(self, name) or default for name, default in rules.pattern.defaults.items()},
         }
 
     @classmethod
@@ -207,16 +188,25 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         return config
 
     @property
-    def unmet(self) -> Need | None:
-        """A flag that was given and that the scenario has no use for."""
-        needs = (need for need in NEEDS if need.name in self.given)
-        return next((need for need in needs if need.name not in self.scenario_rules.flags), None)
+    def unmet(self) -> str:
+        """A setting that was given and that the scenario has no use for."""
+        given = (name for name in TAKEN_BY_SOME if name in self.given)
+        return next((name for name in given if name not in self.scenario_rules.flags), "")
+
+    @property
+    def unmet_flag(self) -> str:
+        return as_flag(self.unmet)
+
+    @property
+    def takers(self) -> str:
+        """The scenarios that have use for it."""
+        return ", ".join(rules.name for rules in mlperf.SCENARIO.values() if self.unmet in rules.flags)
 
     @property
     def chosen_by(self) -> str:
         """The flag that the scenario follows from."""
-        chosen = next((need for need in NEEDS if need.implies and need.name in self.given), None)
-        return chosen.flag if chosen and "scenario" not in self.given else f"--scenario {self.scenario}"
+        chosen = chooser(self.given)
+        return as_flag(chosen) if chosen else f"--scenario {self.scenario}"
 
     @property
     def allowed(self) -> str:
@@ -254,9 +244,9 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     @property
     def arrival_rate(self) -> float | str:
         """Requests a second on average, where this program sends them: what was asked for, else a ramp's own."""
-        shape, rate = self.parsed_arrivals, self.server_target_qps
-        if rate == "auto" and shape and shape.ends:
-            return sum(shape.ends) / 2
+        rate = self.server_target_qps
+        if rate == "auto" and self.rate_ends:
+            return sum(self.rate_ends) / 2
         return rate if isinstance(rate, float) else "auto"
 
     @property
@@ -290,7 +280,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     def work(self) -> dict[str, object]:
         """The work of the engine, by flag: speeds at other work are not compared."""
         data = str(self.dataset_path or self.model_spec.data or "hub")
-        return {name: getattr(self, name) for name in RunConfig.affecting("work")} | {"dataset_path": data}
+        return self.values(RunConfig.affecting("work")) | {"dataset_path": data}
 
     @property
     def task(self) -> mlperf.Task:

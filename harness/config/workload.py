@@ -119,16 +119,14 @@ class Shared(Settings):
 
     @property
     def text(self) -> str:
-        parts = []
-        if self.prefix_len:
-            parts.append(f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens")
-        if self.turns > 1:
-            parts.append(f"conversations of {self.turns:,} turns")
-        if self.salt != "none":
-            parts.append(
-                f"{SALT_TOKENS} tokens of salt {'at the start' if self.salt == 'start' else 'after the prefix'}"
-            )
-        return "".join(f"; {part}" for part in parts)
+        parts = {
+            f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens": self.prefix_len,
+            f"conversations of {self.turns:,} turns": self.turns > 1,
+            f"{SALT_TOKENS} tokens of salt {'at the start' if self.salt == 'start' else 'after the prefix'}": (
+                self.salt_tokens
+            ),
+        }
+        return "".join(f"; {part}" for part, applies in parts.items() if applies)
 
 
 class Profile(Shared):

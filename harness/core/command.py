@@ -61,22 +61,20 @@ def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str]
         if "--help" not in each.opts and not each.hidden:  # who reads this knows --help
             panels.setdefault(each.rich_help_panel or "Options", []).append(each)
     blocks = [textwrap.fill(usage, width), textwrap.fill(about, width)]
-    blocks += [f"{name}:\n{lines(found, width)}" for name, found in panels.items() if found]
+    for name, found in panels.items():
+        if found:
+            blocks.append("\n".join([f"{name}:", *(line for each in found for line in entry(each, width))]))
     if examples:
         blocks.append("Examples:\n" + "\n".join(f"  {example}" for example in examples))
     return "\n\n".join([*blocks, textwrap.fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
 
 
-def lines(parameters: Sequence[Any], width: int) -> str:
-    return "\n".join(line for each in parameters for line in entry(each, width))
-
-
 def entry(parameter: Any, width: int) -> list[str]:
     """A flag and the first sentence of what it is for; the docs have the others."""
-    name = f"  {', '.join(sorted(parameter.opts, key=len))}" if parameter.param_type_name == "option" else "  "
-    name = f"{name} {value(parameter)}".rstrip() if parameter.param_type_name == "option" else f"  {value(parameter)}"
-    said = SENTENCE.split(parameter.help or "", 1)[0].rstrip(".")
-    if parameter.param_type_name == "option" and parameter.required:
+    is_option, said = parameter.param_type_name == "option", SENTENCE.split(parameter.help or "", 1)[0].rstrip(".")
+    flags = ", ".join(sorted(parameter.opts, key=len)) if is_option else ""
+    name = f"  {' '.join(filter(None, [flags, parameter.metavar]))}"
+    if is_option and parameter.required:
         said += " (required)"
     if default := shown_default(parameter):
         said += f" [{default}]"
@@ -92,11 +90,6 @@ def broken(name: str, width: int) -> list[str]:
         return [name]
     at = name.rfind("|", 0, width) + 1
     return [name[:at], *broken(" " * FLAG_COLUMNS + name[at:], width)]
-
-
-def value(parameter: Any) -> str:
-    """What a flag takes, in short; nothing for a switch."""
-    return str(parameter.metavar or "")
 
 
 def shown_default(parameter: Any) -> str:
@@ -206,6 +199,11 @@ class Command(TyperCommand):
     def options(self) -> list[Any]:
         return [each for each in self.params if each.param_type_name == "option"]
 
+    @property
+    def by_flag(self) -> dict[str, Any]:
+        """The options by each of their names."""
+        return {name: each for each in self.options for name in each.opts}
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
             print(page(*self.heading(ctx), self.params, self.panels, self.examples), end="")
@@ -223,19 +221,17 @@ class Command(TyperCommand):
 
     def by_new_name(self, words: Sequence[str]) -> Iterator[str]:
         """The words with today's names of flags, and a switch alone for its 1, or its opposite for its 0."""
-        flags = {name for each in self.options for name in each.opts}
-        switches = {name: each for each in self.options if each.is_flag for name in each.opts}
-        left = iter(pairwise([*words, ""]))
+        flags, left = self.by_flag, iter(pairwise([*words, ""]))
         for word, after in left:
             name, equals, value = word.partition("=")
             if name not in flags and RENAMED_FLAGS.get(name) in flags:
                 name = RENAMED_FLAGS[name]
-            if name in switches and (equals or after in ("0", "1")):
+            if name in flags and flags[name].is_flag and (equals or after in ("0", "1")):
                 if (is_on := ON_OFF.get((value if equals else after).lower())) is None:
                     raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
                 if not equals:
                     next(left, None)
-                yield from [name] if is_on else switches[name].secondary_opts
+                yield from [name] if is_on else flags[name].secondary_opts
             else:
                 yield f"{name}{equals}{value}"
 
@@ -245,13 +241,13 @@ class Command(TyperCommand):
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
         for it."""
-        flags = {name for each in self.options for name in each.opts}
+        flags = self.by_flag
         for before, word in pairwise(["", *words]):
             if (name := word.partition("=")[0]) not in flags:
                 raise_if_moved(name)
             shown = name if name in flags else before if before in flags else f"{word!r:.60}"
             check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
-        valued = {name: each for each in self.options if not each.is_flag for name in each.opts}
+        valued = {name: each for name, each in flags.items() if not each.is_flag}
         for flag, after in pairwise([*words, ""]):
             if (each := valued.get(flag.removesuffix("="))) and (flag not in valued or not after):
                 kind = "path" if each.bare_type() == "Path" else "value"

@@ -71,6 +71,16 @@ def check_space(path: Path) -> None:
         raise BenchmarkError(f"the disk of {path} is full: free some space, or choose another --results-dir.")
 
 
+def existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that is there."""
+    return next(each for each in (path, *path.absolute().parents) if each.exists() or each.is_symlink())
+
+
+def free_gib(folder: Path) -> float:
+    """Of the disk that the folder is on, or will be."""
+    return shutil.disk_usage(existing(folder)).free / 2**30
+
+
 def check_folder_name(what: str, name: object) -> None:
     """Raises UsageError for a text that cannot be the name of a folder: from a file it may lead anywhere else."""
     if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,99}", name)):

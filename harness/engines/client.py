@@ -153,8 +153,7 @@ class Client:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
             if not request.stream:
                 whole = piece(b"".join([chunk async for chunk in chunks]), address)
-                tokens = self._tokens([whole], address, sampling.max_new_tokens)
-                self._check(len(tokens), sampling, address)
+                tokens = self._tokens([whole], whole.end, address, sampling)
                 exchange.delivery = self._delivery(whole, whole.usage, len(tokens), sampling)
                 yield tokens
                 return
@@ -186,11 +185,9 @@ class Client:
                     yield ()
         if not (end := next((found for found in pieces if found.end), None)):
             raise reader.without_end()
-        rest = self._tokens(pieces, address, sampling.max_new_tokens - len(first))
-        self._check(len(first) + len(rest), sampling, address)
-        count = len(first) + len(rest)
+        rest = self._tokens(pieces, end.end, address, sampling, len(first))
         way = {"first_tokens": opening, "messages": messages, "rushed": rushed}
-        exchange.delivery = self._delivery(end, usage, count, sampling, **way)
+        exchange.delivery = self._delivery(end, usage, len(first) + len(rest), sampling, **way)
         if rest:
             yield rest
 
@@ -229,28 +226,26 @@ class Client:
         begun = prompt[:1] == [self.tokenizer.bos_token_id]
         return str(self.tokenizer.decode(prompt[begun:], skip_special_tokens=False))
 
-    def _tokens(self, pieces: Sequence[CompletionChunk], address: str, most: int) -> Sequence[int]:
-        """The token ids of pieces that end an answer, which may have `most` more. Raises EndpointError if the end is
-        not among them."""
-        end = next((found.end for found in pieces if found.end), None)
+    def _tokens(
+        self, pieces: Sequence[CompletionChunk], end: str | None, address: str, sampling: Sampling, before: int = 0
+    ) -> Sequence[int]:
+        """The token ids of pieces that end an answer, after those `before`. Raises EndpointError where its end did not
+        come, or where it has another length than was asked for and the server gives token ids.
+
+        Of text the tokens are counted here, and the server's own may be fewer.
+        """
         if end is None:
             raise EndpointError(f"{address} closed an answer before its end")
         if end != "length" and self.sampling.exact:
             raise EndpointError(f"{address} ended an answer early ({end}): it ignores ignore_eos")
-        tokens = self._encode(pieces, address)
-        # As engines count, the token that ended it is one, too; there is none where the limit did.
-        if end != "length" and not self.form.ids_out and len(tokens) < most:
-            tokens.append(self.tokenizer.eos_token_id)
-        return tokens
-
-    def _check(self, count: int, sampling: Sampling, address: str) -> None:
-        """Raises EndpointError for an answer of another length than was asked for, where the server gives token ids.
-
-        Of text the tokens are counted here, and the server's own may be fewer.
-        """
-        most = sampling.max_new_tokens
+        tokens, most = self._encode(pieces, address), sampling.max_new_tokens
+        count = before + len(tokens)
         if self.form.ids_out and (count > most or (sampling.exact and count < most)):
             raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
+        # As engines count, the token that ended it is one, too; there is none where the limit did.
+        if end != "length" and not self.form.ids_out and count < most:
+            tokens.append(self.tokenizer.eos_token_id)
+        return tokens
 
     def _encode(self, pieces: Sequence[CompletionChunk], address: str) -> list[int]:
         """The token ids of pieces. Raises EndpointError where they cannot be those of the text beside them."""

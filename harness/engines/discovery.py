@@ -5,7 +5,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
@@ -57,13 +57,15 @@ class Discovery:
     config: RunConfig
     session: ClientSession
     say: Say = print
+    begun: float = field(default_factory=time.monotonic)
 
-    async def ready(self, address: str, until: float) -> None:
-        """Waits, until then at most, for a server that loads: it refuses connections, answers 503 or lists no model.
+    async def ready(self, address: str) -> None:
+        """Waits, as long as --wait-ready says, for a server that loads: it refuses connections, answers 503 or lists no
+        model.
 
         What it waits for is shown at once, and again where it changes. What is wrong after that, `discover` reports.
         """
-        before = ""
+        until, before = self.begun + (self.config.wait_ready or 0.0), ""
         while time.monotonic() < until:
             try:
                 status, listed, _ = await self.get(address, "/models")
@@ -165,10 +167,9 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, object]:
     async def ask() -> dict[str, object]:
         async with connect(config.request_timeout) as session:
             discovery = Discovery(config, session, say)
-            until = time.monotonic() + (config.wait_ready or 0.0)
             lists: list[dict[str, object]] = []
             for address in config.endpoint:
-                await discovery.ready(address, until)
+                await discovery.ready(address)
                 lists.append({str(item["id"]): item.get("root") for item in (await discovery.models(address))[0]})
             return {name: root for name, root in lists[0].items() if all(name in listed for listed in lists)}
 

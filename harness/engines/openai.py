@@ -71,22 +71,21 @@ class OpenAI(Engine):
         self._client = Client(
             config, self.sampling, tokenizer, len(tokenizer), config.model_path, forms(config.endpoint_api)[0]
         )
-        self._slots = asyncio.Semaphore(config.max_in_flight * len(config.endpoint))
+        self._slots = asyncio.Semaphore(config.most_in_flight)
         self._counted = False  # the prompt tokens that come from a cache
         self._remote: list[RemoteClient] = []
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
         """Finds out what the servers are and how they take prompts. Raises UsageError, EndpointError."""
-        raise_open_file_limit(self.config.max_in_flight * len(self.config.endpoint))
+        raise_open_file_limit(self.config.most_in_flight)
         super().start(watch)
 
     async def load(self) -> None:
         self._client.open()
         discovery = Discovery(self.config, self._client.session)
-        until = time.monotonic() + (self.config.wait_ready or 0.0)
         for address in self.config.endpoint:
-            await discovery.ready(address, until)
+            await discovery.ready(address)
         self.servers = [await discovery.discover(address, self.max_model_len) for address in self.config.endpoint]
         for server in self.servers:
             server.form = await self._probe(server)
@@ -230,10 +229,8 @@ class OpenAI(Engine):
     @property
     def concurrency(self) -> int:
         """Requests in one full load, for a trial: what may be in flight; fewer for a model that is a small one."""
-        small = self.config.model_spec.small
-        return len(self.config.endpoint) * min(
-            self.config.max_in_flight, small.sequences if small else self.config.max_in_flight
-        )
+        small, most = self.config.model_spec.small, self.config.most_in_flight
+        return min(most, len(self.config.endpoint) * small.sequences) if small else most
 
     def prometheus_metrics(self) -> list[str]:
         with suppress(TimeoutError):

@@ -14,6 +14,8 @@ from typing import Literal
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+Readings = dict[str, list[float]]  # by metric, of each replica
+
 
 @dataclass(frozen=True)
 class Column:
@@ -77,7 +79,7 @@ class Reader:
     """Turns one exposition after the other into rows of the table."""
 
     def __init__(self) -> None:
-        self._before: dict[str, list[float]] = {}
+        self._before: Readings = {}
         self._seconds = 0.0
 
     def values(self, seconds: float, expositions: Iterable[str]) -> list[float | None]:
@@ -87,31 +89,31 @@ class Reader:
         self._before, self._seconds = now, seconds
         return values
 
-    def _value(self, column: Column, now: dict[str, list[float]], seconds: float) -> float | None:
+    def _value(self, column: Column, now: Readings, seconds: float) -> float | None:
         if column.how == "ratio":
-            part, whole = self.increase(now, column.metrics), self.increase(now, column.of_all)
+            part, whole = (increase(self._before, now, each) for each in (column.metrics, column.of_all))
             return round(column.scale * part / whole, 2) if part is not None and whole else None
         if column.how in ("sum", "mean"):
             values = [value for source in column.metrics.split() for value in now.get(source, [])]
             over: float = len(values) if column.how == "mean" else 1
             total = sum(values) if values else None
         else:
-            total, over = self.increase(now, column.metrics), seconds - self._seconds
+            total, over = increase(self._before, now, column.metrics), seconds - self._seconds
         return None if total is None else round(column.scale * total / over, 2)
 
-    def increase(self, now: dict[str, list[float]], metrics: str) -> float | None:
-        """Of counters since the reading before; None where a reading has none of them."""
-        common = [source for source in metrics.split() if source in now and source in self._before]
-        if not common:
-            return None
-        return max(0.0, sum(sum(now[source]) - sum(self._before[source]) for source in common))
+
+def increase(before: Readings, now: Readings, metrics: str) -> float | None:
+    """Of counters since a reading before; None where a reading has none of them."""
+    common = [source for source in metrics.split() if source in now and source in before]
+    if not common:
+        return None
+    return max(0.0, sum(sum(now[source]) - sum(before[source]) for source in common))
 
 
 def increases(column: Column, before: Sequence[str], after: Sequence[str]) -> tuple[float, float] | None:
     """Of the counters of a ratio between two readings of all servers; None where a reading lacks a server, or them."""
-    reader, now = Reader(), samples(after)
-    reader.values(0.0, before)
-    part, whole = reader.increase(now, column.metrics), reader.increase(now, column.of_all)
+    then, now = samples(before), samples(after)
+    part, whole = (increase(then, now, each) for each in (column.metrics, column.of_all))
     return None if len(before) != len(after) or part is None or whole is None else (part, whole)
 
 
@@ -138,9 +140,9 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
     return means if len(means) == len(WAITS) else {}
 
 
-def samples(expositions: Iterable[str]) -> dict[str, list[float]]:
+def samples(expositions: Iterable[str]) -> Readings:
     """The values of the metrics in SOURCES, one for each replica; a text that is no exposition counts as empty."""
-    found: dict[str, list[float]] = defaultdict(list)
+    found: Readings = defaultdict(list)
     for text in expositions:
         with contextlib.suppress(ValueError):
             for name, _, values in fold(parse(text.replace("ray_vllm_", "vllm:"), SOURCES), RANKS):

@@ -311,6 +311,12 @@ class Engine:
         """Why the engine will answer no more; None while it lives."""
         return None
 
+    @property
+    def ended(self) -> str:
+        """The same with which engine it is: a client's name holds its addresses."""
+        failure = self.failure or ""
+        return failure if failure.startswith(self.name) else f"{self.name}: {failure}"
+
     def close(self) -> None:
         """Stops the engine and every process it started; returns within a few seconds even if it hangs."""
         self.stop_loop()

@@ -6,68 +6,68 @@ LoadGen itself paces Server and SingleStream: there the system under test sends 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
-from typing import Any, Generic, Protocol, TypeVar
+from operator import attrgetter
+from typing import Any, Protocol
 
 from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
 from harness.config.plan import Plan
 from harness.core.errors import LoadGenError
-from harness.loadgen.requests import Query
+from harness.loadgen.requests import Request
 from harness.workloads.cnn_dailymail import Library, Prompt
 
 STREAM_TRIAL = 10  # queries of a trial that sends one after another
 QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline: some always wait
 
-Item = TypeVar("Item")
-Answer = Callable[[Item], Coroutine[Any, Any, None]]  # sends one request, and returns when it is answered
-Turn = Callable[[Item], tuple[int, int, int]]  # an item's round, its conversation, and its place in that
+Items = Iterable[Any]  # requests, whatever stands for one
+Answer = Callable[[Any], Coroutine[Any, Any, None]]  # sends one, and returns when it is answered
+Turn = Callable[[Any], tuple[int, int, int]]  # its round, its conversation, and its place in that
 
 
-class Sender(Protocol[Item]):
-    async def send(self, items: Iterable[Item], answer: Answer[Item]) -> Sequence[Item]:
+class Sender(Protocol):
+    async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
         """Sends items, which may have no end, at its own pace, and waits for their answers; returns those that were
         not sent. Raises what an answer raised."""
 
 
 @dataclass(frozen=True)
-class Batches(Generic[Item]):
+class Batches:
     """Offline, SingleStream, MultiStream: `size` items at a time, the next when all are answered; None: all at once.
 
     With `order`, the longest first within each pass of so many items: MLPerf forbids sorting beyond its end.
     """
 
     size: int | None = None
-    order: Callable[[Item], Any] | None = None
+    order: Callable[[Any], Any] | None = None
 
-    async def send(self, items: Iterable[Item], answer: Answer[Item]) -> Sequence[Item]:
+    async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
         for batch in batches(sorted(items, key=self.order) if self.order else items, self.size):
             await asyncio.gather(*map(answer, batch))
         return ()
 
 
 @dataclass(frozen=True)
-class RandomArrivals(Generic[Item]):
+class RandomArrivals:
     """Server, Interactive: a Poisson process with a mean rate, in items a second."""
 
     rate: float
     seed: int
 
-    async def send(self, items: Iterable[Item], answer: Answer[Item]) -> Sequence[Item]:
+    async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
         chance = random.Random(self.seed)
-        with raising_first():
-            async with asyncio.TaskGroup() as group:
-                for item in items:
-                    group.create_task(answer(item))
-                    await asyncio.sleep(chance.expovariate(self.rate))
+        async with tasks() as group:
+            for item in items:
+                group.create_task(answer(item))
+                await asyncio.sleep(chance.expovariate(self.rate))
         return ()
 
 
 @dataclass(frozen=True)
-class InFlight(Generic[Item]):
+class InFlight:
     """Fixed concurrency: so many items in flight, the next as soon as one is answered; None: all.
 
     After `seconds`, and `least` items, no more are sent. `turn`
@@ -78,13 +78,13 @@ class InFlight(Generic[Item]):
     at_once: int | None = None
     seconds: float = inf
     least: int = 0
-    turn: Turn[Item] | None = None
+    turn: Turn | None = None
 
-    async def send(self, items: Iterable[Item], answer: Answer[Item]) -> Sequence[Item]:
-        talks: Iterable[Sequence[Item]] = conversations(items, self.turn) if self.turn else ((item,) for item in items)
+    async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
+        talks: Iterable[Sequence[Any]] = conversations(items, self.turn) if self.turn else ((item,) for item in items)
         if self.at_once is None:
             talks = list(talks)
-        workers, source, unsent = self.at_once or len(list(talks)), iter(talks), list[Item]()
+        workers, source, unsent = self.at_once or len(list(talks)), iter(talks), list[Any]()
         end, sent, latest = time.perf_counter() + self.seconds, 0, -1.0
 
         async def follow() -> None:
@@ -99,123 +99,75 @@ class InFlight(Generic[Item]):
                     sent += 1
                     await answer(item)
 
-        with raising_first():
-            async with asyncio.TaskGroup() as group:
-                for _ in range(workers):
-                    group.create_task(follow())
+        async with tasks() as group:
+            for _ in range(workers):
+                group.create_task(follow())
         return [*unsent, *(item for talk in source for item in talk)]
 
 
 @dataclass(frozen=True)
-class AtTimes(Generic[Item]):
-    """Arrivals of the user's own: each item at its time, in seconds since the first, answered or not those before it.
-
-    `note` gets each item with the time at which it is due, by time.perf_counter. `arrange` brings the items into the
-    order of their times.
-    """
+class AtTimes:
+    """Arrivals of the user's own: each request at its time, in seconds since the first, answered or not those before
+    it; of conversations, all first turns before all second ones. `by_sample`: each of a trace at its own time."""
 
     times: Sequence[float]
-    note: Callable[[Item, float], None]
-    arrange: Callable[[Iterable[Item]], Sequence[Item]]
+    turn: Turn | None
+    by_sample: bool = False
 
-    async def send(self, items: Iterable[Item], answer: Answer[Item]) -> Sequence[Item]:
-        ordered, zero = self.arrange(items), time.perf_counter()
+    async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
+        ordered, zero = self.arranged(items), time.perf_counter()
         if len(ordered) != len(self.times):
             raise LoadGenError(f"LoadGen issued {len(ordered):,} samples; the schedule has {len(self.times):,}.")
-        with raising_first():
-            async with asyncio.TaskGroup() as group:
-                for item, due in zip(ordered, self.times, strict=True):
-                    self.note(item, zero + due)
-                    while (left := zero + due - time.perf_counter()) > 0:  # a timer may end up to a millisecond early
-                        await asyncio.sleep(left)
-                    group.create_task(answer(item))
+        async with tasks() as group:
+            for request, due in zip(ordered, self.times, strict=True):
+                request.issued_s = zero + due
+                while (left := zero + due - time.perf_counter()) > 0:  # a timer may end up to a millisecond early
+                    await asyncio.sleep(left)
+                group.create_task(answer(request))
         return ()
 
+    def arranged(self, requests: Items) -> list[Any]:
+        """In the order of their times."""
+        if self.by_sample:
+            return sorted(requests, key=attrgetter("sample"))
+        if self.turn is None:
+            return list(requests)
+        talks = conversations(requests, self.turn)
+        places = [(self.turn(each)[0], place, each) for talk in talks for place, each in enumerate(talk)]
+        return [each for *_, each in sorted(places, key=lambda place: place[:2])]
 
-@contextmanager
-def raising_first() -> Iterator[None]:
-    """Raises the first error of a group of tasks instead of the group's own."""
+
+@asynccontextmanager
+async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
+    """A group of tasks that raises the first error of one of them, instead of the group's own."""
     try:
-        yield
+        async with asyncio.TaskGroup() as group:
+            yield group
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
 
 
-def conversations(items: Iterable[Item], turn: Turn[Item]) -> list[list[Item]]:
+def conversations(items: Items, turn: Turn) -> list[list[Any]]:
     """The items of each conversation in order, the conversations in the order in which their first item came."""
-    found: dict[tuple[int, int], list[Item]] = {}
+    found: dict[tuple[int, int], list[Any]] = {}
     for item in items:
         found.setdefault(turn(item)[:2], []).append(item)
     return [sorted(talk, key=turn) for talk in found.values()]
 
 
-def batches(items: Iterable[Item], size: int | None) -> Iterator[Sequence[Item]]:
+def batches(items: Items, size: int | None) -> Iterator[Sequence[Any]]:
     """Consecutive slices of `size` items, or all; the last may be shorter."""
     source = iter(items)
     while batch := list(islice(source, size)):
         yield batch
 
 
-def all_at_once(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
-    """Sorted within each pass of the samples: MLPerf forbids more."""
-    size, prompts = len(library.prompts), library.prompts
-
-    def longest_first(query: Query) -> tuple[int, int]:
-        return query.request.order // size, -len(prompts[query.request.sample])
-
-    return Batches(plan.config.batch_size, longest_first if plan.config.sort_by_length else None)
-
-
-def in_flight(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
-    """Of an accuracy test all queries are sent."""
-    seconds = plan.min_duration_s if timed else inf
-    return InFlight(plan.concurrency, seconds, plan.min_queries, turn_of(library))
-
-
-def at_times(plan: Plan, library: Library, timed: bool) -> Sender[Query]:
-    """The user's schedule, or each sample of a trace at its own time; all at once where nothing is timed."""
-    turn = turn_of(library)
-    if not timed:
-        return Batches()
-
-    def note(query: Query, due: float) -> None:
-        query.request.issued_s = due
-
-    def arrange(queries: Iterable[Query]) -> Sequence[Query]:
-        if plan.replay and plan.replay.each_its_own:
-            return sorted(queries, key=lambda query: query.request.sample)
-        if turn is None:
-            return list(queries)
-        talks = conversations(queries, turn)  # all first turns before all second ones
-        places = [(turn(query)[0], place, query) for talk in talks for place, query in enumerate(talk)]
-        return [query for *_, query in sorted(places, key=lambda place: place[:2])]
-
-    return AtTimes(library.arrivals or plan.schedule, note, arrange)
-
-
-def turn_of(library: Library) -> Turn[Query] | None:
-    """Where a query stands in its conversation; None of a library without conversations."""
+def turn_of(library: Library) -> Turn | None:
+    """Where a request stands in its conversation; None of a library without conversations."""
     talks = library.conversations
     if not talks:
         return None
-    return lambda query: (query.request.round, talks[query.request.sample], query.request.sample)
-
-
-def one_after_another(plan: Plan, engine: int) -> Sender[Prompt]:
-    return Batches(plan.samples_per_query)
-
-
-def at_the_rate(plan: Plan, engine: int) -> Sender[Prompt]:
-    return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
-
-
-def always_waiting(plan: Plan, engine: int) -> Sender[Prompt]:
-    """The engine always has as many requests as it takes, and others that wait; or one batch at a time."""
-    return Batches(plan.config.batch_size) if plan.config.batch_size else InFlight(QUEUE_FACTOR * engine)
-
-
-def concurrent(plan: Plan, engine: int) -> Sender[Prompt]:
-    return InFlight(plan.concurrency or engine)
+    return lambda request: (request.round, talks[request.sample], request.sample)
 
 
 async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
@@ -225,32 +177,86 @@ async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a load pattern is sent: what LoadGen has `issued` (None: it sets the pace, and each query is sent as it
-    comes); the same load from an endless source, under the profiler; and a short `trial`
-    of `trial_size` prompts, before its rate is known. The last three are given the number of requests that the engine
-    computes at once."""
+class Driver:
+    """How a plan's load pattern is sent; `engine` is the number of requests that the engine computes at once."""
 
-    issued: Callable[[Plan, Library, bool], Sender[Query] | None]
-    endless: Callable[[Plan, int], Sender[Prompt]]
-    trial: Callable[[Plan, int], Sender[Prompt]] = lambda plan, engine: Batches(plan.config.batch_size)
-    trial_size: Callable[[Plan, int], int] = lambda plan, engine: plan.config.batch_size or engine
+    plan: Plan
+
+    def issued(self, library: Library, timed: bool) -> Sender | None:
+        """What LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
+        return None
+
+    def endless(self, engine: int) -> Sender:
+        """The same load from an endless source, under the profiler: by default at the plan's rate."""
+        return RandomArrivals(self.plan.target_qps or 1.0, self.plan.seeds.schedule)
+
+    def trial(self, engine: int) -> Sender:
+        """A short trial, before its rate is known: by default all at once, or in batches."""
+        return Batches(self.plan.config.batch_size)
+
+    def trial_size(self, engine: int) -> int:
+        """Prompts of a trial."""
+        return self.plan.config.batch_size or engine
 
 
-WAYS: dict[type[LoadPattern], Way] = {
-    Burst: Way(all_at_once, always_waiting),
-    Poisson: Way(lambda *_: None, at_the_rate),
-    Sequential: Way(
-        lambda *_: None,
-        one_after_another,
-        one_after_another,
-        trial_size=lambda plan, engine: STREAM_TRIAL * plan.samples_per_query,
-    ),
-    ClosedLoop: Way(
-        in_flight,
-        concurrent,
-        concurrent,
-        trial_size=lambda plan, engine: max(2 * (plan.concurrency or engine), STREAM_TRIAL),
-    ),
-    Schedule: Way(at_times, at_the_rate),
+class BurstDriver(Driver):
+    def issued(self, library: Library, timed: bool) -> Sender:
+        """Sorted within each pass of the samples: MLPerf forbids more."""
+        size, prompts, config = len(library.prompts), library.prompts, self.plan.config
+
+        def longest_first(request: Request) -> tuple[int, int]:
+            return request.order // size, -len(prompts[request.sample])
+
+        return Batches(config.batch_size, longest_first if config.sort_by_length else None)
+
+    def endless(self, engine: int) -> Sender:
+        """The engine always has as many requests as it takes, and others that wait; or one batch at a time."""
+        return self.trial(engine) if self.plan.config.batch_size else InFlight(QUEUE_FACTOR * engine)
+
+
+class SequentialDriver(Driver):
+    def endless(self, engine: int) -> Sender:
+        return Batches(self.plan.samples_per_query)
+
+    trial = endless
+
+    def trial_size(self, engine: int) -> int:
+        return STREAM_TRIAL * self.plan.samples_per_query
+
+
+class ClosedLoopDriver(Driver):
+    def issued(self, library: Library, timed: bool) -> Sender:
+        """Of an accuracy test all queries are sent."""
+        seconds = self.plan.min_duration_s if timed else inf
+        return InFlight(self.plan.concurrency, seconds, self.plan.min_queries, turn_of(library))
+
+    def endless(self, engine: int) -> Sender:
+        return InFlight(self.plan.concurrency or engine)
+
+    trial = endless
+
+    def trial_size(self, engine: int) -> int:
+        return max(2 * (self.plan.concurrency or engine), STREAM_TRIAL)
+
+
+class ScheduleDriver(Driver):
+    def issued(self, library: Library, timed: bool) -> Sender:
+        """The user's schedule, or each sample of a trace at its own time; all at once where nothing is timed."""
+        if not timed:
+            return Batches()
+        replay = self.plan.replay
+        times, by_sample = library.arrivals or self.plan.schedule, bool(replay and replay.each_its_own)
+        return AtTimes(times, turn_of(library), by_sample)
+
+
+DRIVERS: dict[type[LoadPattern], type[Driver]] = {
+    Burst: BurstDriver,
+    Poisson: Driver,
+    Sequential: SequentialDriver,
+    ClosedLoop: ClosedLoopDriver,
+    Schedule: ScheduleDriver,
 }
+
+
+def driver_of(plan: Plan) -> Driver:
+    return DRIVERS[type(plan.pattern)](plan)

@@ -140,8 +140,6 @@ def record_telemetry(
     remote: Remote = dict,
 ) -> None:
     """Samples machine and engine until `stop` is set; what one does not tell is left empty."""
-    import psutil
-
     begin, engine = time.monotonic(), prometheus.Reader()
     with path.open("w", newline="") as file, nvml_gpus() as (nvml, handles):
         table, handles, far = csv.writer(file), handles[:gpus], sorted(remote())
@@ -164,15 +162,15 @@ def record_telemetry(
 PAGE_S = 1.0
 MOST_VALUE = 1e6  # of any of its quantities
 LONGEST_GAP_S = 5.0  # between two readings, over which no energy is summed
-COLUMNS = {  # of machine.csv, and what of its unit a unit of the exporter's is
-    "DCGM_FI_DEV_GPU_UTIL": ("load_percent", 1.0),
-    "DCGM_FI_DEV_FB_USED": ("memory_gib", 1 / 1024),
-    "DCGM_FI_DEV_POWER_USAGE": ("power_w", 1.0),
-    "DCGM_FI_DEV_SM_CLOCK": ("clock_mhz", 1.0),
-    "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1.0),
-    "DCGM_FI_DEV_MEM_COPY_UTIL": ("memory_load_percent", 1.0),
-    "DCGM_FI_DEV_MEM_CLOCK": ("memory_clock_mhz", 1.0),
-    "DCGM_FI_DEV_MEMORY_TEMP": ("memory_temperature_c", 1.0),
+COLUMNS = {  # of machine.csv, in its units but for the memory's, MiB
+    "DCGM_FI_DEV_GPU_UTIL": "load_percent",
+    "DCGM_FI_DEV_FB_USED": "memory_gib",
+    "DCGM_FI_DEV_POWER_USAGE": "power_w",
+    "DCGM_FI_DEV_SM_CLOCK": "clock_mhz",
+    "DCGM_FI_DEV_GPU_TEMP": "temperature_c",
+    "DCGM_FI_DEV_MEM_COPY_UTIL": "memory_load_percent",
+    "DCGM_FI_DEV_MEM_CLOCK": "memory_clock_mhz",
+    "DCGM_FI_DEV_MEMORY_TEMP": "memory_temperature_c",
 }
 INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")  # parts of one GPU (MIG), whose memory is theirs alone
 GPUs = dict[str, dict[str, float]]  # by page and GPU: its values, by column
@@ -215,8 +213,8 @@ def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
     try:
         text = asyncio.run(read_page(address, PAGE_S))
         for name, labels, values in prometheus.fold(prometheus.parse(text, COLUMNS), INSTANCES):
-            column, scale = COLUMNS[name]
-            value = scale * (sum(values) if column == "memory_gib" else max(values))
+            column = COLUMNS[name]
+            value = sum(values) / 1024 if column == "memory_gib" else max(values)
             if 0 <= value < MOST_VALUE:
                 yield labels, column, value
     except (BenchmarkError, OSError, ValueError) as error:

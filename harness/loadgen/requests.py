@@ -105,6 +105,7 @@ class Request:
     failure: str = ""  # its error message; the times are those of the failure
     order: int = 0  # of issue: its line
     round: int = 0  # how often its sample was issued before
+    id: int = 0  # LoadGen's number of it
 
     @property
     def done_s(self) -> float | None:
@@ -120,14 +121,6 @@ class Request:
         if self.ttft_ms is None or self.latency_ms is None or after < 1 or self.failure:
             return None
         return (self.latency_ms - self.ttft_ms) / after
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One sample that LoadGen asks for, by LoadGen's number of it."""
-
-    id: int
-    request: Request
 
 
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:

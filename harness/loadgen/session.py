@@ -47,10 +47,11 @@ class LoadGenSession:
     watchdog: Watchdog
     make_sut: Callable[[Engine, Library, Plan, bool, int], SUT] = make_sut
     busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
-    settings: sut.LoadGenSettings = field(default_factory=sut.LoadGenSettings, init=False)
-    run: str = field(default_factory=lambda: secrets.token_hex(8), init=False)  # as no other is called
-    tests: Iterator[int] = field(default_factory=itertools.count, init=False)
-    warned: bool = field(default=False, init=False)  # of other programs, which every test's record has
+
+    def __post_init__(self) -> None:
+        self.settings, self.tests = sut.LoadGenSettings(), itertools.count()
+        self.run = secrets.token_hex(8)  # as no other is called
+        self.warned = False  # of other programs, which every test's record has
 
     def test(self, mode: Test, plan: Plan, audit: str = "") -> Path:
         """Runs one test to its end; the folder of its logs. Raises EngineError, BenchmarkError.
@@ -72,7 +73,7 @@ class LoadGenSession:
         settings, timed = self.settings.of(plan, folder), mode != "accuracy"
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
-            self.engine.run(self.engine.reset_prefix_cache(), lambda: self.check(folder))
+            self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
         tested = self.make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
         pattern = plan.pattern
         shown = pattern.shown_queries(plan.load) if mode == "performance" else total
@@ -96,7 +97,7 @@ class LoadGenSession:
         self.display.tick(tested.counters, total, note, least_s=least_s)
         if tested.failure is not None:
             self.raise_cause(tested.failure)
-        self.check(folder, busy)
+        self.watchdog.check_run(folder, busy)
 
     @contextmanager
     def measuring(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
@@ -151,15 +152,9 @@ class LoadGenSession:
 
         def watch() -> None:
             self.display.tick()
-            self.check(self.folder.path)
+            self.watchdog.check_run(self.folder.path)
 
         return self.engine.run(work, watch)
-
-    @property
-    def ended(self) -> str:
-        """Why the engine will answer no more, and which one it is: a client's name holds its addresses."""
-        failure, name = self.engine.failure or "", self.engine.name
-        return failure if failure.startswith(name) else f"{name}: {failure}"
 
     def raise_cause(self, failure: BaseException) -> NoReturn:
         """Raises what failed in a test: the engine's own end where an answer came empty because of it, which may show
@@ -168,18 +163,8 @@ class LoadGenSession:
         while not self.engine.failure and time.monotonic() < until:
             time.sleep(0.1)
         if isinstance(failure, EmptyAnswerError) and self.engine.failure:
-            raise EngineError(self.ended) from failure
+            raise EngineError(self.engine.ended) from failure
         raise failure
-
-    def check(self, folder: Path, busy: bool = True) -> None:
-        """Raises when the run cannot go on: LoadGen itself would wait for ever."""
-        if self.engine.failure:
-            raise EngineError(self.ended)
-        if busy:
-            self.watchdog.check()
-        else:
-            self.watchdog.reset()
-        files.check_space(folder)
 
 
 def keep_requests(tested: SUT, folder: Path, measured: bool) -> None:

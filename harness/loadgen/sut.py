@@ -6,7 +6,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from harness.config.endpoint import may_fail
 from harness.config.plan import Plan
 from harness.core.errors import EmptyAnswerError, EndpointError, LoadGenError, first_line
 from harness.core.screen import Counters
-from harness.engines.protocol import Engine, Exchange, ServerUse
-from harness.loadgen.patterns import WAYS, Sender
-from harness.loadgen.requests import TRACE, Clock, Query, Request
+from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
+from harness.loadgen.patterns import Sender, driver_of
+from harness.loadgen.requests import TRACE, Clock, Request
 from harness.loadgen.test_run import PLACEHOLDER
 from harness.runs.folder import Test
 from harness.workloads.cnn_dailymail import Library
@@ -35,49 +35,48 @@ class SUT:
 
     engine: Engine
     library: Library
-    sender: Sender[Query] | None = None
+    sender: Sender | None = None
     streams: bool = True  # whether the time of each first token is taken
     clock: Clock = "loadgen"  # by which it is; LoadGen then hears of it
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     max_failed: str = "0"  # as the flag has it
     expected: int = 0  # queries, about, where LoadGen does not issue all at once
-    counters: Counters = field(default_factory=Counters)
-    requests: list[Request] = field(default_factory=list)
-    exchanges: dict[int, Exchange] = field(default_factory=dict)  # by place in the order of issue, of answered ones
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
+        self.counters, self.requests = Counters(), list[Request]()
+        self.deliveries, self.sent_tokens = list[Delivery](), 0  # of the answered ones
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self._issues: Counter[int] = Counter()  # of each sample so far
         self._failed = 0
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
-        now, queries = time.perf_counter() if self.clock == "loadgen" else None, []
+        now, new = time.perf_counter() if self.clock == "loadgen" else None, list[Request]()
         for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
             prompt, round = len(self.library.prompts[index]), self._issues[index]
-            queries.append(Query(id, Request(index, prompt, issued_s=now, order=order, round=round)))
+            new.append(Request(index, prompt, issued_s=now, order=order, round=round, id=id))
             self._issues[index] += 1
-        self.requests.extend(query.request for query in queries)
+        self.requests += new
         if self.clock == "loadgen":  # else each is counted when it is sent
             self.counters.issued += len(ids)
-        self.engine.loop.call_soon_threadsafe(self.start, queries)
+        self.engine.loop.call_soon_threadsafe(self.start, new)
 
-    def start(self, queries: list[Query]) -> None:
+    def start(self, requests: list[Request]) -> None:
         """Sends the queries that LoadGen issued together; runs on the engine's loop."""
         if self.sender is None:
-            for query in queries:
-                self.run(self.attempt(query))
+            for request in requests:
+                self.run(self.attempt(request))
         else:
-            self.run(self.send(self.sender, queries))
+            self.run(self.send(self.sender, requests))
 
-    async def send(self, sender: Sender[Query], queries: list[Query]) -> None:
+    async def send(self, sender: Sender, requests: list[Request]) -> None:
         """Sends queries in the sender's way; those that it leaves out are answered without having been sent."""
-        left = await sender.send(queries, self.attempt)
-        unsent = {query.request.order for query in left}
+        left = await sender.send(requests, self.attempt)
+        unsent = {request.order for request in left}
         self.requests = [request for request in self.requests if request.order not in unsent]
-        for query in left:
-            self.report(lg.QuerySamplesComplete, query.id, [0] * PLACEHOLDER)
+        for request in left:
+            self.report(lg.QuerySamplesComplete, request.id, [0] * PLACEHOLDER)
 
     def run(self, work: Any) -> None:
         task = self.engine.loop.create_task(work)
@@ -89,16 +88,16 @@ class SUT:
         if not task.cancelled() and (error := task.exception()) and self.failure is None:
             self.failure = error
 
-    async def attempt(self, query: Query) -> None:
-        """Answers a query, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
+    async def attempt(self, request: Request) -> None:
+        """Answers a request, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
         try:
-            await self.answer(query)
+            await self.answer(request)
         except EndpointError as error:
-            self.take_failure(query, error)
+            self.take_failure(request, error)
 
-    async def answer(self, query: Query) -> None:
+    async def answer(self, request: Request) -> None:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
-        request, exchange, tokens = query.request, Exchange(time.perf_counter()), list[int]()
+        exchange, tokens = Exchange(time.perf_counter()), list[int]()
         begin = exchange.sent_at
         if self.clock == "client":
             self.counters.issued += 1
@@ -106,19 +105,19 @@ class SUT:
         try:
             async for new in self.engine.stream(*self.prompt_of(request), exchange, not self.streams):
                 if self.streams and new and not tokens:
-                    self.hear_first(query, new, begin)
+                    self.hear_first(request, new, begin)
                 tokens.extend(new)
         finally:
             if self.streams:
                 request.sent_ms = self.since_issue(request, exchange.sent_at)
-        self.complete(query, tokens, exchange)
+        self.complete(request, tokens, exchange)
 
-    def hear_first(self, query: Query, new: Sequence[int], begin: float) -> None:
+    def hear_first(self, request: Request, new: Sequence[int], begin: float) -> None:
         """Takes note of an answer's first tokens, and tells LoadGen of the first."""
         now = time.perf_counter()
-        query.request.ttft_ms = self.since_issue(query.request, now)
+        request.ttft_ms = self.since_issue(request, now)
         if self.clock == "loadgen":
-            self.report(lg.FirstTokenComplete, query.id, new[:1])
+            self.report(lg.FirstTokenComplete, request.id, new[:1])
         self.counters.started += 1
         self.counters.first_token_s += now - begin
 
@@ -132,9 +131,9 @@ class SUT:
             request.prompt_tokens = len(prompt)
         return prompt, library.new_tokens[index] if library.new_tokens else None
 
-    def complete(self, query: Query, tokens: Sequence[int], exchange: Exchange) -> None:
+    def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
-        request, delivery = query.request, exchange.delivery
+        delivery = exchange.delivery
         if not tokens and self.timed:
             raise EmptyAnswerError(
                 f"{self.engine.name} answered sample {request.sample} without a single token, which cannot be timed: "
@@ -143,11 +142,12 @@ class SUT:
         request.output_tokens = delivery.tokens if delivery else len(tokens)
         if delivery:
             request.first_tokens = max(1, delivery.first_tokens)
-            self.exchanges[request.order] = exchange
+            self.deliveries.append(delivery)
+            self.sent_tokens += request.prompt_tokens
         self.counters.tokens += request.output_tokens
-        self.end(query, tokens, request.output_tokens)
+        self.end(request, tokens, request.output_tokens)
 
-    def take_failure(self, query: Query, error: EndpointError) -> None:
+    def take_failure(self, request: Request, error: EndpointError) -> None:
         """Counts a request as failed, and tells LoadGen, which waits for every answer: one of `PLACEHOLDER` tokens, or
         an empty one where it is scored. Raises EndpointError beyond --max-failed."""
         self._failed += 1
@@ -158,17 +158,16 @@ class SUT:
                 raise error
             said = f"request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed}"
             raise EndpointError(f"{error} ({said})") from error
-        request = query.request
         request.failure = str(error)
         if self.timed and self.streams and self.clock == "loadgen" and request.ttft_ms is None:
-            self.report(lg.FirstTokenComplete, query.id, [0])
-        self.end(query, [0] * PLACEHOLDER if self.timed else [])
+            self.report(lg.FirstTokenComplete, request.id, [0])
+        self.end(request, [0] * PLACEHOLDER if self.timed else [])
 
-    def end(self, query: Query, tokens: Sequence[int], count: int | None = None) -> None:
+    def end(self, request: Request, tokens: Sequence[int], count: int | None = None) -> None:
         """Tells LoadGen of the end of an answer."""
-        query.request.latency_ms = self.since_issue(query.request, time.perf_counter())
+        request.latency_ms = self.since_issue(request, time.perf_counter())
         self.counters.completed += 1
-        self.report(lg.QuerySamplesComplete, query.id, tokens, count)
+        self.report(lg.QuerySamplesComplete, request.id, tokens, count)
 
     def since_issue(self, request: Request, at: float) -> float:
         """Milliseconds since the time from which a request's latencies count."""
@@ -182,9 +181,7 @@ class SUT:
 
     def server_use(self, **known: Any) -> ServerUse:
         """What the servers say of the answers that came, and what this program counted of them."""
-        sent = sum(request.prompt_tokens for request in self.requests if request.order in self.exchanges)
-        deliveries = [exchange.delivery for exchange in self.exchanges.values() if exchange.delivery]
-        return ServerUse.of(deliveries, sent, **known)
+        return ServerUse.of(self.deliveries, self.sent_tokens, **known)
 
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:
@@ -193,7 +190,7 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
     return SUT(
         engine,
         library,
-        WAYS[type(pattern)].issued(plan, library, timed),
+        driver_of(plan).issued(library, timed),
         streams=pattern.is_streamed,
         clock="client" if pattern.is_own_clock else "loadgen",
         timed=timed,
@@ -204,14 +201,16 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
 
 # One LoadGen test from settings to logs.
 
-# What a plan changes from test to test: its key in a user.conf, and LoadGen's attributes, by units of one in the key's.
-CHANGING_SETTINGS: dict[str, tuple[tuple[str, ...], int]] = {
-    "min_duration": (("min_duration_ms",), 1),
-    "min_query_count": (("min_query_count",), 1),
-    "performance_sample_count_override": (("performance_sample_count_override",), 1),
-    "samples_per_query": (("multi_stream_samples_per_query",), 1),
-    "target_qps": (("offline_expected_qps", "server_target_qps"), 1),
-    "target_latency": (("single_stream_expected_latency_ns", "multi_stream_expected_latency_ns"), 10**6),
+# What a plan changes from test to test, by LoadGen's attributes: the key in a user.conf, which has ms for ns.
+CHANGING_SETTINGS = {
+    "min_duration_ms": "min_duration",
+    "min_query_count": "min_query_count",
+    "performance_sample_count_override": "performance_sample_count_override",
+    "multi_stream_samples_per_query": "samples_per_query",
+    "offline_expected_qps": "target_qps",
+    "server_target_qps": "target_qps",
+    "single_stream_expected_latency_ns": "target_latency",
+    "multi_stream_expected_latency_ns": "target_latency",
 }
 SAMPLE_LOGS = (TRACE, "mlperf_log_accuracy.json")  # which LoadGen begins in every test, and leaves empty in most
 
@@ -241,11 +240,10 @@ class LoadGenSettings:
         conf.write_text(user_conf(plan))
         settings = self._read = self._read or self.read(plan, conf)
         given = plan.pattern.settings(plan.load)
-        for key, (names, unit) in CHANGING_SETTINGS.items():
-            for name in names:
-                official = self._official[name]
-                value = unit * given[key] if key in given else official
-                setattr(settings, name, round(value) if isinstance(official, int) else float(value))
+        for name, key in CHANGING_SETTINGS.items():
+            official, unit = self._official[name], 10**6 if name.endswith("_ns") else 1
+            value = unit * given[key] if key in given else official
+            setattr(settings, name, round(value) if isinstance(official, int) else float(value))
         return settings
 
     def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
@@ -254,7 +252,7 @@ class LoadGenSettings:
         settings = lg.TestSettings()
         settings.scenario = getattr(lg.TestScenario, scenario)
         settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
-        self._official = {name: getattr(settings, name) for names, _ in CHANGING_SETTINGS.values() for name in names}
+        self._official = {name: getattr(settings, name) for name in CHANGING_SETTINGS}
         if settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
             raise LoadGenError(f"LoadGen refuses {conf}; its reasons are in mlperf_log_detail.txt.")
         settings.qsl_rng_seed = plan.seeds.qsl

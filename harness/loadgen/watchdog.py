@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from harness.core.errors import EngineError
-from harness.core.files import as_json
+from harness.core.files import as_json, check_space
 from harness.core.screen import Display
 from harness.core.secrets import hide
 from harness.engines.protocol import Engine
@@ -70,6 +70,16 @@ class Watchdog(Silence):
                 f"no response from {self.engine.name} for {silent_s:.0f} s: assuming it hangs. If it is only slow, "
                 f"raise --stall-timeout (now {self.timeout_s:g})"
             )
+
+    def check_run(self, folder: Path, busy: bool = True) -> None:
+        """Raises when the run in a folder cannot go on: LoadGen itself would wait for ever."""
+        if self.engine.failure:
+            raise EngineError(self.engine.ended)
+        if busy:
+            self.check()
+        else:
+            self.reset()
+        check_space(folder)
 
 
 class StartWatch(Silence):

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from harness.config.endpoint import ServerFlags
-from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Seed, above_0, flag
+from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Context, Count, Seed, flag
 from harness.config.run import RunConfig
 from harness.core.coerce import did_you_mean
 from harness.core.errors import UsageError
@@ -18,6 +18,7 @@ from harness.workloads.hub import download, read_saved
 LETTERS = "ABCD"
 LARGEST_FILE, MOST_ROWS = 2**30, 10**6
 HUB_DATASET = ("cais/mmlu", "all")
+HUB = "/".join(HUB_DATASET)
 
 # The map of the paper (Hendrycks et al., 2021); lm-eval's groups differ in one place: anatomy, there in STEM.
 MAP = {
@@ -56,12 +57,15 @@ class Question:
         return DOMAIN_OF[self.subject]
 
 
+BySubject = dict[str, list[Question]]
+
+
 @dataclass(frozen=True)
 class Data:
     """The questions, ordered by subject, and the examples shown before each."""
 
     test: list[Question]
-    examples: dict[str, list[Question]]
+    examples: BySubject
     whole: int  # test questions there were, of the subjects asked for
     source: str
 
@@ -83,7 +87,7 @@ def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | No
     """The questions to ask and the first `shots` dev examples of each subject. Raises UsageError."""
     if path is not None and path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
-    source = "/".join(HUB_DATASET) if path is None else str(path)
+    source = HUB if path is None else str(path)
     test = by_subject(rows(path, "test", subjects), subjects)
     dev = by_subject(rows(path, "dev", subjects), subjects) if shots else {}
     for subject in subjects:
@@ -100,7 +104,7 @@ def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | No
     return Data(questions, {subject: questions[:shots] for subject, questions in dev.items()}, whole, source)
 
 
-def spread(test: dict[str, list[Question]], limit: int, seed: int) -> list[Question]:
+def spread(test: BySubject, limit: int, seed: int) -> list[Question]:
     """`limit` questions drawn with the seed, from each subject in proportion to its size.
 
     Each subject's questions are shuffled and laid out evenly over [0, 1); the first `limit` of all are taken. So a
@@ -116,9 +120,9 @@ def spread(test: dict[str, list[Question]], limit: int, seed: int) -> list[Quest
     return sorted((question for _, question in places[:limit]), key=lambda q: (q.subject, q.number))
 
 
-def by_subject(found: Iterable[StoredQuestion], subjects: Sequence[str]) -> dict[str, list[Question]]:
+def by_subject(found: Iterable[StoredQuestion], subjects: Sequence[str]) -> BySubject:
     """Checked questions of each subject, in the order they are stored."""
-    questions: dict[str, list[Question]] = {subject: [] for subject in subjects}
+    questions: BySubject = {subject: [] for subject in subjects}
     for where, record in found:
         if (subject := record["subject"]) in subjects:
             questions[subject].append(check_question(where, record, len(questions[subject])))
@@ -144,7 +148,7 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
     if path is None:
-        yield from from_records(download(*HUB_DATASET, split).to_list(), "/".join(HUB_DATASET), "")
+        yield from from_records(download(*HUB_DATASET, split).to_list(), HUB, "")
         return
     if not path.is_dir():
         raise UsageError(f"--dataset-path {path}: no such folder.")
@@ -277,12 +281,12 @@ class MMLUConfig(ServerFlags):
 
     backend: Literal["auto", "vllm", "openai"] = flag("auto", MODEL, "answers")
     """vllm: in this process; openai: a running vLLM server. auto: openai with --endpoint, else vllm."""
-    max_model_len: Annotated[int, above_0(10**8)] | Auto = flag("auto", ENGINE, "answers")
+    max_model_len: Context | Auto = flag("auto", ENGINE, "answers")
     """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
 
     num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers", rank=2)
     """Examples before each question, from the dev split."""
-    total_sample_count: Annotated[int, above_0(10**6)] | None = flag(None, BENCHMARK, "answers", rank=6)
+    total_sample_count: Count | None = flag(None, BENCHMARK, "answers", rank=6)
     """Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."""
     subjects: str = flag("all", BENCHMARK, "answers", rank=3)
     """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
@@ -304,9 +308,8 @@ class MMLUConfig(ServerFlags):
     @property
     def run(self) -> RunConfig:
         """The engine's part of it as a run has it."""
-        shared = {name: getattr(self, name) for name in self.given & {*ServerFlags.model_fields}}
         own = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
-        return RunConfig(**shared | own)
+        return RunConfig(**self.values(self.given & {*ServerFlags.model_fields}) | own)
 
     @property
     def context(self) -> int:

@@ -10,8 +10,8 @@ from harness import engines
 from harness.config import checkpoint
 from harness.config.plan import resolve
 from harness.core import screen, system
-from harness.core.errors import DONE, EngineError
-from harness.core.files import as_json, check_space, write_json
+from harness.core.errors import DONE
+from harness.core.files import as_json, write_json
 from harness.core.processes import ignore_signals
 from harness.core.secrets import hide_word
 from harness.engines.protocol import Engine
@@ -81,10 +81,7 @@ def ask(
 
     def watch() -> None:
         display.tick(counters, len(prompts))
-        if engine.failure:
-            raise EngineError(engine.failure)
-        watchdog.check()
-        check_space(folder)
+        watchdog.check_run(folder)
 
     async def answer_all() -> list[Answer]:
         gate = asyncio.Semaphore(QUEUE_FACTOR * engine.concurrency)

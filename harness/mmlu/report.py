@@ -64,20 +64,17 @@ def write(
 
 def deviations(config: MMLUConfig, data: Data, rows: Sequence[Answer]) -> list[str]:
     """Why the number is not the model's MMLU score; empty where it is."""
-    why = []
-    if config.model_spec.deviation:
-        why.append(config.model_spec.deviation)
-    if config.model_spec.mmlu and config.dataset_path is None:
-        why.append("the demo's own questions")
-    if config.has_dummy_weights:
-        why.append("dummy weights")
-    if len(data.test) < data.whole:
-        why.append(f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}")
-    if (count := len({question.subject for question in data.test})) < len(DOMAIN_OF):
-        why.append(f"{count} of {len(DOMAIN_OF)} subjects")
-    if cut := sum(answer.prompt.dropped > 0 for answer in rows):
-        why.append(f"{cut:,} of {len(rows):,} prompts with fewer than {config.num_fewshot} examples")
-    return why
+    subjects = len({question.subject for question in data.test})
+    cut = sum(answer.prompt.dropped > 0 for answer in rows)
+    found = {
+        config.model_spec.deviation: config.model_spec.deviation,
+        "the demo's own questions": config.model_spec.mmlu and config.dataset_path is None,
+        "dummy weights": config.has_dummy_weights,
+        f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}": len(data.test) < data.whole,
+        f"{subjects} of {len(DOMAIN_OF)} subjects": subjects < len(DOMAIN_OF),
+        f"{cut:,} of {len(rows):,} prompts with fewer than {config.num_fewshot} examples": cut,
+    }
+    return [why for why, applies in found.items() if applies]
 
 
 def details(data: Data, rows: Sequence[Answer]) -> str:

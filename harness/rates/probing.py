@@ -17,7 +17,7 @@ from harness.core.statements import Statement
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.engines.protocol import Engine
 from harness.loadgen.log import TestResult
-from harness.loadgen.patterns import WAYS, ask
+from harness.loadgen.patterns import ask, driver_of
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.loadgen.validity import MORE
@@ -142,34 +142,28 @@ class Trial:
         return f"{number(self.samples_per_sec)} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
 
 
-@dataclass
-class Sparing:
+class TolerantEngine:
     """An engine of whose requests in a trial some may fail, as of a test; but no fewer than one."""
 
-    engine: Engine
-    most: int = 0
-    rule: str = ""  # which allows so many
-
-    @classmethod
-    def of(cls, engine: Engine, max_failed: str, requests: int) -> "Sparing":
+    def __init__(self, engine: Engine, max_failed: str, requests: int) -> None:
         most = max(1, may_fail(max_failed, requests)) if may_fail(max_failed, 10**9) else 0
-        rule = f"--max-failed {max_failed}: {most} of the {requests} requests of the trial before a test may fail"
-        return cls(engine, most, rule if most else "")
+        rule = f"; --max-failed {max_failed}: {most} of the {requests} requests of the trial before a test may fail."
+        self.engine, self.left, self.rule = engine, most, rule if most else ""
 
-    def spare(self, error: EndpointError) -> None:
-        self.most -= 1
-        if self.most < 0:
-            raise EndpointError(f"{str(error).removesuffix('.')}; {self.rule}.") if self.rule else error
+    def count_failure(self, error: EndpointError) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise EndpointError(f"{str(error).removesuffix('.')}{self.rule}") if self.rule else error
 
     async def stream(self, *request: Any) -> AsyncIterator[Sequence[int]]:
         try:
             async for tokens in self.engine.stream(*request):
                 yield tokens
         except EndpointError as error:
-            self.spare(error)
+            self.count_failure(error)
 
 
-async def run_trial(plan: Plan, engine: Engine | Sparing, prompts: Sequence[Prompt], at_once: int) -> Trial:
+async def run_trial(plan: Plan, engine: Engine | TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:
     """Warms up on a few prompts, then sends all as the run itself will, to an engine that computes so many `at_once`.
 
     After `TRIAL_S` it ends with the answers that came by then, or with the first. Raises EngineError.
@@ -182,7 +176,7 @@ async def run_trial(plan: Plan, engine: Engine | Sparing, prompts: Sequence[Prom
         answered += 1
         first.set()
 
-    sender = WAYS[type(pattern)].trial(plan, at_once)
+    sender = driver_of(plan).trial(at_once)
     await sender.send(prompts[:WARM_UP], lambda prompt: ask(engine, prompt, pattern))
     begin = time.perf_counter()
     work = asyncio.ensure_future(sender.send(prompts, answer))

@@ -24,7 +24,7 @@ from harness.core.errors import BenchmarkError, EngineError, UsageError, first_l
 from harness.core.schema import SCHEMA, File, Model
 from harness.engines.protocol import Engine
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.patterns import WAYS, ask
+from harness.loadgen.patterns import ask, driver_of
 from harness.loadgen.session import LoadGenSession
 from harness.runs import folder as results
 from harness.workloads.cnn_dailymail import Prompt
@@ -313,4 +313,4 @@ def load(plan: Plan, session: LoadGenSession) -> Load:
     async def answer(prompt: Prompt) -> None:
         await ask(engine, prompt, pattern)
 
-    return WAYS[type(pattern)].endless(plan, engine.concurrency).send(cycle(requests), answer)
+    return driver_of(plan).endless(engine.concurrency).send(cycle(requests), answer)

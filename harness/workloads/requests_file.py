@@ -130,9 +130,7 @@ def conversation(item: Any) -> list[dict[str, Any]] | None:
 def chat_turns(said: list[dict[str, Any]], number: int, where: str) -> Iterator[StoredRequest]:
     """A request for each of the user's messages, with all before it; the answer that follows says how long it is. Those
     after a message without text are left out. Raises UsageError for an unknown role."""
-    for message in said:
-        if message.get("role") not in ROLES:
-            raise UsageError(f"{where}: role {message.get('role')!r:.40}; known are {', '.join(ROLES)}.")
+    check_roles(said, where)
     for place, message in enumerate(said):
         if not is_usable(message.get("content")):
             return
@@ -141,6 +139,12 @@ def chat_turns(said: list[dict[str, Any]], number: int, where: str) -> Iterator[
             answer = after.get("content") if after.get("role") == "assistant" else None
             history = messages(said[: place + 1], where)
             yield StoredRequest(number, "messages", history, answer=answer if is_usable(answer) else None)
+
+
+def check_roles(said: list[dict[str, Any]], where: str) -> None:
+    for message in said:
+        if message.get("role") not in ROLES:
+            raise UsageError(f"{where}: role {message.get('role')!r:.40}; known are {', '.join(ROLES)}.")
 
 
 def stored_request(item: Any, number: int, where: str, column: str = "") -> StoredRequest:
@@ -191,9 +195,7 @@ def messages(value: Any, where: str) -> list[dict[str, str]]:
     """A chat, each message with role and content, that ends with the user's word. Raises UsageError."""
     if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")
-    for message in value:
-        if message.get("role") not in ROLES:
-            raise UsageError(f"{where}: role {message.get('role')!r:.40}; known are {', '.join(ROLES)}.")
+    check_roles(value, where)
     if not value or value[-1]["role"] != "user":
         raise UsageError(f"{where}: the last of messages must be the user's.")
     return [{"role": item["role"], "content": words(item.get("content"), where, "content")} for item in value]

@@ -179,7 +179,7 @@ def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
         read, write = (lengths(name, getattr(found, name)) for name in ("input_len", "output_len"))
     except UsageError as error:
         raise UsageError(f"--workload {path}: {error}") from None
-    shared = Shared(**{name: getattr(found, name) for name in Shared.model_fields})
+    shared = Shared(**found.values(Shared.model_fields))
     place = f"{path}: input_len {read}, output_len {write}"
     return LengthProfile(workload.name, found.about or workload.imitates, read, write, shared, place)
 
@@ -226,10 +226,7 @@ def conversations(
     """
     sharing = profile.shared
     heads = [source.choices(words, k=sharing.prefix_len) for _ in range(sharing.prefixes)]
-    prompts: list[list[int]] = []
-    new: list[int] = []
-    talks: list[int] = []
-    history: list[int] = []
+    prompts, new, talks, history = list[list[int]](), list[int](), list[int](), list[int]()
     for each in range(count):
         talk, turn = divmod(each, sharing.turns)
         if turn == 0:

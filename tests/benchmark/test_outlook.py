@@ -4,8 +4,9 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,15 @@ from benchmarks.random_llama import QUANTIZATION
 from harness.__main__ import main
 from harness.benchmark import steps
 from harness.config import checkpoint
-from harness.config.plan import minutes
+from harness.config.mlperf import SCENARIO, Scenario
+from harness.config.plan import minutes, resolve
 from harness.config.run import RunConfig
 from harness.core import command
 from harness.core.errors import UsageError
-from harness.rates import rate, target_rate
+from harness.rates import levels, outlook
 from harness.rates.probing import Trial
-from harness.rates.target_rate import OFFLINE_MARGIN, Need
+from harness.rates.rate import rate_source
+from harness.rates.source import OFFLINE_MARGIN
 from tests.conftest import ROOT, called, ended
 
 
@@ -66,18 +69,20 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
     config = RunConfig(model="demo", mode="performance", concurrency="1,2,4", min_duration=10)
     plan, _ = steps.prepare_plan(config, checkpoint.load_tokenizer(config))
     rate_of_one = 1 / 3 / OFFLINE_MARGIN
-    first = target_rate.at_level(plan, 1, Trial(4, 4 / rate_of_one))
-    assert rate.total(first) == (
+    first = levels.at_level(plan, 1, Trial(4, 4 / rate_of_one))
+    assert rate_source(config).total(first) == (
         "at least 5.6 min once the engine is up: 2 lower levels at least 4.8 min, performance test 48 s"
     )
-    last = target_rate.at_level(first, 4, Trial(16, 4 / rate_of_one))
-    assert rate.total(last, has_rate=True) == "about 48 s from here on: performance test 48 s"
+    last = levels.at_level(first, 4, Trial(16, 4 / rate_of_one))
+    assert outlook.total(last) == "about 48 s from here on: performance test 48 s"
     both = replace(last, config=config.changed(mode="both"), samples=32)
-    assert rate.total(both, has_rate=True) == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"
+    assert outlook.total(both) == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"
 
 
-def test_every_way_to_a_rate_is_said() -> None:
-    assert set(rate.PREPARATIONS) == set(get_args(Need)) == {"nothing", *rate.FINDERS}
+@pytest.mark.parametrize("rules", SCENARIO.values(), ids=attrgetter("name"))
+def test_every_pattern_has_a_source_of_its_load(rules: Scenario) -> None:
+    config = RunConfig(scenario=rules.name, mode="performance")
+    assert rate_source(config).outlook(resolve(config, [], 0)) is not None
 
 
 def test_it_ends_where_the_run_would() -> None:

@@ -32,8 +32,7 @@ from harness.engines import discovery, openai
 from harness.engines.completions import EventReader
 from harness.engines.discovery import with_served_model
 from harness.engines.openai import OpenAI
-from harness.engines.protocol import Delivery, Exchange, Sampling, ServerUse
-from harness.loadgen.session import LoadGenSession
+from harness.engines.protocol import Delivery, Engine, Exchange, Sampling, ServerUse
 from harness.loadgen.watchdog import Watchdog
 from harness.report import report as rendering
 from tests import made
@@ -582,8 +581,7 @@ def test_errors_of_a_server_are_no_errors_of_ours() -> None:
     ],
 )
 def test_an_engine_that_ended_is_named_with_its_address(name: str, failure: str, said: str) -> None:
-    bench: Any = SimpleNamespace(engine=SimpleNamespace(name=name, failure=failure))
-    assert LoadGenSession.ended.fget(bench) == said  # type: ignore[attr-defined]
+    assert Engine.ended.fget(SimpleNamespace(name=name, failure=failure)) == said  # type: ignore[attr-defined]
 
 
 # Chat, proxies, which server, which model.

@@ -15,7 +15,7 @@ from harness.engines.openai import OpenAI
 from harness.engines.protocol import Exchange, Sampling
 from harness.loadgen.log import LogError
 from harness.loadgen.requests import TRACE, Request, take_times
-from harness.loadgen.sut import SUT, Query
+from harness.loadgen.sut import SUT
 from harness.loadgen.test_run import gaps_ms
 from harness.report import report as rendering
 from harness.runs.folder import RunFolder
@@ -99,7 +99,7 @@ def answered(engine: Any, count: int) -> SUT:
     sut.requests = [Request(0, len(PROMPT), issued_s=now, order=order) for order in range(count)]
 
     async def all_of_them() -> None:
-        await asyncio.gather(*(sut.answer(Query(0, request)) for request in sut.requests))
+        await asyncio.gather(*(sut.answer(request) for request in sut.requests))
 
     engine.run(all_of_them(), lambda: None)
     return sut

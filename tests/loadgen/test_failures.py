@@ -15,10 +15,10 @@ from harness.core.errors import EndpointError, UsageError
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import sut
 from harness.loadgen.requests import Request, read_requests
-from harness.loadgen.sut import SUT, Query
+from harness.loadgen.sut import SUT
 from harness.loadgen.test_run import mend
 from harness.rates import probing
-from harness.rates.probing import Sparing
+from harness.rates.probing import TolerantEngine
 from harness.report import report as rendering
 from harness.workloads.cnn_dailymail import Library
 from tests import made
@@ -60,7 +60,8 @@ def asked(engine: Any, count: int, **how: Any) -> tuple[SUT, list[tuple[Any, int
 
     async def all_of_them() -> None:
         for order, request in enumerate(system.requests):
-            await system.attempt(Query(order, request))
+            request.id = order
+            await system.attempt(request)
 
     engine.run(all_of_them(), lambda: None)
     return system, heard
@@ -112,19 +113,19 @@ def test_one_more_ends_the_run() -> None:
             asked(engine, 4)
 
 
-def test_trials_are_spared_one_at_least() -> None:
+def test_one_request_of_a_trial_may_fail_at_least() -> None:
     class Failing:
         async def stream(self, *_: Any) -> AsyncIterator[list[int]]:
             raise EndpointError("it failed")
             yield []
 
     with client(Fake()) as engine:
-        for most, spared in (("0", 0), ("1%", 1), ("3", 3)):
-            sparing = Sparing.of(Failing(), most, 10)  # type: ignore[arg-type]
-            for _ in range(spared):
-                assert engine.run(whole(sparing.stream(PROMPT)), lambda: None) == []
+        for most, counted in (("0", 0), ("1%", 1), ("3", 3)):
+            tolerant = TolerantEngine(Failing(), most, 10)  # type: ignore[arg-type]
+            for _ in range(counted):
+                assert engine.run(whole(tolerant.stream(PROMPT)), lambda: None) == []
             with pytest.raises(EndpointError, match="it failed"):
-                engine.run(whole(sparing.stream(PROMPT)), lambda: None)
+                engine.run(whole(tolerant.stream(PROMPT)), lambda: None)
 
 
 def server_test(folder: Path) -> Path:

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from harness.config.patterns import SURE_P90_QUERIES, Sequential
+from harness.config.patterns import SURE_P90_QUERIES
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import sut
-from harness.loadgen.patterns import WAYS, Batches
-from harness.rates import target_rate as rates
+from harness.loadgen.patterns import Batches, driver_of
 from harness.rates.probing import Trial
+from harness.rates.source import LatencyTrial
 from tests import made
 from tests.conftest import run, tells
 
@@ -68,9 +68,9 @@ def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
 
 def test_the_expected_latency_is_that_of_a_query() -> None:
     target = plan(samples_per_query=4)
-    way = WAYS[Sequential]
-    assert (way.trial_size(target, 64), way.trial(target, 64)) == (40, Batches(4))
-    found = rates.expected_latency(target, Trial(samples=40, seconds=2.0))
+    driver = driver_of(target)
+    assert (driver.trial_size(64), driver.trial(64)) == (40, Batches(4))
+    found = LatencyTrial().planned(target, Trial(samples=40, seconds=2.0))
     assert found.expected_latency_ms == pytest.approx(300)
     assert tells(found.notes[-1], "300 ms (1.5 x 200 ms, ", " 10 queries of 4 samples)")
 
@@ -85,6 +85,11 @@ def test_the_log_of_whole_queries(tmp_path: Path) -> None:
     assert (found.queries, found.samples, found.duration_s) == (100, 400, pytest.approx(3.0))
     assert found.samples_per_sec == pytest.approx(400 / 3)
     assert found.latency_ms and found.ttft_ms and (found.latency_ms.p90, found.ttft_ms.p90) == (30, 20)
+
+
+def test_a_trial_that_ended_within_its_first_query_tells_the_latency() -> None:
+    found = LatencyTrial().planned(plan(samples_per_query=4), Trial(samples=3, seconds=60.0))
+    assert found.expected_latency_ms == pytest.approx(1.5 * 80_000)
 
 
 @pytest.mark.engine

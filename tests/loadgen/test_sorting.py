@@ -11,7 +11,7 @@ from harness.config.run import RunConfig
 from harness.engines.echo import Echo
 from harness.engines.protocol import Sampling
 from harness.loadgen import sut
-from harness.loadgen.patterns import all_at_once
+from harness.loadgen.patterns import driver_of
 from harness.loadgen.sut import SUT
 from harness.workloads.cnn_dailymail import Library
 
@@ -40,7 +40,7 @@ def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[lis
     engine.start()
     library = Library([[index] * (1 + index % 9) for index in range(SAMPLES)], [], [], "")
     plan = resolve(RunConfig(model="demo", batch_size=batch_size, sort_by_length=sort), [], 0)
-    sender = all_at_once(plan, library, timed=True)
+    sender = driver_of(plan).issued(library, timed=True)
     system = SUT(engine, library, sender, streams=False)
     sut.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
     engine.close()

@@ -18,16 +18,18 @@ from rich.console import Console
 from benchmarks.search import CASES, Batching, Bench, Case, Prefill, shared
 from harness.config import mlperf
 from harness.config.patterns import SURE_QUERIES
-from harness.config.plan import resolve
+from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.core.errors import NotAcceptedError, UsageError
 from harness.core.screen import Display
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult
 from harness.rates import probing, queueing, search
-from harness.rates import target_rate as rates
+from harness.rates import several as rates
 from harness.rates.probing import make_folder
+from harness.rates.rate import rate_source
 from harness.rates.search import BRACKET, MOST_PROBES, Candidate, Evidence, Goal, TpotLine
+from harness.rates.several import SearchedRate
 from harness.runs import records
 from harness.runs.outcome import Outcome, Queue
 from tests import made
@@ -157,7 +159,7 @@ def test_a_probe_is_long_enough_for_early_stopping() -> None:
 
 
 def test_max_is_for_server_scenarios_alone() -> None:
-    assert rates.rate_needed(RunConfig(scenario="server", server_target_qps="max")) == "max"
+    assert type(rate_source(RunConfig(scenario="server", server_target_qps="max"))) is SearchedRate
     for wrong in ({"scenario": "singlestream"}, {"scenario": "server", "mode": "accuracy"}):
         with pytest.raises(UsageError):
             RunConfig(server_target_qps="max", **wrong)
@@ -229,16 +231,20 @@ def failed(qps: float) -> TestResult:
     return Mock(failed=("latency", "early_stopping"), queries=40_104, duration_s=659.5)
 
 
+def corrected(plan: Plan, result: TestResult, tests: list[Outcome]) -> Plan | None:
+    return rate_source(plan.config).correct(plan, result, tests)
+
+
 def test_what_a_full_test_measured_decides_the_next_rate() -> None:
     full = busy(62, 60.8, 18_212, seconds=647.0, why="TTFT p99 18,212 of 2,000 ms")
-    again = rates.correct_plan(replace(CURVE, target_qps=62.0), failed(62), [*CARD, full])
+    again = corrected(replace(CURVE, target_qps=62.0), failed(62), [*CARD, full])
     assert again is not None and again.target_qps == 58
     assert tells(again.notes[-1], "62 queries/s was INVALID", "(TTFT p99 18,212 of 2,000 ms)", " 58")
     searched = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
-    lower = rates.correct_plan(replace(searched, target_qps=62.0), failed(62), [*CARD, full])
+    lower = corrected(replace(searched, target_qps=62.0), failed(62), [*CARD, full])
     assert lower is not None and lower.target_qps is not None and 57.5 < lower.target_qps < 60.1
     lowest = replace(CURVE, target_qps=54.0)
-    assert rates.correct_plan(lowest, failed(54), [*CARD, full]) is None
+    assert corrected(lowest, failed(54), [*CARD, full]) is None
 
 
 def test_early_stopping_alone_is_prolonged() -> None:

@@ -21,12 +21,13 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen import sut as loadgen
 from harness.loadgen import validity
 from harness.loadgen.log import TestResult
-from harness.loadgen.patterns import WAYS
+from harness.loadgen.patterns import driver_of
 from harness.loadgen.sut import LoadGenSettings, user_conf
-from harness.rates import probing
-from harness.rates import target_rate as rates
+from harness.rates import probing, several
 from harness.rates.probing import Trial, run_trial
-from harness.rates.target_rate import correct_plan, from_history, known_offline, rate_needed
+from harness.rates.rate import rate_source
+from harness.rates.several import CurveRate
+from harness.rates.source import HistoryRate, LatencyTrial, OfflineTrial, RateSource, from_history, known_offline
 from tests import made
 from tests.conftest import tells
 
@@ -45,25 +46,23 @@ def plan(scenario: str = "offline", **flags: Any) -> Plan:
 
 def from_trial(plan: Plan, found: Trial) -> Plan:
     """The plan with what a trial finds in its scenario."""
-    finders = {"offline": rates.offline_rate, "latency": rates.expected_latency, "server": rates.share_of_trial}
-    return finders[rate_needed(plan.config)](plan, found)
+    return rate_source(plan.config).planned(plan, found)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("scenario", "wanted"),
     [
-        ("offline", {"performance": "offline", "both": "offline"}),
-        ("server", dict.fromkeys(MODES, "server")),
-        ("interactive", dict.fromkeys(MODES, "server")),
-        ("singlestream", {"performance": "latency", "both": "latency"}),
+        ("offline", {"performance": OfflineTrial, "both": OfflineTrial}),
+        ("server", dict.fromkeys(MODES, HistoryRate)),
+        ("interactive", dict.fromkeys(MODES, HistoryRate)),
+        ("singlestream", {"performance": LatencyTrial, "both": LatencyTrial}),
     ],
 )
-def test_which_rate_is_still_to_be_found(scenario: str, wanted: dict[str, str], mode: str):
-    open_rate = wanted.get(mode, "nothing")
-    assert rate_needed(asked(scenario, mode=mode)) == open_rate
+def test_which_rate_is_still_to_be_found(scenario: str, wanted: dict[str, type[RateSource]], mode: str):
+    assert type(rate_source(asked(scenario, mode=mode))) is wanted.get(mode, RateSource)
     if flag := {"offline": "offline_expected_qps", "server": "server_target_qps"}.get(scenario):
-        assert rate_needed(asked(scenario, mode=mode, **{flag: 5})) == "nothing"
+        assert type(rate_source(asked(scenario, mode=mode, **{flag: 5}))) is RateSource
 
 
 GPUS = ["NVIDIA H200"]
@@ -264,36 +263,40 @@ def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Test
     return loadgen_log.interpret(values, [], [])
 
 
+def corrected(plan: Plan, result: TestResult) -> Plan | None:
+    return rate_source(plan.config).correct(plan, result, [])
+
+
 def test_a_test_that_ran_short_is_tried_again_at_its_own_rate():
-    again = correct_plan(from_trial(plan(), TRIAL), ended("offline"))
+    again = corrected(from_trial(plan(), TRIAL), ended("offline"))
     assert again.target_qps == pytest.approx(1.1 * 25)
     assert tells(again.notes[-1], "after 4.0 s; ", "27.5 samples/s")
-    again = correct_plan(from_trial(plan("singlestream"), TRIAL), ended("singlestream"))
+    again = corrected(from_trial(plan("singlestream"), TRIAL), ended("singlestream"))
     assert again.expected_latency_ms == pytest.approx(1.5 * 40)
 
 
 def test_a_test_is_not_tried_again_without_need():
-    assert correct_plan(from_trial(plan(), TRIAL), ended("offline", duration_met=True)) is None
-    assert correct_plan(plan(offline_expected_qps=3), ended("offline")) is None
+    assert corrected(from_trial(plan(), TRIAL), ended("offline", duration_met=True)) is None
+    assert corrected(plan(offline_expected_qps=3), ended("offline")) is None
 
 
 @pytest.mark.parametrize("check", ["latency", "early_stopping"])
 def test_a_rate_that_a_search_found_is_lowered_where_it_does_not_hold(check: validity.Check):
     facts = replace(ended("server"), failed=(check,), queries=30_000)
-    again = correct_plan(replace(plan("server", server_target_qps="max"), target_qps=50.0), facts)
+    again = corrected(replace(plan("server", server_target_qps="max"), target_qps=50.0), facts)
     assert again is not None and again.target_qps == pytest.approx(48.5)
-    assert correct_plan(replace(plan("server", server_target_qps=50), target_qps=50.0), facts) is None
+    assert corrected(replace(plan("server", server_target_qps=50), target_qps=50.0), facts) is None
 
 
 def test_a_lower_rate_is_no_cure_for_too_few_queries():
     facts = replace(ended("server"), failed=("early_stopping",), queries=200)
-    assert correct_plan(replace(plan("server", server_target_qps="max"), target_qps=10.0), facts) is None
+    assert corrected(replace(plan("server", server_target_qps="max"), target_qps=10.0), facts) is None
 
 
 def test_how_many_prompts_are_tried():
     def size(engine: int, **flags: Any) -> int:
         target = plan(**flags)
-        return WAYS[type(target.config.scenario_rules.pattern)].trial_size(target, engine)
+        return driver_of(target).trial_size(engine)
 
     assert [size(8, scenario="singlestream"), size(8), size(1000, batch_size=4), size(8, batch_size=1000)] == [
         10,
@@ -415,11 +418,11 @@ def test_a_short_test_leaves_nothing_behind(held: dict[str, Held], scenario: str
 
 def test_a_curve_ends_at_its_highest_valid_rate() -> None:
     curve = plan("server", server_target_qps=(5, 10, 20))
-    assert rates.rate_needed(curve.config) == "curve"
+    assert type(rate_source(curve.config)) is CurveRate
     probes = [made.probe(qps, qps <= 10, None, None) for qps in (5.0, 10.0, 20.0)]
-    found = rates.from_curve(curve, probes)
+    found = several.from_curve(curve, probes)
     assert found.target_qps == 10.0 and tells(found.notes[-1], "server_target_qps = 10 queries/s", "3 rates)")
-    assert rates.from_curve(curve, [made.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
+    assert several.from_curve(curve, [made.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
 
 
 @pytest.mark.parametrize(

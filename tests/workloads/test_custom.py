@@ -19,7 +19,7 @@ from harness.core.reading import ROOT
 from harness.engines import sampling_of
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
-from harness.rates.target_rate import known_offline
+from harness.rates.source import known_offline
 from harness.report import compare, compare_page
 from harness.report import report as rendering
 from harness.runs.folder import RunFolder
