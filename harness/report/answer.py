@@ -50,11 +50,12 @@ def levels_table(cells: Sequence[Sequence[str]]) -> Table | None:
 POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
 
 
-def latencies(test: Performance | None) -> Table | None:
+def latencies(summary: Summary) -> Table | None:
     """Each kind of latency with its percentiles, of the steady part at fixed concurrency."""
-    if test is None:
+    test, result = summary.performance, summary.result
+    if test is None or result is None:
         return None
-    rows, bound = [], f"{MOST} " if test.is_few else ""
+    rows, bound = [], f"{MOST} " if result.has(Doubt.FEW) else ""
     for kind in KINDS:
         if found := getattr(test.counted, f"{kind}_ms"):
             name = kind if kind == "latency" else f"{kind.upper()}{' of the buffering' if test.is_buffered else ''}"

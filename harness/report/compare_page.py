@@ -22,6 +22,7 @@ from harness.report.page import of_screen
 from harness.report.style import BLUE, RED, footer, pyplot, thousands
 from harness.results.metrics import BY_NAME, Metric, metrics_of
 from harness.results.metrics import columns as metric_columns
+from harness.runs.outcome import Doubt, Figure
 
 # Runs side by side as a picture: a panel for each quantity that two of them have, and their curves in one.
 LONGEST_NAME = 40  # characters of a run's name
@@ -44,8 +45,8 @@ def foot(runs: Sequence[ComparedRun]) -> str:
 
 def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
     """Bars above, curves below where two runs have tested several loads."""
-    values = {metric.name: [metric.of(run.summary) for run in runs] for metric in metrics_of("panel")}
-    shown = {name: found for name, found in values.items() if sum(value is not None for value in found) > 1}
+    figures = {metric: [metric.figure(run.summary) for run in runs] for metric in metrics_of("panel")}
+    shown = {metric: found for metric, found in figures.items() if sum(each.value is not None for each in found) > 1}
     swept = [run for run in runs if run.summary.run.search]
     high, curves = 0.4 * len(runs) + 1.4, 4.4 * (len(swept) > 1)
     width = max(3.2 * len(shown) + 2, 14 if curves else 0)
@@ -59,27 +60,24 @@ def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
     return figure
 
 
-def bars(part: Any, runs: Sequence[ComparedRun], shown: dict[str, list[float | None]]) -> None:
+def bars(part: Any, runs: Sequence[ComparedRun], shown: dict[Metric, list[Figure]]) -> None:
     """A bar for each run, red where LoadGen calls it INVALID, hollow where the machine was busy; the first on top."""
     panels, labels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False), names(runs)
-    colors = [BLUE if (test := run.summary.performance) and test.valid else RED for run in runs]
-    filled = ["none" if run.busy else color for run, color in zip(runs, colors, strict=True)]
-    for axes, (name, found) in zip(panels[0], shown.items(), strict=False):
-        metric = BY_NAME[name]
-        widths = [value or 0 for value in found]
+    for axes, (metric, figures) in zip(panels[0], shown.items(), strict=False):
+        widths = [each.value or 0 for each in figures]
+        colors = [RED if Doubt.INVALID in each.doubts else BLUE for each in figures]
+        filled = ["none" if Doubt.BUSY in e.doubts else color for e, color in zip(figures, colors, strict=True)]
         drawn = axes.barh(labels, widths, color=filled, edgecolor=colors, height=0.65)
-        texts = ["–" if value is None else metric.text(value) for value in found]
+        texts = [f"{each.mark}{metric.text(each.value)}" for each in figures]
         axes.bar_label(drawn, texts, padding=3, fontsize=8)
         axes.set(title=metric.label, xlim=(0, 1.3 * max(widths) or 1))
         axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="y", visible=False)
         thousands(axes.xaxis)
     panels[0, 0].invert_yaxis()
-    notes = (
-        ("red: INVALID by LoadGen", any(run.validity == "INVALID" for run in runs)),
-        ("hollow: machine busy", any(run.busy for run in runs)),
-    )
-    panels[0, 0].set_xlabel("; ".join(note for note, true in notes if true))
+    doubts = {doubt for figures in shown.values() for each in figures for doubt in each.doubts}
+    notes = {Doubt.INVALID: "red: INVALID by LoadGen", Doubt.BUSY: "hollow: machine busy"}
+    panels[0, 0].set_xlabel("; ".join(note for doubt, note in notes.items() if doubt in doubts))
 
 
 def names(runs: Sequence[ComparedRun]) -> list[str]:

@@ -170,7 +170,7 @@ def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
         screen=answer.last_screen(summary, whole=True),
         levels=answer.levels_table(answer.levels(summary)),
         setting=setting(summary),
-        latencies=answer.latencies(test),
+        latencies=answer.latencies(summary),
         intervals=answer.intervals(test),
         gpu_time=answer.gpu_time(test.gpu_time if test else []),
         findings=findings(summary, "max" in (config.server_target_qps, config.concurrency)),
