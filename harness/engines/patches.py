@@ -91,7 +91,9 @@ def chosen(config: EngineConfig, version: tuple[int, ...]) -> tuple[str, ...]:
             raise UsageError(f"{where}: there is no such patch{did_you_mean(name, sorted(PATCHES))}")
         if version not in patch.versions:
             fit, found = (", ".join(".".join(map(str, each)) for each in many) for many in (patch.versions, [version]))
-            raise UsageError(f"{where} fits vLLM {fit}, not {found}: remove it, or read vllm.{patch.place} there.")
+            raise UsageError(
+                f"{where} fits vLLM {fit}, not {found}: remove it, or read vllm.model_executor.{patch.place} there."
+            )
         if patch.argument and patch.argument not in config.engine_args.items():
             raise UsageError(f"{where} changes nothing without --engine-arg {'='.join(patch.argument)}.")
     return config.engine_patch
@@ -119,4 +121,6 @@ def check(names: Iterable[str], kernels: Mapping[str, str]) -> None:
     for name in names:
         row = PATCHES[name]
         if row.kernel not in kernels.get(row.part, ""):
-            raise UsageError(f"--engine-patch {name} changes nothing: no layer of this model runs vllm.{row.place}.")
+            raise UsageError(
+                f"--engine-patch {name} changes nothing: no layer of this model runs vllm.model_executor.{row.place}."
+            )
