@@ -23,7 +23,7 @@ class Patch:
     """A change to one place of vLLM."""
 
     place: str  # what it changes, below `vllm.model_executor`
-    versions: tuple[tuple[int, int], ...]  # of vLLM that have this place as it was read
+    versions: tuple[str, ...]  # of vLLM that have this place as it was read
     apply: Callable[[], None]
     changes: Callable[[Any, str], bool]  # whether a layer of the model, with its kernel's name, runs what is changed
     part: str  # of the engine's kernels, and what stands there of the patch
@@ -61,7 +61,7 @@ def takes_static_fp8(layer: Any, kernel: str) -> bool:
 PATCHES = {
     "fast-accumulation": Patch(
         f"kernels.linear.scaled_mm.pytorch.{TORCH_FP8}.apply_scaled_mm",
-        ((0, 32),),
+        ("0.32",),
         accumulate_fast,
         lambda layer, kernel: kernel == TORCH_FP8,
         "linear",
@@ -72,7 +72,7 @@ PATCHES = {
     ),
     "inductor-activation": Patch(
         "layers.fusion.fused_act_quant._FUSED_ACT_QUANT",
-        ((0, 32),),
+        ("0.32",),
         leave_activation,
         takes_static_fp8,
         "activation",
@@ -83,25 +83,18 @@ PATCHES = {
 }
 
 
-def chosen(config: EngineConfig, version: tuple[int, ...]) -> tuple[str, ...]:
+def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
     """The patches of --engine-patch. Raises UsageError for one that is unknown, fits another vLLM or is in vain."""
     for name in config.engine_patch:
         where = f"--engine-patch {name}"
         if (patch := PATCHES.get(name)) is None:
             raise UsageError(f"{where}: there is no such patch{did_you_mean(name, sorted(PATCHES))}")
         if version not in patch.versions:
-            fit, found = (", ".join(".".join(map(str, each)) for each in many) for many in (patch.versions, [version]))
-            raise UsageError(
-                f"{where} fits vLLM {fit}, not {found}: remove it, or read vllm.model_executor.{patch.place} there."
-            )
+            fit, place = ", ".join(patch.versions), f"vllm.model_executor.{patch.place}"
+            raise UsageError(f"{where} fits vLLM {fit}, not {version or 'none'}: remove it, or read {place} there.")
         if patch.argument and patch.argument not in config.engine_args.items():
             raise UsageError(f"{where} changes nothing without --engine-arg {'='.join(patch.argument)}.")
     return config.engine_patch
-
-
-def apply(names: Iterable[str]) -> None:
-    for name in names:
-        PATCHES[name].apply()
 
 
 def describe(name: str) -> str:

@@ -69,7 +69,7 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
         if secrets.arguments() and key not in secrets.arguments():
             hint = did_you_mean(key, sorted(secrets.arguments()))
             raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{hint}")
-    if not (names := patches.chosen(config, installed_version())):
+    if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
         return config.engine_args
     own = config.engine_args.get("additional_config")
     return config.engine_args | {"additional_config": {**(own if isinstance(own, dict) else {}), "engine_patch": names}}

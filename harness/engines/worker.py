@@ -18,7 +18,8 @@ from harness.engines import patches
 PATCHES = list(filter(None, environ.get(patches.VARIABLE, "").split(",")))
 
 torch.cpu._init_amx()
-patches.apply(PATCHES)
+for name in PATCHES:
+    patches.PATCHES[name].apply()
 
 KERNELS = "vllm.model_executor.kernels"  # the package of vLLM's classes that are one kernel each
 

@@ -10,7 +10,9 @@ from textwrap import dedent
 
 import pytest
 
+from harness.config.comparability import Comparable, differences, reason
 from harness.config.engine import EngineConfig
+from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.engines import patches, vllm_args
@@ -114,40 +116,22 @@ def test_names_enter_what_vllm_hashes() -> None:
 @pytest.mark.parametrize(
     ("name", "args", "version", "words"),
     [
-        ("fast-acumulation", (TORCH,), (0, 32), "there is no such patch; did you mean fast-accumulation?"),
-        ("fast-accumulation", (), (0, 32), "changes nothing without --engine-arg linear_backend=torch."),
+        ("fast-acumulation", (TORCH,), "0.32", "there is no such patch; did you mean fast-accumulation?"),
+        ("fast-accumulation", (), "0.32", "changes nothing without --engine-arg linear_backend=torch."),
         (
             "inductor-activation",
             (),
-            (0, 31),
+            "0.31",
             "fits vLLM 0.32, not 0.31: remove it, or read vllm.model_executor.layers.",
         ),
-        ("inductor-activation", (), (), "fits vLLM 0.32, not : remove it"),
+        ("inductor-activation", (), "", "fits vLLM 0.32, not none: remove it"),
     ],
 )
-def test_what_does_not_fit_ends_in_one_line(
-    name: str, args: Sequence[str], version: tuple[int, ...], words: str
-) -> None:
+def test_what_does_not_fit_ends_in_one_line(name: str, args: Sequence[str], version: str, words: str) -> None:
     with pytest.raises(UsageError) as error:
         patches.chosen(config(name, args=args), version)
     assert str(error.value).startswith(f"--engine-patch {name}") and words in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"engine_arg": ("worker_extension_cls=a.B",)}, "--engine-arg worker_extension_cls: remove one of them."),
-        ({"engine_arg": ("nnodes=2",)}, "reaches the workers of this host alone"),
-        ({"backend": "echo"}, "--engine-patch changes vLLM: remove it, or --backend echo."),
-        ({"endpoint": ("http://localhost:1/v1",)}, "--engine-patch: only for an engine in this process"),
-    ],
-)
-def test_where_no_worker_could_be_patched(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(UsageError, match="--engine-patch") as error:
-        RunConfig(engine_patch=("inductor-activation",), **settings)
-    assert words in str(error.value)
-    RunConfig(**settings)
 
 
 def test_a_list_with_commas_and_a_repeated_flag_are_the_same() -> None:
@@ -165,6 +149,14 @@ def test_the_kernels_say_what_is_patched() -> None:
     patches.check(["fast-accumulation"], {"linear": f"{patches.TORCH_FP8}, fast accumulation"})
     with pytest.raises(UsageError, match="--engine-patch fast-accumulation changes nothing: no layer of this model"):
         patches.check(["fast-accumulation"], {"linear": "CutlassFP8ScaledMMLinearKernel"})
+
+
+def test_a_run_with_a_patch_is_compared_with_none_without() -> None:
+    plain, patched = (resolve(RunConfig(engine_patch=names), [], 0) for names in ((), BOTH))
+    assert "engine_patch" not in plain.setup  # as in the records of older versions
+    assert patched.setup["engine_patch"] == [*BOTH]  # as JSON has it
+    found = differences(Comparable(settings=plain.setup), Comparable(settings=patched.setup))
+    assert reason(found) == "other settings (engine_patch)"
 
 
 @pytest.mark.engine
