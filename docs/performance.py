@@ -69,9 +69,15 @@ FULL = {  # the run, what was asked, what else the host did
 }
 ALONE = "its virtual machine had no other card; what the host's others did is not known"
 H100 = {  # the same of H100s
+    "h100-offline-both": ("Offline, both patches", TWO),
     "h100-offline": ("Offline", ALONE),
     "h100-server": ("Server, 50 queries/s", TWO),
+    "h100-interactive-48-both-cap208": ("Interactive, 48 queries/s, both patches, at most 208 running", TWO),
     "h100-interactive": ("Interactive, 40 queries/s", TWO),
+}
+H100_PATCHED = {  # one H100 after Offline at full length with both patches, over one cache of compiled graphs
+    "h100-off-3000-base": ("no patch", "Interactive at full length"),
+    "h100-off-3000-both": ("fast-accumulation,inductor-activation", "an engine that started"),
 }
 
 
@@ -165,6 +171,22 @@ def page() -> str:
         ratio=number(two / one / 2, 3),
         sweep=sweep(),
         h100=at_full_length([Kept.of(name, RUNS / name) for name in H100], "one H100", H100),
+        h100_patched=Table.of(
+            [Kept.of(name, RUNS / name) for name in H100_PATCHED],
+            {
+                "`--engine-patch`": lambda each: H100_PATCHED[each.name][0],
+                **SPEEDS,
+                "on the second card": lambda each: H100_PATCHED[each.name][1],
+            },
+        ),
+        h100_single=Table.of(
+            [Kept.of("h100-single-both", RUNS / "h100-single-both")],
+            {
+                "`--engine-patch`": lambda each: "fast-accumulation,inductor-activation",
+                "TPOT p50, ms": of("tpot_ms.p50"),
+                "J per token": of("joules_per_output_token"),
+            },
+        ),
         submitted=submitted(),
         search=search(),
     )

@@ -18,7 +18,7 @@ PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no k
 IN_PROCESS = names_in(
     """
     precision quantization kv_cache_dtype load_format tensor_parallel_size data_parallel_size gpu_memory_utilization
-    max_num_seqs max_num_batched_tokens engine_arg profile
+    max_num_seqs max_num_batched_tokens engine_arg engine_patch profile
     """
 )
 ENDPOINT_ONLY = names_in(

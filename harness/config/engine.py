@@ -52,6 +52,9 @@ def is_pair(text: str) -> str:
 
 
 Pair = Annotated[str, AfterValidator(is_pair)]
+Names = Annotated[
+    tuple[str, ...], AfterValidator(lambda texts: tuple(sorted({name for text in texts for name in text.split(",")})))
+]
 Copies = Annotated[int, above_0(10**4)]
 
 
@@ -89,6 +92,8 @@ class EngineConfig(Settings):
     """Maximum tokens in one engine step. Unset: vLLM decides."""
     engine_arg: tuple[Pair, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE", rank=18)
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
+    engine_patch: Names = flag((), ENGINE, "answers", metavar="NAME[,NAME...]")
+    """Change vLLM where it loses speed: fast-accumulation, inductor-activation (docs/quantization.md)."""
 
     stall_timeout: Seconds = flag(300.0, ENGINE, "nothing")
     """End the run after this many seconds without a response, or after 20 times the longest wait so far if that is
@@ -99,6 +104,15 @@ class EngineConfig(Settings):
 
     RULES: ClassVar[Rules] = {
         "--engine-arg {run.doublet[0]}: use {run.doublet[1]}.": lambda run: run.doublet,
+        "--engine-patch changes vLLM: remove it, or --backend {run.backend}.": lambda run: (
+            run.engine_patch and run.backend == "echo"
+        ),
+        "--engine-patch takes the place of --engine-arg worker_extension_cls: remove one of them.": lambda run: (
+            run.engine_patch and "worker_extension_cls" in run.engine_args
+        ),
+        "--engine-patch reaches the workers of this host alone: remove it, or the other hosts.": lambda run: (
+            run.engine_patch and run.has_other_hosts
+        ),
     }
 
     @property

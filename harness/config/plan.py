@@ -127,7 +127,8 @@ class Plan:
         """
         flags = self.config.values(EngineConfig.affecting("answers", "speed"))
         flags |= {name: getattr(self, name) for name in RESOLVED_FLAGS}
-        flags |= {"endpoint": list(self.config.endpoint)} if self.config.endpoint else {}
+        lists = {"endpoint": self.config.endpoint, "engine_patch": flags.pop("engine_patch")}
+        flags |= {name: list(values) for name, values in lists.items() if values}
         flags |= {"quantization": self.engine_state.quantization, "kv_cache_dtype": self.engine_state.kv_cache_dtype}
         flags |= {"workload": self.request_set.key} if self.request_set else {}
         flags |= {

@@ -19,7 +19,7 @@ from harness.config.plan import Plan
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.core.processes import adopt_orphans, end_children
 from harness.core.system import cpu_flags
-from harness.engines import sampling_of, vllm_args
+from harness.engines import patches, sampling_of, vllm_args
 from harness.engines.prometheus import SOURCES
 from harness.engines.protocol import GREEDY, ChoiceLogprobs, Engine, Exchange, Sampling
 from harness.runs.ending import by_signal
@@ -40,7 +40,7 @@ AMX_LOST = (
 def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
     """The engine of a run; with --profile, one that leaves its profiler's traces in that folder."""
     args = vllm_args.args_for(plan, choosing) | (vllm_args.profiler(traces) if plan.config.profile else {})
-    return VLLM(args, sampling_of(plan), plan.pattern.is_streamed)
+    return VLLM(args, sampling_of(plan), plan.pattern.is_streamed, plan.config.engine_patch)
 
 
 class VLLM(Engine):
@@ -49,9 +49,15 @@ class VLLM(Engine):
     _final: Callable[[int | None], Any]  # its sampling parameters, by the most tokens: one output at the end
     _delta: Callable[[int | None], Any]  # and one for each step
 
-    def __init__(self, args: dict[str, object], sampling: Sampling = GREEDY, streaming: bool = False) -> None:
+    def __init__(
+        self,
+        args: dict[str, object],
+        sampling: Sampling = GREEDY,
+        streaming: bool = False,
+        patched: tuple[str, ...] = (),  # by which of `patches`
+    ) -> None:
         super().__init__(args, sampling)
-        self.streaming = streaming
+        self.streaming, self.patched = streaming, patched
         self._ids = itertools.count()
         self._llm: Any = None
         self._links: RemoteEngineConnections | None = None
@@ -66,6 +72,8 @@ class VLLM(Engine):
         environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
+        environ[patches.VARIABLE] = ",".join(self.patched)
+        self.cautions += map(patches.describe, self.patched)
         import vllm
         from vllm import AsyncEngineArgs
         from vllm.config import ProfilerConfig
@@ -92,6 +100,7 @@ class VLLM(Engine):
             quiet = self.args["disable_log_stats"]
             self._llm = AsyncLLM.from_vllm_config(settings, usage_context=usage, disable_log_stats=quiet)
             self.kernels = await self._kernels()
+            patches.check(self.patched, self.kernels)
         except BenchmarkError:
             raise
         except (TimeoutError, ConnectionError) as error:

@@ -17,6 +17,7 @@ from harness.core import secrets
 from harness.core.coerce import did_you_mean
 from harness.core.errors import UsageError, first_line
 from harness.core.system import gpus, versions
+from harness.engines import patches
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 CPU_BLOCK = 32
@@ -63,12 +64,15 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
 
 
 def extra_args(config: EngineConfig) -> dict[str, object]:
-    """What --engine-arg gives, its keys checked with vLLM."""
+    """What --engine-arg gives, its keys checked with vLLM, and the names of --engine-patch, which vLLM then hashes."""
     for key in config.engine_args:
         if secrets.arguments() and key not in secrets.arguments():
             hint = did_you_mean(key, sorted(secrets.arguments()))
             raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{hint}")
-    return config.engine_args
+    if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
+        return config.engine_args
+    own = config.engine_args.get("additional_config")
+    return config.engine_args | {"additional_config": {**(own if isinstance(own, dict) else {}), "engine_patch": names}}
 
 
 # Arguments that one copy of the model heeds only from a version on: name, version, why.

@@ -1,4 +1,4 @@
-"""Imported by each of vLLM's worker processes: asks Linux for AMX, and tells which kernels the worker runs.
+"""Imported by each of vLLM's worker processes: asks Linux for AMX, patches vLLM, and tells which kernels it runs.
 
 vLLM's bf16 attention on a CPU uses AMX tiles without asking. Linux ends a process by SIGILL that uses tile registers
 before `arch_prctl(ARCH_REQ_XCOMP_PERM, 18)` (the kernel's Documentation/arch/x86/xstate.rst). oneDNN makes that request
@@ -8,11 +8,18 @@ CPU has no AMX, the call does nothing.
 """
 
 from collections import Counter
+from os import environ
 from typing import Any
 
 import torch
 
+from harness.engines import patches
+
+PATCHES = list(filter(None, environ.get(patches.VARIABLE, "").split(",")))
+
 torch.cpu._init_amx()
+for name in PATCHES:
+    patches.PATCHES[name].apply()
 
 KERNELS = "vllm.model_executor.kernels"  # the package of vLLM's classes that are one kernel each
 
@@ -21,15 +28,18 @@ class Extension:
     """Methods that vLLM adds to its worker class (`worker_extension_cls`), to be called by name."""
 
     def chosen_kernels(self: Any) -> dict[str, str]:
-        """The attention backend and the kernel of most linear layers, by vLLM's names; without what it does not say."""
+        """The attention backend, the kernel of most linear layers, by vLLM's names, and what patches change of them;
+        without what vLLM does not say."""
         config = self.vllm_config.compilation_config
         backends = (getattr(layer, "attn_backend", None) for layer in config.static_forward_context.values())
         attention = Counter(backend.get_name() for backend in backends if backend)
-        linear = Counter(
-            linear_kernel(module) for module in self.get_model().modules() if hasattr(module, "quant_method")
-        )
-        found = {"attention": attention, "linear": linear}
-        return {name: names.most_common(1)[0][0] for name, names in found.items() if names}
+        linear = {
+            module: linear_kernel(module) for module in self.get_model().modules() if hasattr(module, "quant_method")
+        }
+        found = {"attention": attention, "linear": Counter(linear.values())}
+        kernels = {name: names.most_common(1)[0][0] for name, names in found.items() if names}
+        patched = patches.in_effect(PATCHES, linear)
+        return kernels | {part: ", ".join(filter(None, (kernels.get(part), what))) for part, what in patched.items()}
 
 
 def linear_kernel(module: Any) -> str:

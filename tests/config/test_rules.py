@@ -17,6 +17,10 @@ RULES = {message: when for kind in RunConfig.__mro__ for message, when in vars(k
 URL = ("http://h/v1",)
 REFUSED: tuple[dict[str, Any], ...] = (
     {"engine_arg": ("dtype=float16",)},
+    {"engine_patch": ("a",), "backend": "echo"},
+    {"engine_patch": ("a",), "engine_arg": ("worker_extension_cls=a.B",)},
+    {"engine_patch": ("a",), "engine_arg": ("nnodes=2",)},
+    {"engine_patch": ("a",), "endpoint": URL},
     {"backend": "openai"},
     {"backend": "echo", "endpoint": URL},
     {"endpoint": URL, "precision": "fp16"},

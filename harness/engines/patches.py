@@ -1,0 +1,119 @@
+"""Changes to vLLM that `--engine-patch` names, a row each: what is measured is then not vLLM as it is installed.
+
+Every worker of vLLM applies them as it imports `worker`, before it makes the model. vLLM loads compiled graphs by a
+hash of its configuration, so the names stand in that, too (`additional_config`): else a patch would change nothing
+where the graphs are those of a run without it.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.config.engine import EngineConfig
+from harness.core.coerce import did_you_mean
+from harness.core.errors import UsageError
+
+VARIABLE = "LLAMA31_ENGINE_PATCH"  # of the environment: the workers read the names there
+TORCH_FP8 = "PerTensorTorchFP8ScaledMMLinearKernel"
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A change to one place of vLLM."""
+
+    place: str  # what it changes, below `vllm.model_executor`
+    versions: tuple[str, ...]  # of vLLM that have this place as it was read
+    apply: Callable[[], None]
+    changes: Callable[[Any, str], bool]  # whether a layer of the model, with its kernel's name, runs what is changed
+    part: str  # of the engine's kernels, and what stands there of the patch
+    kernel: str
+    effect: str  # on answers
+    brought: str
+    argument: tuple[str, str] | None = None  # of the engine, without which the place is never run
+
+
+def accumulate_fast() -> None:
+    import torch
+    from vllm.model_executor.kernels.linear.scaled_mm import pytorch
+
+    def apply_scaled_mm(self: Any, *, out_dtype: Any, bias: Any, output_shape: list[int], **of: Any) -> Any:
+        scales = {"scale_a": of["As"].view(1), "scale_b": of["Bs"].view(1)}
+        output = torch._scaled_mm(of["A"], of["B"], out_dtype=out_dtype, bias=bias, use_fast_accum=True, **scales)
+        return torch.narrow(output, 0, 0, math.prod(output_shape[:-1])).view(*output_shape)
+
+    pytorch.PerTensorTorchFP8ScaledMMLinearKernel.apply_scaled_mm = apply_scaled_mm
+
+
+def leave_activation() -> None:
+    from vllm.model_executor.layers.activation import SiluAndMul
+    from vllm.model_executor.layers.fusion import fused_act_quant
+
+    del fused_act_quant._FUSED_ACT_QUANT[SiluAndMul, fused_act_quant.kFp8StaticTensorSym]
+
+
+def takes_static_fp8(layer: Any, kernel: str) -> bool:
+    from vllm.model_executor.layers.fusion import fused_act_quant
+
+    return bool(fused_act_quant.get_input_quant_key(layer) == fused_act_quant.kFp8StaticTensorSym)
+
+
+PATCHES = {
+    "fast-accumulation": Patch(
+        f"kernels.linear.scaled_mm.pytorch.{TORCH_FP8}.apply_scaled_mm",
+        ("0.32",),
+        accumulate_fast,
+        lambda layer, kernel: kernel == TORCH_FP8,
+        "linear",
+        "fast accumulation",
+        "answers can change: products are summed with fewer bits",
+        "+3.4 % Offline on an H200",
+        ("linear_backend", "torch"),
+    ),
+    "inductor-activation": Patch(
+        "layers.fusion.fused_act_quant._FUSED_ACT_QUANT",
+        ("0.32",),
+        leave_activation,
+        takes_static_fp8,
+        "activation",
+        "Inductor, with the quantization",
+        "answers can change by rounding",
+        "+4 % Offline on an H200",
+    ),
+}
+
+
+def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
+    """The patches of --engine-patch. Raises UsageError for one that is unknown, fits another vLLM or is in vain."""
+    for name in config.engine_patch:
+        where = f"--engine-patch {name}"
+        if (patch := PATCHES.get(name)) is None:
+            raise UsageError(f"{where}: there is no such patch{did_you_mean(name, sorted(PATCHES))}")
+        if version not in patch.versions:
+            fit, place = ", ".join(patch.versions), f"vllm.model_executor.{patch.place}"
+            raise UsageError(f"{where} fits vLLM {fit}, not {version or 'none'}: remove it, or read {place} there.")
+        if patch.argument and patch.argument not in config.engine_args.items():
+            raise UsageError(f"{where} changes nothing without --engine-arg {'='.join(patch.argument)}.")
+    return config.engine_patch
+
+
+def describe(name: str) -> str:
+    row = PATCHES[name]
+    return f"vLLM is patched, {name}: {row.effect}; {row.brought}"
+
+
+def in_effect(names: Iterable[str], kernels: Mapping[Any, str]) -> dict[str, str]:
+    """What stands among a model's kernels of each patch that changes one of its layers, by part; `kernels` has each
+    layer with the name of its kernel."""
+    rows = [PATCHES[name] for name in names]
+    return {row.part: row.kernel for row in rows if any(row.changes(*item) for item in kernels.items())}
+
+
+def check(names: Iterable[str], kernels: Mapping[str, str]) -> None:
+    """Raises UsageError for a patch of which the kernels that run say nothing."""
+    for name in names:
+        row = PATCHES[name]
+        if row.kernel not in kernels.get(row.part, ""):
+            raise UsageError(
+                f"--engine-patch {name} changes nothing: no layer of this model runs vllm.model_executor.{row.place}."
+            )

@@ -1,0 +1,173 @@
+"""Patches of vLLM, without a GPU: on vLLM's own objects, and with the demo's compiled graphs."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from harness.config.comparability import Comparable, differences, reason
+from harness.config.engine import EngineConfig
+from harness.config.plan import resolve
+from harness.config.run import RunConfig
+from harness.core.errors import UsageError
+from harness.engines import patches, vllm_args
+from tests.conftest import ROOT, run
+
+TORCH = "linear_backend=torch"
+BOTH = ("fast-accumulation", "inductor-activation")
+
+
+def config(*names: str, args: Sequence[str] = (TORCH,)) -> EngineConfig:
+    return EngineConfig(engine_patch=names, engine_arg=tuple(args))
+
+
+def said_by(code: str, *names: str) -> object:
+    """What a program prints, as JSON, in which vLLM is patched as in a worker."""
+    lines = ["import json", "import torch", "from harness.engines import worker", dedent(code)]
+    env = os.environ | {patches.VARIABLE: ",".join(names), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], env=env, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+PRODUCT = """
+    from unittest.mock import patch
+    from vllm.model_executor.kernels.linear.scaled_mm.pytorch import PerTensorTorchFP8ScaledMMLinearKernel as Kernel
+
+    a = torch.randn(32, 64).to(torch.float8_e4m3fn)
+    b = torch.randn(16, 64).to(torch.float8_e4m3fn).t()
+    scale = torch.tensor(0.5)
+    kernel = object.__new__(Kernel)
+    kwargs = dict(A=a, B=b, out_dtype=torch.bfloat16, As=scale, Bs=scale, bias=None, output_shape=[4, 8, 16])
+    with patch.object(torch, "_scaled_mm", wraps=torch._scaled_mm) as mm:
+        product = kernel.apply_scaled_mm(**kwargs)
+    texts = {name: str(value) for name, value in mm.call_args.kwargs.items()}
+    print(json.dumps([texts, list(product.shape), product.float().sum().item()]))
+"""
+
+
+def test_fast_accumulation_is_asked_for_and_nothing_else() -> None:
+    seeded = "torch.manual_seed(0)\n" + dedent(PRODUCT)
+    plain, fast = said_by(seeded), said_by(seeded, "fast-accumulation")
+    assert isinstance(plain, list) and isinstance(fast, list)
+    assert fast[0].pop("use_fast_accum") == "True"
+    assert fast == plain  # a CPU accumulates in one way
+
+
+CALLED = """
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.model_executor.layers.activation import SiluAndMul
+    from vllm.model_executor.layers.fusion import fused_act_quant as fusion
+
+    for key, producer in [*fusion._FUSED_ACT_QUANT.items()]:
+        fusion._FUSED_ACT_QUANT[key] = lambda x, linear, name=producer.__name__: name
+    layer = torch.nn.Module()
+    layer._input_quant_key = fusion.kFp8StaticTensorSym
+    with set_current_vllm_config(VllmConfig()):
+        found = fusion.maybe_fused_act_quant(SiluAndMul(), torch.ones(2, 8), layer)
+    print(json.dumps(found if isinstance(found, str) else list(found.shape)))
+"""
+
+
+def test_the_activation_is_left_to_inductor() -> None:
+    assert said_by(CALLED) == "_silu_and_mul_fp8_static"
+    assert said_by(CALLED, "fast-accumulation") == "_silu_and_mul_fp8_static"
+    assert said_by(CALLED, "inductor-activation") == [2, 4]  # a plain activation, which the linear layer quantizes
+
+
+KERNELS = """
+    from torch._inductor import metrics
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.model_executor.layers.activation import SiluAndMul
+    from vllm.model_executor.layers.quantization.input_quant_fp8 import QuantFP8
+    from vllm.model_executor.layers.quantization.utils.quant_utils import GroupShape
+
+    with set_current_vllm_config(VllmConfig()):
+        activate, quantize = SiluAndMul(), QuantFP8(static=True, group_shape=GroupShape.PER_TENSOR)
+    step = lambda x, scale: quantize.forward_native(activate.forward_native(x), scale)[0]
+    x, scale = torch.randn(8, 64, dtype=torch.bfloat16), torch.tensor(0.5)
+    made = torch.compile(step, fullgraph=True)(x, scale)
+    print(json.dumps([metrics.generated_kernel_count, str(made.dtype), list(made.shape)]))
+"""
+
+
+def test_inductor_makes_one_kernel_of_activation_and_quantization() -> None:
+    assert said_by(KERNELS) == [1, "torch.float8_e4m3fn", [8, 32]]
+
+
+def test_names_enter_what_vllm_hashes() -> None:
+    code = """
+        from vllm.config import VllmConfig
+
+        print(json.dumps([VllmConfig(additional_config=each).compute_hash() for each in ({}, {"engine_patch": ["a"]})]))
+    """
+    plain, patched = said_by(code)  # type: ignore[misc]
+    assert plain != patched
+    given = vllm_args.extra_args(config(*BOTH, args=(TORCH, 'additional_config={"mine": 1}')))
+    assert given == {"linear_backend": "torch", "additional_config": {"mine": 1, "engine_patch": BOTH}}
+    assert vllm_args.extra_args(config()) == {"linear_backend": "torch"}
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "version", "words"),
+    [
+        ("fast-acumulation", (TORCH,), "0.32", "there is no such patch; did you mean fast-accumulation?"),
+        ("fast-accumulation", (), "0.32", "changes nothing without --engine-arg linear_backend=torch."),
+        (
+            "inductor-activation",
+            (),
+            "0.31",
+            "fits vLLM 0.32, not 0.31: remove it, or read vllm.model_executor.layers.",
+        ),
+        ("inductor-activation", (), "", "fits vLLM 0.32, not none: remove it"),
+    ],
+)
+def test_what_does_not_fit_ends_in_one_line(name: str, args: Sequence[str], version: str, words: str) -> None:
+    with pytest.raises(UsageError) as error:
+        patches.chosen(config(name, args=args), version)
+    assert str(error.value).startswith(f"--engine-patch {name}") and words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_list_with_commas_and_a_repeated_flag_are_the_same() -> None:
+    wanted = tuple(sorted(BOTH))
+    for words in (["--engine-patch", ",".join(BOTH)], ["--engine-patch", BOTH[1], "--engine-patch", BOTH[0]]):
+        assert RunConfig.parse(words).engine_patch == wanted
+
+
+def test_the_kernels_say_what_is_patched() -> None:
+    linear, other = object(), object()
+    kernels = {linear: patches.TORCH_FP8, other: "none"}
+    assert patches.in_effect(["fast-accumulation"], kernels) == {"linear": "fast accumulation"}
+    assert patches.in_effect(["fast-accumulation"], {other: "CutlassFP8ScaledMMLinearKernel"}) == {}
+    assert patches.in_effect([], kernels) == {}
+    patches.check(["fast-accumulation"], {"linear": f"{patches.TORCH_FP8}, fast accumulation"})
+    with pytest.raises(UsageError, match="--engine-patch fast-accumulation changes nothing: no layer of this model"):
+        patches.check(["fast-accumulation"], {"linear": "CutlassFP8ScaledMMLinearKernel"})
+
+
+def test_a_run_with_a_patch_is_compared_with_none_without() -> None:
+    plain, patched = (resolve(RunConfig(engine_patch=names), [], 0) for names in ((), BOTH))
+    assert "engine_patch" not in plain.setup  # as in the records of older versions
+    assert patched.setup["engine_patch"] == [*BOTH]  # as JSON has it
+    found = differences(Comparable(settings=plain.setup), Comparable(settings=patched.setup))
+    assert reason(found) == "other settings (engine_patch)"
+
+
+@pytest.mark.engine
+def test_a_patch_has_graphs_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path / "cache"))
+    few = ("--mode", "performance", "--total-sample-count", "16", "--min-duration", "1", "--offline-expected-qps", "4")
+    eager = ("--engine-arg", "enforce_eager=false")
+    folders, patched = [], ("--engine-patch", "inductor-activation")
+    for place, flags, code in (("off", (), 0), ("on", patched, 2), ("again", (), 0)):
+        done = run(tmp_path / place, *few, *eager, *flags)
+        assert done.code == code, done.output
+        assert ("inductor-activation changes nothing: no layer of this model" in done.output) == (code == 2)
+        folders.append({path.name for path in (tmp_path / "cache" / "torch_compile_cache").glob("torch_aot_compile/*")})
+    assert [len(names) for names in folders] == [1, 2, 2]
