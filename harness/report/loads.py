@@ -62,8 +62,8 @@ class Load:
 
     @property
     def doubt(self) -> str:
-        """Why nobody can tell whether it keeps a limit."""
-        return "not judged" if self.test.has(Doubt.BUSY) else ""
+        """That nobody can tell whether it keeps the limits; empty where its verdict does."""
+        return self.test.verdict.word * (self.test.verdict.tone == "careful")
 
     def named(self, kind: str, point: str) -> str:
         return tail_name(kind.upper(), self.test.has(Doubt.FEW)) if point == "p99" else f"{kind.upper()} {point}"
@@ -198,7 +198,8 @@ class LoadPicture:
     @property
     def columns(self) -> tuple[Metric, ...]:
         """What a table of the loads shows of each."""
-        return metrics_of(TABLES[self.unit])
+        shown = metrics_of(TABLES[self.unit])
+        return tuple(m for m in shown if any(m.figure(one.test).value is not None for one in self.loads))
 
     @property
     def cells(self) -> list[tuple[str, str]]:

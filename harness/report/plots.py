@@ -166,7 +166,7 @@ def looks(curve: Curve, one: Load, style: tuple[str, str] | None) -> dict[str, A
         SHAPES[one.mark],
     )
     outcome = f"the full test, {one.standing}" if one.mark == "own" else one.standing
-    fill = "white" if one.doubt else color
+    fill = "white" if one.test.has(Doubt.BUSY) else color
     look = {"color": color, "marker": shape, "markerfacecolor": fill, "markersize": 14 if shape == "*" else 6}
     return look | {"label": curve.name if style else outcome, "linestyle": "none", "zorder": 3}
 

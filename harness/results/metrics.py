@@ -98,7 +98,7 @@ class Metric:
     @property
     def short(self) -> str:
         """The label in a row that says its unit elsewhere."""
-        return self.label.removeprefix("output ").removesuffix(", ms")
+        return self.label.removeprefix("output ").removesuffix(", ms").replace("tokens/s per", "per")
 
 
 def walk(start: object, steps: Sequence[str]) -> float | None:
