@@ -280,8 +280,8 @@ def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
 def other_programs(config: RunConfig) -> str:
     with recorder.watch_others(recorder.busy_gpus(), bool(system.gpus()), config.endpoint) as load:
         time.sleep(WATCHED_S)
-    if load.warnings:
-        raise UsageError("; ".join(load.warnings).replace("during the test", "just now"))
+    if found := load.warnings("just now"):
+        raise UsageError("; ".join(found))
     return "idle" if load.cpu_cores is not None else "a server here is another user's, or in a container"
 
 

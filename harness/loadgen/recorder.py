@@ -261,12 +261,11 @@ class BackgroundLoad:
     share: float = CPU_SHARE  # of the cores, from which it counts
     client_share: float | None = None  # of a core, of the busiest process that asks an endpoint
 
-    @property
-    def warnings(self) -> list[str]:
+    def warnings(self, when: str = "during the test") -> list[str]:
         """What of it may have cost speed, in words."""
         why = []
         if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
-            why.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores during the test")
+            why.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores {when}")
         if self.gpus:
             why.append(f"other programs held memory of GPU {', '.join(map(str, self.gpus))}")
         if self.client_share is not None and self.client_share > CLIENT_SHARE:

@@ -111,7 +111,7 @@ class LoadGenSession:
         with recorded, recorder.watch_others(taken, here, config.endpoint) as load:
             yield
         slower = "" if config.endpoint else f": {recorder.SLOWER_WARNING}"
-        for warning in [] if self.warned else load.warnings:
+        for warning in [] if self.warned else load.warnings():
             self.display.say(f"{warning}{slower}", style="yellow")
             self.warned = True
         after = recorder.joules(gpus)
@@ -125,7 +125,7 @@ class LoadGenSession:
         told = engine.prometheus_metrics()
         use = MachineUse(
             others_cpu_cores=load.cpu_cores,
-            background_load=load.warnings,
+            background_load=load.warnings(),
             gpu_joules=None if used is None else round(used, 1),
             server_gpus=models,
             waits_ms=prometheus.mean_waits(exposed, told),

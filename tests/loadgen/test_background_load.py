@@ -20,7 +20,7 @@ import time
 from harness.loadgen import recorder as others
 with others.watch_others() as found:
     time.sleep(2)
-print(found.cpu_cores, *found.warnings, sep="\\n")
+print(found.cpu_cores, *found.warnings(), sep="\\n")
 """
 
 
@@ -61,8 +61,8 @@ def test_a_client_that_is_at_its_limit_says_so() -> None:
         time.sleep(1.1)
     assert busy.client_share is not None and busy.client_share > 0  # of a core that others may use as well
     assert idle.client_share is not None and idle.client_share < busy.client_share
-    assert tells(BackgroundLoad(client_share=0.99).warnings[0], "client", "99 % of a core")
-    assert BackgroundLoad(client_share=0.5).warnings == []
+    assert tells(BackgroundLoad(client_share=0.99).warnings()[0], "client", "99 % of a core")
+    assert BackgroundLoad(client_share=0.5).warnings() == []
 
 
 def test_what_another_program_uses_of_other_cores_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,11 +73,11 @@ def test_what_another_program_uses_of_other_cores_takes_nothing(monkeypatch: pyt
 
 
 def test_a_gpu_that_others_hold_is_named() -> None:
-    (said,) = BackgroundLoad(cpu_cores=1.0, cores=64, gpus=[1], share=0.5).warnings
+    (said,) = BackgroundLoad(cpu_cores=1.0, cores=64, gpus=[1], share=0.5).warnings()
     assert tells(said, "other programs", "GPU 1")
-    assert BackgroundLoad(cpu_cores=1.0, cores=64, share=0.5).warnings == []
-    assert BackgroundLoad(cpu_cores=0.1, cores=2).warnings == []
-    (said,) = BackgroundLoad(cpu_cores=1.5, cores=2).warnings
+    assert BackgroundLoad(cpu_cores=1.0, cores=64, share=0.5).warnings() == []
+    assert BackgroundLoad(cpu_cores=0.1, cores=2).warnings() == []
+    (said,) = BackgroundLoad(cpu_cores=1.5, cores=2).warnings()
     assert tells(said, "other programs", "1.5 of 2 CPU cores")
 
 
@@ -98,7 +98,7 @@ address, *machine = sys.argv[1:]
 others.busy_s = lambda: sum(others.by_process(*map(int, machine), os.getpid()).values())  # of these processes alone
 with others.watch_others(endpoints=[address]) as found:
     time.sleep(3)
-print(found.cpu_cores, *found.warnings, sep="\\n")
+print(found.cpu_cores, *found.warnings(), sep="\\n")
 """
 
 
