@@ -26,7 +26,7 @@ def tested(search: Sequence[Outcome], price: float | None) -> Table:
     """The tests of a search or a curve, by load; with a price per hour what a million tokens cost at each level."""
     unit = search[0].unit
     columns: dict[str, Column] = {unit: "load", "verdict": lambda outcome: outcome.verdict.word}
-    columns |= metrics.columns(metrics.TABLES[unit])
+    columns |= metrics.columns(metrics.TABLES[unit], search)
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
     return Table.of(sorted(search, key=lambda outcome: outcome.load), columns | {"why": "why"})

@@ -209,8 +209,8 @@ def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = N
 def tested(runs: Sequence[ComparedRun]) -> Table:
     """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
     columns: dict[str, Column] = {"load": "text", "verdict": lambda outcome: outcome.verdict.word}
-    columns |= metric_columns("beside")
     found = [(run.name, each) for run in runs for each in sorted(run.summary.run.search or (), key=lambda o: o.load)]
+    columns |= metric_columns("beside", [each for _, each in found])
     return Table(["run", *columns], [[name, *(value_of(each, c) for c in columns.values())] for name, each in found])
 
 

@@ -12,7 +12,7 @@ from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
 from harness.core.markdown import number
 from harness.core.statistics import tail_name
-from harness.results.metrics import METRICS, TABLES, Metric, metrics_of
+from harness.results.metrics import METRICS, TABLES, Metric, told
 from harness.results.summary import CURVES, Summary
 from harness.results.telemetry import GpuTime
 from harness.runs.folder import FOLDER
@@ -196,10 +196,9 @@ class LoadPicture:
         return cls(loads, unit, limits, axes, *places, best, own, points)
 
     @property
-    def columns(self) -> tuple[Metric, ...]:
+    def columns(self) -> list[Metric]:
         """What a table of the loads shows of each."""
-        shown = metrics_of(TABLES[self.unit])
-        return tuple(m for m in shown if any(m.figure(one.test).value is not None for one in self.loads))
+        return told(TABLES[self.unit], [one.test for one in self.loads])
 
     @property
     def cells(self) -> list[tuple[str, str]]:

@@ -248,9 +248,14 @@ TABLES: dict[str, Place] = {Poisson.unit: "rates", ClosedLoop.unit: "levels", Se
 
 
 # A line for each test of a load: what METRICS has for that place, and what came of it.
-def columns(place: Place) -> dict[str, Column]:
+def told(place: Place, tests: Sequence[Outcome]) -> list[Metric]:
+    """What a place shows of tests, as far as one of them has it."""
+    return [metric for metric in metrics_of(place) if any(metric.figure(one).value is not None for one in tests)]
+
+
+def columns(place: Place, tests: Sequence[Outcome]) -> dict[str, Column]:
     """The columns of a table of tests."""
-    return {metric.label: metric.shown for metric in metrics_of(place)}
+    return {metric.label: metric.shown for metric in told(place, tests)}
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def test_several_rates_make_a_curve(tmp_path: Path) -> None:
     summary = rendering.build(folder)
     assert summary.run.search == probes
     page = (folder / "report.md").read_text()
-    assert "| 8.5 | VALID | 1,088 | 8.5 | 42.5 | – | 85 | 4.25 | – | 8.5 |" in page
+    assert "| 8.5 | VALID | 1,088 | 8.5 | 42.5 | 85 | 4.25 | 8.5 |" in page
     assert "| 16 | INVALID |" in page
     assert (folder / "plots" / "search.png").exists()
     assert (

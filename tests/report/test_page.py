@@ -222,7 +222,7 @@ def test_the_data_are_saved_as_csv(run: Path, tab: Tab) -> None:
         time.sleep(0.05)
     rows = list(csv.DictReader(saved.open()))
     assert [row["queries/s"] for row in rows] == ["4", "7", "9", "12", "8.5"]
-    assert rows[0]["TTFT p99, ms"] == "400" and rows[0]["J of the GPUs per output token"] == ""
+    assert rows[0]["TTFT p99, ms"] == "400" and rows[0]["GPU idle, %"] == ""
     assert tab.console == []
 
 

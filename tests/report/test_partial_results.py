@@ -49,7 +49,7 @@ def test_a_run_that_ends_after_two_of_three_rates(
     summary, page = rendering.build(folder), (folder / "report.md").read_text()
     verdict = page.partition("## Verdict")[2].partition("## ")[0]
     assert re.search(rf"finish\*\*: {said} 2 loads ", verdict)
-    assert "| 8.5 | VALID | 1,088 | 8.5 | 42.5 | – | 85 | 4.25 | – | 8.5 |" in page
+    assert "| 8.5 | VALID | 1,088 | 8.5 | 42.5 | 85 | 4.25 | 8.5 |" in page
     assert "![Latency by load" in page and (folder / "plots" / "search.png").exists()
     assert EARLY in "\n".join(map(str, summary.meta.deviations))
 
