@@ -17,6 +17,7 @@ from harness.config.checkpoint import load_tokenizer
 from harness.config.patterns import Poisson
 from harness.core import files, reading
 from harness.core.errors import BenchmarkError, first_line
+from harness.core.schema import SCHEMA
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import DETAIL, Latency, LogError, TestResult, records
 from harness.loadgen.requests import TRACE, Request, decimal, read_requests, read_trace, times_of
@@ -144,7 +145,7 @@ def check(folder: Path) -> tuple[list[str], str]:
     Raises UsageError for a folder that is none, or of another format.
     """
     facts = facts_of(folder)
-    check_format(folder, facts)
+    check_format(folder, facts, SCHEMA, "checks")
     ended = ended_early(folder)
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / folder.resolve().name

@@ -135,7 +135,7 @@ def build(folder: Path) -> Summary:
     Raises UsageError, LogError where a file cannot be read or no test finished.
     """
     facts = results.facts_of(folder)
-    check_format(folder, facts)
+    check_format(folder, facts, RENDERED, "renders")
     ended = results.ended_early(folder, reported=bool(facts.stages))
     found = result_test(folder, facts, whole=ended is None)
     summary, test = summarize(folder, facts, found, ended), found[0] if found else None
@@ -206,12 +206,12 @@ def curve(summary: Summary) -> dict[str, object]:
     }
 
 
-def check_format(folder: Path, facts: RunFacts) -> None:
-    """Raises UsageError for a folder whose tests are kept in an older form."""
-    if facts.schema_version < RENDERED:
+def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
+    """Raises UsageError for a folder of an older format than this."""
+    if facts.schema_version < oldest:
         raise UsageError(
             f"{folder}: of format {facts.schema_version}, from an older version of this program: its summary.json and "
-            f"report.md stay as they are; this version renders format {RENDERED} and later."
+            f"report.md stay as they are; this version {verb} format {oldest} and later."
         )
 
 

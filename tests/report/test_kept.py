@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from harness.core import files
+from harness.core.errors import UsageError
+from harness.report import check as checking
 from harness.report import report as rendering
 from harness.results.performance import leaves
 from harness.results.summary import CURVES, Summary
@@ -87,3 +89,13 @@ def test_kept_levels_are_read_by_today_s_names(tmp_path: Path) -> None:
                 if (value := flat.get(f"{kind}_{point}")) is not None:
                     assert outcome.at(kind, point) == value
         assert outcome.why == flat["why"] and outcome.has_own_limits
+
+
+def test_a_run_of_an_older_format_is_made_again_and_not_checked(tmp_path: Path) -> None:
+    (path,) = unpacked("server", tmp_path).rglob("config.json")
+    with pytest.raises(UsageError, match=r"of format 5, .* this version checks format 6 and later"):
+        checking.check(path.parent)
+    rendering.build(path.parent)
+    path.write_text(path.read_text().replace('"schema_version": 5', '"schema_version": 4'))
+    with pytest.raises(UsageError, match=r"of format 4, .* this version renders format 5 and later"):
+        rendering.build(path.parent)
