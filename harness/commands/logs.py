@@ -1,7 +1,6 @@
 """What a LoadGen log says, as JSON. `python util_logs.py LOG_DIR`; for programs, `harness.loadgen.log`."""
 
 from pathlib import Path
-from typing import Annotated
 
 from harness.core.command import argument, make_command
 from harness.core.errors import DONE
@@ -9,7 +8,7 @@ from harness.loadgen.log import as_json
 
 
 def logs(
-    folder: Annotated[Path, argument("LOG_DIR", "A folder with mlperf_log_detail.txt.")],
+    folder: Path = argument(..., "A folder with mlperf_log_detail.txt.", "LOG_DIR"),
 ) -> int:
     """Print a LoadGen log as JSON."""
     print(as_json(folder))

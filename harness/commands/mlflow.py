@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from os import environ
 from pathlib import Path
-from typing import Annotated
 
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
@@ -234,8 +233,8 @@ def milliseconds(started: str | None) -> int:
 
 
 def mlflow(
-    folder: Annotated[Path, argument("RUN_DIR", "The folder of a run, an evaluation or a sweep.")],
-    results_dir: Annotated[Path, option("PATH", "Folder of mlflow.db, where no server is set.")] = Path("results"),
+    folder: Path = argument(..., "The folder of a run, an evaluation or a sweep.", "RUN_DIR"),
+    results_dir: Path = option(Path("results"), "Folder of mlflow.db, where no server is set.", "PATH"),
 ) -> int:
     """Log a finished run, MMLU evaluation or sweep to MLflow: MLFLOW_TRACKING_URI, or a file in the results."""
     print(send(folder, results_dir))

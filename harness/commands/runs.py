@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import Annotated
 
 from harness.core.coerce import did_you_mean
 from harness.core.command import make_command, option
@@ -12,9 +11,9 @@ from harness.core.markdown import Table
 
 
 def runs(
-    by: Annotated[str, option("METRIC", "Metric to sort by, the best first.")] = "tokens_per_sec",
-    delete: Annotated[list[str] | None, option("RUN", "Run or label to delete with its line (repeatable).")] = None,
-    results_dir: Annotated[Path, option("PATH", "Folder with the runs.")] = Path("results"),
+    by: str = option("tokens_per_sec", "Metric to sort by, the best first.", "METRIC"),
+    delete: list[str] = option((), "Run or label to delete with its line (repeatable).", "RUN"),
+    results_dir: Path = option(Path("results"), "Folder with the runs.", "PATH"),
 ) -> int:
     """List finished runs, the best first, or delete runs: folder, line of the history, and `latest` moves."""
     from harness.report.report import write_index

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from harness.config import mlperf
 from harness.core.command import argument, each, make_command, make_group, option
@@ -16,8 +16,8 @@ ROUNDS = sorted(mlperf.SEEDS)
 
 
 def write_system(
-    run: Annotated[Path | None, option("RUN", "Describe the machine of this run instead.")] = None,
-    out: Annotated[Path, option("FILE", "Output file.")] = Path("system.json"),
+    run: Path | None = option(None, "Describe the machine of this run instead.", "RUN"),
+    out: Path = option(Path("system.json"), "Output file.", "FILE"),
 ) -> int:
     """Describe this machine, and list what you must fill in."""
     machine = facts_of(run).system if run else detect()
@@ -34,11 +34,11 @@ def write_system(
 
 
 def build_tree(
-    runs: Annotated[list[Path], option("RUN ...", "Finished runs, one for each scenario.")],
-    submitter: Annotated[str, option("NAME", "Name of the submitter.")],
-    system: Annotated[Path, option("SYSTEM.json", "System description; its file name becomes the system's name.")],
-    division: Annotated[Literal["open", "closed"], option("open|closed", "MLPerf's division.")],
-    out: Annotated[Path, option("DIR", "A new folder for the submission.")],
+    runs: list[Path] = option(..., "Finished runs, one for each scenario.", "RUN ..."),
+    submitter: str = option(..., "Name of the submitter.", "NAME"),
+    system: Path = option(..., "System description; its file name becomes the system's name.", "SYSTEM.json"),
+    division: Literal["open", "closed"] = option(..., "MLPerf's division.", "open|closed"),
+    out: Path = option(..., "A new folder for the submission.", "DIR"),
 ) -> int:
     """Build a submission from finished runs."""
     found = tree.collect(runs)
@@ -66,10 +66,8 @@ def build_tree(
 
 
 def run_checker(
-    folder: Annotated[Path, argument("DIR", "The submission.")],
-    version: Annotated[
-        str | None, option("|".join(ROUNDS), "MLPerf's round; unset: the one whose seeds the logs have.")
-    ] = None,
+    folder: Path = argument(..., "The submission.", "DIR"),
+    version: str | None = option(None, "MLPerf's round; unset: the one whose seeds the logs have.", "|".join(ROUNDS)),
 ) -> int:
     """Run MLPerf's submission checker on a submission."""
     if version not in (None, *ROUNDS):

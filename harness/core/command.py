@@ -175,14 +175,14 @@ ON_OFF = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
-def option(metavar: str, text: str, flag: str = "", **bounds: float) -> Any:
-    """A flag of a command, in its parameter's annotation: what it takes, nothing for a switch; its help; its name where
-    that is not the parameter's; `min` and `max`."""
-    return typer.Option(*filter(None, [flag]), metavar=metavar or None, help=text, **bounds)  # type: ignore[arg-type]
+def option(default: Any, text: str, metavar: str | None = None, flag: str = "", **bounds: float) -> Any:
+    """A flag of a command, as its parameter's default, `...` where it must be given: its help; what it takes, nothing
+    for a switch; its name where that is not the parameter's; `min` and `max`."""
+    return typer.Option(default, *filter(None, [flag]), metavar=metavar, help=text, **bounds)  # type: ignore[arg-type]
 
 
-def argument(metavar: str, text: str) -> Any:
-    return typer.Argument(metavar=metavar, help=text)
+def argument(default: Any, text: str, metavar: str) -> Any:
+    return typer.Argument(default, metavar=metavar, help=text)
 
 
 class Command(TyperCommand):

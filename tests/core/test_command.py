@@ -121,8 +121,8 @@ def test_switches_take_0_or_1_and_old_names_are_taken() -> None:
     seen: dict[str, object] = {}
 
     def measure(
-        dry_run: Annotated[bool, option("", "Nothing runs.")] = False,
-        total_sample_count: Annotated[int, option("N", "Samples.")] = 1,
+        dry_run: bool = option(False, "Nothing runs."),
+        total_sample_count: int = option(1, "Samples.", "N"),
     ) -> int:
         seen.update(dry_run=dry_run, samples=total_sample_count)
         return 0
