@@ -326,7 +326,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     screen.show(display.console, rows.last_screen(made), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
-    base = made.result(BASELINE)
+    base = made.baseline
     if base and base.complete:
         return DONE
     raise BenchmarkError(f"the baseline did not complete: {base.records[0].reason if base else 'it was not run'}")
