@@ -2,7 +2,7 @@
 
 from typing import NoReturn
 
-from harness.config.cli import config_command
+from harness.config.flags import config_command
 from harness.config.run import RunConfig
 from harness.core.errors import ENGINE_FAILED
 

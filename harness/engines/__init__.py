@@ -1,6 +1,6 @@
 """Engines: vLLM in this process, servers behind an endpoint, an echo. May import runs and below.
 
-    vllm    vLLM in this process; beside it vllm_args, worker, patches
+    vllm    vLLM in this process; beside it worker, patches
     echo    nothing: it answers at once; the template of an engine
     openai  servers; beside it completions (their API), client (a request, and many clients)
 

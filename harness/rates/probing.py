@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.config.endpoint import may_fail
+from harness.config.engine import may_fail
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError
 from harness.core.markdown import number
