@@ -3,16 +3,14 @@
 from pathlib import Path
 
 from harness.core.command import argument, make_command
-from harness.core.errors import DONE
 from harness.loadgen.log import as_json
 
 
 def logs(
     folder: Path = argument(..., "A folder with mlperf_log_detail.txt.", "LOG_DIR"),
-) -> int:
+) -> None:
     """Print a LoadGen log as JSON."""
     print(as_json(folder))
-    return DONE
 
 
-command = make_command(logs, prints=True)
+command = make_command(logs)

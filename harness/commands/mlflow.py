@@ -235,10 +235,9 @@ def milliseconds(started: str | None) -> int:
 def mlflow(
     folder: Path = argument(..., "The folder of a run, an evaluation or a sweep.", "RUN_DIR"),
     results_dir: Path = option(Path("results"), "Folder of mlflow.db, where no server is set.", "PATH"),
-) -> int:
+) -> None:
     """Log a finished run, MMLU evaluation or sweep to MLflow: MLFLOW_TRACKING_URI, or a file in the results."""
     print(send(folder, results_dir))
-    return DONE
 
 
-command = make_command(mlflow)
+command = make_command(mlflow, prints=False)

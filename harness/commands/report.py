@@ -94,7 +94,7 @@ def report(
     return DONE
 
 
-command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=each("--compare", "--baseline"), prints=True)
+command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=each("--compare", "--baseline"))
 
 
 def render_folder(folder: Path) -> Path:

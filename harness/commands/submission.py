@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.config import mlperf
-from harness.core.command import argument, each, make_command, make_group, option
+from harness.core.command import HELP, Group, argument, each, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import write_json
 from harness.core.system import detect
@@ -18,7 +18,7 @@ ROUNDS = sorted(mlperf.SEEDS)
 def write_system(
     run: Path | None = option(None, "Describe the machine of this run instead.", "RUN"),
     out: Path = option(Path("system.json"), "Output file.", "FILE"),
-) -> int:
+) -> None:
     """Describe this machine, and list what you must fill in."""
     machine = facts_of(run).system if run else detect()
     written = description.describe(machine, here=run is None)
@@ -30,7 +30,6 @@ def write_system(
     print(f"{out}: fill in these fields:")
     for name in description.missing(written):
         print(f"  {name}")
-    return DONE
 
 
 def build_tree(
@@ -79,11 +78,12 @@ def run_checker(
     return NOT_ACCEPTED if reason else DONE
 
 
-command = make_group(
-    "Build and check an MLPerf submission of finished runs.",
-    {
-        "system": make_command(write_system, prints=True),
-        "build": make_command(build_tree, rewrite=each("--runs"), prints=True),
-        "check": make_command(run_checker, prints=True),
+command = Group(
+    help="Build and check an MLPerf submission of finished runs.",
+    commands={
+        "system": make_command(write_system),
+        "build": make_command(build_tree, rewrite=each("--runs")),
+        "check": make_command(run_checker),
     },
+    context_settings=HELP,
 )

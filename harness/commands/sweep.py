@@ -68,4 +68,4 @@ def sweep(
         return code
 
 
-command = make_command(sweep)
+command = make_command(sweep, prints=False)

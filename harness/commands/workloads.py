@@ -2,17 +2,15 @@
 
 from harness.config.workload import OFFICIAL, WORKLOADS
 from harness.core.command import argument, make_command, option
-from harness.core.errors import DONE
 from harness.workloads.custom import table
 
 
 def workloads(
     workload: list[str] = argument((), "Names or files; unset: all that are shipped.", "[WORKLOAD ...]"),
     model: str = option("demo", "Model whose tokenizer counts tokens.", "MODEL"),
-) -> int:
+) -> None:
     """Print the token statistics of workloads, as a Markdown table."""
     print(table(workload or [name for name in WORKLOADS if name != OFFICIAL], model))
-    return DONE
 
 
-command = make_command(workloads, prints=True)
+command = make_command(workloads)

@@ -315,7 +315,7 @@ def config_command(
     function.__signature__ = inspect.Signature(parameters(kind))  # type: ignore[attr-defined]
     function.__annotations__ = {p.name: p.annotation for p in function.__signature__.parameters.values()}  # type: ignore[attr-defined]
     basic = [as_flag(name) for name, flag in kind.flags().items() if flag.rank < UNRANKED] + ["--config"]
-    return make_command(function, about, examples=examples, panels=PANELS, basic=basic, **known)
+    return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
 
 
 def parameters(kind: type[Settings]) -> list[inspect.Parameter]:

@@ -194,21 +194,15 @@ class Workload:
     imitates: str
 
 
-WORKLOADS = {
-    workload.name: workload
-    for workload in (
-        Workload(OFFICIAL, None, "MLPerf's own: CNN/DailyMail articles, answers of at most 128 tokens"),
-        Workload("chat", FOLDER / "chat.jsonl", "users of an assistant: short questions, some in mid-conversation"),
-        Workload("classification", FOLDER / "classification.jsonl", "labelling of reviews and tickets: short answers"),
-        Workload("code", FOLDER / "code.jsonl", "a programming assistant: complete, explain, repair, test"),
-        Workload("long-chat", FOLDER / "long-chat.yaml", "conversations of four turns under one system prompt"),
-        Workload(
-            "long-classification",
-            FOLDER / "long-classification.yaml",
-            "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
-        ),
-    )
+IMITATED = {  # by each workload, whose requests or profile are in a file of its name
+    OFFICIAL: "MLPerf's own: CNN/DailyMail articles, answers of at most 128 tokens",
+    "chat": "users of an assistant: short questions, some in mid-conversation",
+    "classification": "labelling of reviews and tickets: short answers",
+    "code": "a programming assistant: complete, explain, repair, test",
+    "long-chat": "conversations of four turns under one system prompt",
+    "long-classification": "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
 }
+WORKLOADS = {name: Workload(name, next(FOLDER.glob(f"{name}.*"), None), text) for name, text in IMITATED.items()}
 
 
 @dataclass(frozen=True)

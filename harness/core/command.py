@@ -190,7 +190,7 @@ class Command(TyperCommand):
     examples: Sequence[str] = ()
     panels: Sequence[str] = ()  # of the help, in order
     rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(lambda words: words)
-    prints: bool = False  # it reads files and prints; nothing is begun that must be ended in order
+    prints: bool = True  # it reads files and prints; nothing is begun that must be ended in order
     basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
     operands: str = ""  # words that are rewritten to flags, as the help calls them
 
@@ -305,10 +305,6 @@ def make_command(function: Callable[..., object], about: str = "", **known: Any)
     made: Any = typer.main.get_command(app)
     vars(made).update(known)
     return made  # type: ignore[no-any-return]
-
-
-def make_group(about: str, commands: Mapping[str, Command]) -> Group:
-    return Group(help=about, commands=dict(commands), context_settings=HELP)
 
 
 def start(entry: Command | Group, name: str = "") -> NoReturn:
