@@ -81,16 +81,16 @@ def with_sides(words: Sequence[str]) -> Iterator[str]:
 
 
 def compare(config: CompareConfig) -> int:
+    from harness.runs import folder as results
+
     if config.side:
         from harness.commands.report import compare_runs
-        from harness.runs import folder as results
 
         compare_runs(results.folders(config.side, config.results_dir), None, None, None)
         return DONE
     from harness.core import processes, screen
     from harness.report import regression
     from harness.runs import ending
-    from harness.runs import folder as results
 
     conditions = [regression.condition(text) for text in config.fail_if]
     processes.install_signal_handlers()

@@ -10,7 +10,7 @@ from os import environ
 from pathlib import Path
 
 from harness.core.command import argument, make_command, option
-from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
+from harness.core.errors import DONE, NotAcceptedError, UsageError, first_line
 from harness.core.files import read
 from harness.core.processes import command_of
 from harness.core.reading import ROOT, as_text, names_in
@@ -35,10 +35,8 @@ KEPT = names_in("*.json *.md *.csv plots/* Accuracy/* Performance/* Compliance/*
 TRACE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
 
 
-class TrackingError(BenchmarkError):
+class TrackingError(NotAcceptedError):
     """The tracking server did not take it; the run itself is unharmed."""
-
-    exit_code = NOT_ACCEPTED
 
 
 @dataclass(frozen=True)

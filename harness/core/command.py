@@ -31,27 +31,6 @@ EXIT_CODES = (
 SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
 
 
-def usage(path: str, parameters: Iterable[Any]) -> str:
-    words = [str(each.metavar) for each in parameters if each.param_type_name == "argument"]
-    return " ".join([f"usage: {path}", *words, "[FLAGS]"])
-
-
-def contents(path: str, about: str, commands: Mapping[str, str]) -> str:
-    """The help of several commands: what each is for."""
-    width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
-    column = max(map(len, commands)) + 4
-    shown = [
-        textwrap.fill(
-            f"{text[:1].upper()}{SENTENCE.split(text[1:], 1)[0].rstrip('.')}",
-            width,
-            initial_indent=f"  {name}".ljust(column),
-            subsequent_indent=" " * column,
-        )
-        for name, text in commands.items()
-    ]
-    return "\n\n".join([f"usage: {path} COMMAND [-h] ...", textwrap.fill(about, width), "\n".join(shown)]) + "\n"
-
-
 def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str], examples: Sequence[str]) -> str:
     """The whole help. `parameters` are click's, with a panel each; panels in `order` come first."""
     width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
@@ -235,7 +214,9 @@ class Command(TyperCommand):
                 yield f"{name}{equals}{value}"
 
     def heading(self, ctx: Any) -> tuple[str, str]:
-        return usage(f"{ctx.command_path} {self.operands}".rstrip(), self.params), self.help or ""
+        words = [str(each.metavar) for each in self.params if each.param_type_name == "argument"]
+        called = f"usage: {ctx.command_path} {self.operands}".rstrip()
+        return " ".join([called, *words, "[FLAGS]"]), self.help or ""
 
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
@@ -288,7 +269,24 @@ class Group(TyperGroup):
         return {name: command.help or "" for name, command in self.commands.items()}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(contents(ctx.command_path, self.help or "", self.about()))
+        """What each command is for."""
+        width, commands = min(WIDEST_HELP, shutil.get_terminal_size().columns), self.about()
+        column = max(map(len, commands)) + 4
+        shown = [
+            textwrap.fill(
+                f"{text[:1].upper()}{SENTENCE.split(text[1:], 1)[0].rstrip('.')}",
+                width,
+                initial_indent=f"  {name}".ljust(column),
+                subsequent_indent=" " * column,
+            )
+            for name, text in commands.items()
+        ]
+        blocks = [
+            f"usage: {ctx.command_path} COMMAND [-h] ...",
+            textwrap.fill(self.help or "", width),
+            "\n".join(shown),
+        ]
+        formatter.write("\n\n".join(blocks) + "\n")
 
 
 def raise_if_moved(word: str) -> None:

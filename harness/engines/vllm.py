@@ -29,7 +29,7 @@ from harness.core.processes import adopt_orphans, end_children
 from harness.core.system import cpu_flags, gpus, versions
 from harness.engines import patches, sampling_of
 from harness.engines.prometheus import SOURCES
-from harness.engines.protocol import GREEDY, ChoiceLogprobs, Engine, Exchange, Sampling
+from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
 from harness.runs.ending import by_signal
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
@@ -238,9 +238,9 @@ class VLLM(Engine):
     def __init__(
         self,
         args: dict[str, object],
-        sampling: Sampling = GREEDY,
-        streaming: bool = False,
-        patched: tuple[str, ...] = (),  # by which of `patches`
+        sampling: Sampling,
+        streaming: bool,
+        patched: tuple[str, ...],  # by which of `patches`
     ) -> None:
         super().__init__(args, sampling)
         self.streaming, self.patched = streaming, patched

@@ -96,7 +96,7 @@ def set_aside(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome
     return attempt.model_copy(update={"folder": str(folder.relative_to(session.folder.path))})
 
 
-def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Outcome:
+def run_probe(session: LoadGenSession, short: Plan, reason: str) -> Outcome:
     """A short performance test: `short` is the run's plan with its own load, and less of everything else; the
     reason for it is shown."""
     load = short.pattern.text(short.load)

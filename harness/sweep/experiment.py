@@ -196,7 +196,8 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     if left and run_status and run_status.status == "running":
         RunFolder(folder, left.name).set_status("failed", reason)
     made = str(left.relative_to(place)) if left else None
-    found = outcome(left) if left else ExperimentOutcome()
+    path = left / "summary.json" if left else None
+    found = from_summary(files.read(path, Summary)) if path and path.exists() else ExperimentOutcome()
     return job.record(lane, status, reason, seconds=seconds, run=made, outcome=found)
 
 
@@ -264,13 +265,8 @@ def last_line(path: Path) -> str:
     return lines[-1].removeprefix("error: ") if lines else ""
 
 
-def outcome(folder: Path) -> ExperimentOutcome:
-    """The results of the run in a folder; nothing where it has no summary."""
-    path = folder / "summary.json"
-    return from_summary(files.read(path, Summary)) if path.exists() else ExperimentOutcome()
-
-
 def from_summary(summary: Summary) -> ExperimentOutcome:
+    """The results of a run."""
     test, found, score = summary.performance, summary.result, summary.accuracy
     values, verdict = metrics.values(summary, "sweep"), score.verdict if score else None
     if test is None or found is None:

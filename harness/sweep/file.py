@@ -349,7 +349,7 @@ def changed_settings(settings: Parts, baseline: Parts) -> dict[tuple[Part, str],
 
 
 # Which experiments of a sweep are run.
-def pick(sweep: Sweep, only: Sequence[str] = (), start: str | None = None) -> list[Experiment]:
+def pick(sweep: Sweep, only: Sequence[str], start: str | None) -> list[Experiment]:
     """The experiments asked for, in the file's order; the baseline always, since all are compared with it."""
     names = [item.name for item in sweep.experiments]
     if only and start:
