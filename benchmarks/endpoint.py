@@ -109,8 +109,8 @@ def measure(messages: int, rate: float, clients: int) -> None:
     from harness.config.run import RunConfig
     from harness.engines.openai import OpenAI
     from harness.loadgen import log as loadgen_log
-    from harness.loadgen import sut
-    from harness.loadgen.sut import make_sut
+    from harness.loadgen import session
+    from harness.loadgen.session import make_sut
     from harness.workloads.cnn_dailymail import Library
 
     ours, theirs = multiprocessing.Pipe()
@@ -135,9 +135,9 @@ def measure(messages: int, rate: float, clients: int) -> None:
             raise tested.failure
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = sut.LoadGenSettings().of(plan, Path(folder))
+        settings = session.LoadGenSettings().of(plan, Path(folder))
         before = cpu_s(server.pid)
-        sut.run_test("performance", settings, tested, SAMPLES, Path(folder), watch)
+        session.run_test("performance", settings, tested, SAMPLES, Path(folder), watch)
         here, there = (now - then for now, then in zip(cpu_s(server.pid), before, strict=True))
         facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.ttft_ms

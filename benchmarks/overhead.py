@@ -43,8 +43,8 @@ def measure(scenario: str) -> dict[str, float]:
     from harness.config.plan import resolve
     from harness.config.run import RunConfig
     from harness.loadgen import log as loadgen_log
-    from harness.loadgen import sut
-    from harness.loadgen.sut import make_sut
+    from harness.loadgen import session
+    from harness.loadgen.session import make_sut
     from harness.workloads.cnn_dailymail import Library
 
     rates = {"offline": {"offline_expected_qps": OFFLINE_QPS}, "server": {"server_target_qps": SERVER_QPS}}
@@ -56,9 +56,9 @@ def measure(scenario: str) -> dict[str, float]:
     engine.start()
     tested = make_sut(engine, library, plan, timed=True, expected=0)
     with tempfile.TemporaryDirectory() as folder:
-        settings = sut.LoadGenSettings().of(plan, Path(folder))
+        settings = session.LoadGenSettings().of(plan, Path(folder))
         before = time.process_time()
-        sut.run_test("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
+        session.run_test("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
         used = time.process_time() - before
         facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.latency_ms

@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.config.mlperf import SCENARIO, Limits
 from harness.config.patterns import Poisson
-from harness.rates import queueing, search, several
+from harness.rates import queueing, search, source
 from harness.rates.search import Candidate, Evidence, Goal
 from harness.runs.outcome import Outcome
 from harness.runs.outcome import Times as Latencies
@@ -278,7 +278,7 @@ def find_rate(bench: Bench) -> Found:
         done.append(bench.test(rate, FULL_S))
         if done[-1].valid:
             return Found(rate, attempt, probes, minutes)
-        rate = min(several.LOWER * rate, Evidence(bench.goal, done).candidate.rate)
+        rate = min(source.LOWER * rate, Evidence(bench.goal, done).candidate.rate)
     return Found(None, ATTEMPTS, probes, minutes)
 
 

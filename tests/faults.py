@@ -25,13 +25,11 @@ from harness.config.run import RunConfig
 from harness.core import system
 from harness.core.screen import Display, screen
 from harness.engines.protocol import Engine, Exchange, Sampling
-from harness.engines.vllm import VLLM
-from harness.engines.vllm_args import args_for
-from harness.loadgen import sut
+from harness.engines.vllm import VLLM, args_for
+from harness.loadgen import session
 from harness.loadgen.patterns import Batches
 from harness.loadgen.requests import Request
-from harness.loadgen.session import LoadGenSession
-from harness.loadgen.sut import SUT
+from harness.loadgen.session import SUT, LoadGenSession
 from harness.loadgen.watchdog import Watchdog
 from harness.results.accuracy import evaluate
 from harness.results.verdicts import Accuracy
@@ -156,7 +154,7 @@ class Laboratory:
         self.library: Library = samples.load(config, self.tokenizer, self.plan.samples)
         self.engine = Remembering(args_for(self.plan))
         self.engine.start()
-        self.settings = sut.LoadGenSettings()
+        self.settings = session.LoadGenSettings()
 
     def score(self, fault: Fault) -> Accuracy:
         """Runs LoadGen's accuracy test with the fault in place and judges what comes out."""

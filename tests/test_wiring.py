@@ -18,7 +18,7 @@ from harness.engines.protocol import ChoiceLogprobs
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import recorder
 from harness.loadgen.requests import Request
-from harness.loadgen.sut import SUT
+from harness.loadgen.session import SUT
 from harness.loadgen.test_run import steady_part
 from harness.mmlu import scores as mmlu_scores
 from harness.report import report as rendering

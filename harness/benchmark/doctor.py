@@ -19,7 +19,7 @@ import psutil
 from huggingface_hub import constants, try_to_load_from_cache
 
 from harness.config import checkpoint
-from harness.config.endpoint import EndpointFlags
+from harness.config.engine import EndpointFlags
 from harness.config.plan import parallelism
 from harness.config.run import RunConfig
 from harness.core import secrets, system
@@ -29,9 +29,10 @@ from harness.core.markdown import number
 from harness.core.reading import INFERENCE, IS_CHECKOUT, MIB, ROOT
 from harness.core.schema import gpu_names
 from harness.core.system import GIB
-from harness.engines import discovery, vllm_args
+from harness.engines import discovery
 from harness.engines.openai import GREETING, OpenAI
 from harness.engines.protocol import Delivery, Exchange
+from harness.engines.vllm import extra_args
 from harness.loadgen import recorder
 from harness.results.accuracy import sentence_splitter
 from harness.runs import folder as results
@@ -208,7 +209,7 @@ def vllm(config: RunConfig) -> str:
     place, found = secrets.folder(), system.System(packages=system.versions()).vllm_version
     if not found or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
         raise UsageError(f"no vLLM that can be started in {sys.executable}")
-    vllm_args.extra_args(config)
+    extra_args(config)
     return f"{found}; `{serve_command()}` starts its server"
 
 

@@ -2,27 +2,30 @@
 
 import contextlib
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from harness import engines
-from harness.benchmark import doctor, outlook
+from harness.benchmark import doctor
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.core import system
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
+from harness.core.files import free_gib
 from harness.core.markdown import number
 from harness.core.processes import ignore_signals
+from harness.core.schema import gpu_names
 from harness.core.screen import Display, show
-from harness.engines import discovery, vllm_args
+from harness.core.statements import together
+from harness.engines import discovery, vllm
 from harness.loadgen import recorder
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing
-from harness.rates.rate import find_rate, rate_source
+from harness.rates.source import find_rate, rate_source
 from harness.report import report as rendering
 from harness.report.answer import last_screen
 from harness.results import accuracy, compliance, profile
@@ -31,6 +34,33 @@ from harness.results.summary import Summary, scatter
 from harness.results.verdicts import Accuracy
 from harness.runs.folder import BenchmarkRun, RunFolder, finish, history, or_say
 from harness.workloads import cnn_dailymail, custom
+from harness.workloads.cnn_dailymail import Library
+
+
+def lines(plan: Plan, library: Library, gpus: Sequence[system.GPU]) -> list[str]:
+    """A line for each thing that a user may want to stop: machine, samples, tests, minutes, disk, comparability."""
+    config, source = plan.config, rate_source(plan.config)
+    return [
+        f"model: {config.model}, {'as the server has it' if config.endpoint else checkpoint.format_of(config)}",
+        f"machine: {machine(plan, gpus)}",
+        f"samples: {len(library):,} of {library.source}, prompts of {library.mean_prompt_tokens:,.0f} tokens on "
+        f"average, answers of at most {plan.max_new_tokens:,}",
+        *map(str, filter(None, [plan.replay])),
+        *(f"{part.name}: {part.text}" for part in plan.parts(source.outlook(plan))),
+        source.total(plan),
+        f"disk: {free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}",
+        f"comparable with MLPerf results: {'no: ' * bool(plan.deviations)}{together(plan.deviations) or 'yes'}",
+    ]
+
+
+def machine(plan: Plan, gpus: Sequence[system.GPU]) -> str:
+    """What the answers are computed on, as far as this process decides it."""
+    if plan.config.endpoint:
+        return f"the servers behind {', '.join(plan.config.endpoint)}"
+    if not gpus:
+        return f"no GPU, {system.core_count()} CPU cores"
+    split = f"tensor parallel {plan.tensor_parallel_size}, data parallel {plan.data_parallel_size}"
+    return f"{gpu_names([gpu.name for gpu in gpus])}; {split}"
 
 
 def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
@@ -59,7 +89,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     tokenizer = checkpoint.load_tokenizer(config)
     plan, library = prepare_plan(config, tokenizer)
     library = library or official_samples(plan, tokenizer)
-    for line in outlook.lines(replace(plan, official_data=library.official), library, system.gpus()):
+    for line in lines(replace(plan, official_data=library.official), library, system.gpus()):
         say(line)
     return DONE
 
@@ -93,7 +123,7 @@ def plan_run(
 def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
     """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, recorder.busy_gpus()
-    if config.is_in_process and (warning := vllm_args.provide(config.engine_args)):
+    if config.is_in_process and (warning := vllm.provide(config.engine_args)):
         run.display.say(warning, style="yellow")
     engine = engines.create(run.plan, run.folder.path / profile.FOLDER)
     facts = run.facts

@@ -2,30 +2,26 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from harness.config.models import DEFAULT_MODEL
 from harness.core.command import argument, make_command, option
-from harness.core.errors import DONE
 from harness.results.accuracy import score_log, sentence_splitter
 
 TOKEN_BYTES = {"int32": 4, "int64": 8}
 
 
 def accuracy(
-    log: Annotated[Path, argument("LOG", "mlperf_log_accuracy.json.")],
-    dataset: Annotated[Path, argument("DATASET", "The MLCommons JSON with the references.")],
-    model: Annotated[str, option("MODEL", "Model whose tokenizer decodes the answers.")] = DEFAULT_MODEL,
-    dtype: Annotated[
-        Literal["int32", "int64"], option("int32|int64", "The number format of the token ids in the log.")
-    ] = "int32",
-) -> int:
+    log: Path = argument(..., "mlperf_log_accuracy.json.", "LOG"),
+    dataset: Path = argument(..., "The MLCommons JSON with the references.", "DATASET"),
+    model: str = option(DEFAULT_MODEL, "Model whose tokenizer decodes the answers.", "MODEL"),
+    dtype: Literal["int32", "int64"] = option("int32", "The number format of the token ids in the log.", "int32|int64"),
+) -> None:
     """Score another program's accuracy log against a data set, and write accuracy.txt beside the log."""
     text = score_log(log, dataset, model, TOKEN_BYTES[dtype])
     if sentence_splitter()[0] != "nltk punkt_tab":
         print("NLTK's punkt_tab data are missing or damaged: rougeLsum is approximate.", file=sys.stderr)
     print(text.strip())
-    return DONE
 
 
-command = make_command(accuracy, prints=True)
+command = make_command(accuracy)

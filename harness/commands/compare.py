@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar
 
-from harness.config import endpoint
-from harness.config.cli import config_command
-from harness.config.flags import BENCHMARK, OUTPUT, Rules, above_0, flag
+from harness.config import engine
+from harness.config.flags import BENCHMARK, OUTPUT, Rules, above_0, config_command, flag
 from harness.config.run import CHOOSES, RunConfig
 from harness.core.coerce import as_flag
 from harness.core.errors import DONE, UsageError
@@ -19,7 +18,7 @@ EXAMPLES = (
     "python -m harness compare before after",
 )
 SAMPLES = 256
-IN_PROCESS = {as_flag(name): name for name in endpoint.IN_PROCESS}
+IN_PROCESS = {as_flag(name): name for name in engine.IN_PROCESS}
 
 
 class CompareConfig(RunConfig):
@@ -82,16 +81,16 @@ def with_sides(words: Sequence[str]) -> Iterator[str]:
 
 
 def compare(config: CompareConfig) -> int:
+    from harness.runs import folder as results
+
     if config.side:
         from harness.commands.report import compare_runs
-        from harness.runs import folder as results
 
         compare_runs(results.folders(config.side, config.results_dir), None, None, None)
         return DONE
     from harness.core import processes, screen
     from harness.report import regression
     from harness.runs import ending
-    from harness.runs import folder as results
 
     conditions = [regression.condition(text) for text in config.fail_if]
     processes.install_signal_handlers()

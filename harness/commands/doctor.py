@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import asdict
 
-from harness.config.cli import config_command
+from harness.config.flags import config_command
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.core.secrets import hide_text

@@ -1,19 +1,16 @@
 """What a LoadGen log says, as JSON. `python util_logs.py LOG_DIR`; for programs, `harness.loadgen.log`."""
 
 from pathlib import Path
-from typing import Annotated
 
 from harness.core.command import argument, make_command
-from harness.core.errors import DONE
 from harness.loadgen.log import as_json
 
 
 def logs(
-    folder: Annotated[Path, argument("LOG_DIR", "A folder with mlperf_log_detail.txt.")],
-) -> int:
+    folder: Path = argument(..., "A folder with mlperf_log_detail.txt.", "LOG_DIR"),
+) -> None:
     """Print a LoadGen log as JSON."""
     print(as_json(folder))
-    return DONE
 
 
-command = make_command(logs, prints=True)
+command = make_command(logs)

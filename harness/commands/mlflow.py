@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from os import environ
 from pathlib import Path
-from typing import Annotated
 
 from harness.core.command import argument, make_command, option
-from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError, UsageError, first_line
+from harness.core.errors import DONE, NotAcceptedError, UsageError, first_line
 from harness.core.files import read
 from harness.core.processes import command_of
 from harness.core.reading import ROOT, as_text, names_in
@@ -36,10 +35,8 @@ KEPT = names_in("*.json *.md *.csv plots/* Accuracy/* Performance/* Compliance/*
 TRACE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
 
 
-class TrackingError(BenchmarkError):
+class TrackingError(NotAcceptedError):
     """The tracking server did not take it; the run itself is unharmed."""
-
-    exit_code = NOT_ACCEPTED
 
 
 @dataclass(frozen=True)
@@ -234,12 +231,11 @@ def milliseconds(started: str | None) -> int:
 
 
 def mlflow(
-    folder: Annotated[Path, argument("RUN_DIR", "The folder of a run, an evaluation or a sweep.")],
-    results_dir: Annotated[Path, option("PATH", "Folder of mlflow.db, where no server is set.")] = Path("results"),
-) -> int:
+    folder: Path = argument(..., "The folder of a run, an evaluation or a sweep.", "RUN_DIR"),
+    results_dir: Path = option(Path("results"), "Folder of mlflow.db, where no server is set.", "PATH"),
+) -> None:
     """Log a finished run, MMLU evaluation or sweep to MLflow: MLFLOW_TRACKING_URI, or a file in the results."""
     print(send(folder, results_dir))
-    return DONE
 
 
-command = make_command(mlflow)
+command = make_command(mlflow, prints=False)

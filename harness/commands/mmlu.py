@@ -2,7 +2,7 @@
 
 from typing import NoReturn
 
-from harness.config.cli import config_command
+from harness.config.flags import config_command
 from harness.mmlu.data import MMLUConfig
 
 DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood of A to D."

@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
 
 from harness.core import screen as last_screen
 from harness.core.coerce import did_you_mean
@@ -34,40 +33,29 @@ EXAMPLES = (
 
 
 def report(
-    run: Annotated[
-        list[str] | None, argument("[RUN ...]", "A run's or a sweep's folder; several with --baseline.")
-    ] = None,
-    compare: Annotated[
-        list[str] | None,
-        option(
-            "RUN RUN ...",
-            "Compare runs: settings that differ, speed, latency, accuracy, and the answers of two runs that have them.",
-        ),
-    ] = None,
-    matrix: Annotated[
-        str | None,
-        option("AXES", "Print the RUNs as one table, as in gpu,workload or gpu,batch: speed, waiting, KV cache, cost."),
-    ] = None,
-    last: Annotated[int | None, option("N", "Compare the last N finished runs.")] = None,
-    check: Annotated[bool, option("", "Check RUN's files against its logs; exit code 1 if they differ.")] = False,
-    results_dir: Annotated[Path, option("PATH", "Folder of the runs.")] = Path("results"),
-    plot: Annotated[Path | None, option("FILE.png", "Also draw the comparison.")] = None,
-    page: Annotated[Path | None, option("FILE.html", "Also write the comparison as one HTML file.")] = None,
-    csv: Annotated[
-        Path | None, option("FILE", "Also write RUN's numbers, or the comparison's table, to a CSV file.")
-    ] = None,
-    baseline: Annotated[list[str] | None, option("RUN ...", "Runs to judge RUN against; see --fail-if.")] = None,
-    fail_if: Annotated[
-        list[str] | None,
-        option(
-            "CONDITION",
-            "Condition that counts as a regression (repeatable): 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', "
-            "'ttft_p99_ms>2000', 'answers changed', 'answers changed>1%'; names as in summary.json and --csv.",
-        ),
-    ] = None,
-    may_differ: Annotated[
-        list[str] | None, option("SETTING", "A setting that differs on purpose (repeatable).")
-    ] = None,
+    run: list[str] = argument((), "A run's or a sweep's folder; several with --baseline.", "[RUN ...]"),
+    compare: list[str] = option(
+        (),
+        "Compare runs: settings that differ, speed, latency, accuracy, and the answers of two runs that have them.",
+        "RUN RUN ...",
+    ),
+    matrix: str | None = option(
+        None, "Print the RUNs as one table, as in gpu,workload or gpu,batch: speed, waiting, KV cache, cost.", "AXES"
+    ),
+    last: int | None = option(None, "Compare the last N finished runs.", "N"),
+    check: bool = option(False, "Check RUN's files against its logs; exit code 1 if they differ."),
+    results_dir: Path = option(Path("results"), "Folder of the runs.", "PATH"),
+    plot: Path | None = option(None, "Also draw the comparison.", "FILE.png"),
+    page: Path | None = option(None, "Also write the comparison as one HTML file.", "FILE.html"),
+    csv: Path | None = option(None, "Also write RUN's numbers, or the comparison's table, to a CSV file.", "FILE"),
+    baseline: list[str] = option((), "Runs to judge RUN against; see --fail-if.", "RUN ..."),
+    fail_if: list[str] = option(
+        (),
+        "Condition that counts as a regression (repeatable): 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', "
+        "'ttft_p99_ms>2000', 'answers changed', 'answers changed>1%'; names as in summary.json and --csv.",
+        "CONDITION",
+    ),
+    may_differ: list[str] = option((), "A setting that differs on purpose (repeatable).", "SETTING"),
 ) -> int:
     if sum(bool(choice) or choice == 0 for choice in (run, compare, last)) != 1:
         raise UsageError("give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags.")
@@ -87,7 +75,7 @@ def report(
         raise UsageError(f"--plot {plot}: the name must end with .png.")
     if run and baseline:
         before, after = (names.folders(words, results_dir) for words in (baseline, run))
-        return gate(before, after, fail_if or [], may_differ or [])
+        return gate(before, after, fail_if, may_differ)
     if run and check:
         return check_run(names.find_run(run, results_dir, "one is checked at a time."))
     if run and matrix:
@@ -106,7 +94,7 @@ def report(
     return DONE
 
 
-command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=each("--compare", "--baseline"), prints=True)
+command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=each("--compare", "--baseline"))
 
 
 def render_folder(folder: Path) -> Path:

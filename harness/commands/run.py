@@ -2,7 +2,7 @@
 
 from typing import NoReturn
 
-from harness.config.cli import config_command
+from harness.config.flags import config_command
 from harness.config.run import RunConfig
 from harness.core.errors import ENGINE_FAILED
 
@@ -51,8 +51,6 @@ def benchmark_run(config: RunConfig) -> NoReturn:
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)
             if any(run.path.rglob("mlperf_log_detail.txt")):
-                from harness.benchmark import steps
-
                 steps.report_partial(run, errors if config.json else console)
         ending.exit(code, log)
 

@@ -3,19 +3,18 @@
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import Annotated
 
 from harness.core.coerce import did_you_mean
 from harness.core.command import make_command, option
-from harness.core.errors import DONE, UsageError
+from harness.core.errors import UsageError
 from harness.core.markdown import Table
 
 
 def runs(
-    by: Annotated[str, option("METRIC", "Metric to sort by, the best first.")] = "tokens_per_sec",
-    delete: Annotated[list[str] | None, option("RUN", "Run or label to delete with its line (repeatable).")] = None,
-    results_dir: Annotated[Path, option("PATH", "Folder with the runs.")] = Path("results"),
-) -> int:
+    by: str = option("tokens_per_sec", "Metric to sort by, the best first.", "METRIC"),
+    delete: list[str] = option((), "Run or label to delete with its line (repeatable).", "RUN"),
+    results_dir: Path = option(Path("results"), "Folder with the runs.", "PATH"),
+) -> None:
     """List finished runs, the best first, or delete runs: folder, line of the history, and `latest` moves."""
     from harness.report.report import write_index
     from harness.results.metrics import BY_NAME
@@ -29,7 +28,7 @@ def runs(
         for name in results.delete_runs(results.folders(delete, results_dir), results_dir):
             print(f"deleted {name}")
         write_index(results_dir)
-        return DONE
+        return
     metric = BY_NAME[by]
     sign = 1 if metric.better == "higher" else -1
 
@@ -41,7 +40,6 @@ def runs(
     ranked = sorted(kept, key=merit, reverse=True)
     rows = [[line.get(name) for name in ("run", "label", "scenario", by)] for line in ranked]
     print(Table(["run", "label", "scenario", metric.label], rows))
-    return DONE
 
 
-command = make_command(runs, prints=True)
+command = make_command(runs)

@@ -2,10 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from harness.config import mlperf
-from harness.core.command import argument, each, make_command, make_group, option
+from harness.core.command import HELP, Group, argument, each, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import write_json
 from harness.core.system import detect
@@ -16,9 +16,9 @@ ROUNDS = sorted(mlperf.SEEDS)
 
 
 def write_system(
-    run: Annotated[Path | None, option("RUN", "Describe the machine of this run instead.")] = None,
-    out: Annotated[Path, option("FILE", "Output file.")] = Path("system.json"),
-) -> int:
+    run: Path | None = option(None, "Describe the machine of this run instead.", "RUN"),
+    out: Path = option(Path("system.json"), "Output file.", "FILE"),
+) -> None:
     """Describe this machine, and list what you must fill in."""
     machine = facts_of(run).system if run else detect()
     written = description.describe(machine, here=run is None)
@@ -30,15 +30,14 @@ def write_system(
     print(f"{out}: fill in these fields:")
     for name in description.missing(written):
         print(f"  {name}")
-    return DONE
 
 
 def build_tree(
-    runs: Annotated[list[Path], option("RUN ...", "Finished runs, one for each scenario.")],
-    submitter: Annotated[str, option("NAME", "Name of the submitter.")],
-    system: Annotated[Path, option("SYSTEM.json", "System description; its file name becomes the system's name.")],
-    division: Annotated[Literal["open", "closed"], option("open|closed", "MLPerf's division.")],
-    out: Annotated[Path, option("DIR", "A new folder for the submission.")],
+    runs: list[Path] = option(..., "Finished runs, one for each scenario.", "RUN ..."),
+    submitter: str = option(..., "Name of the submitter.", "NAME"),
+    system: Path = option(..., "System description; its file name becomes the system's name.", "SYSTEM.json"),
+    division: Literal["open", "closed"] = option(..., "MLPerf's division.", "open|closed"),
+    out: Path = option(..., "A new folder for the submission.", "DIR"),
 ) -> int:
     """Build a submission from finished runs."""
     found = tree.collect(runs)
@@ -66,10 +65,8 @@ def build_tree(
 
 
 def run_checker(
-    folder: Annotated[Path, argument("DIR", "The submission.")],
-    version: Annotated[
-        str | None, option("|".join(ROUNDS), "MLPerf's round; unset: the one whose seeds the logs have.")
-    ] = None,
+    folder: Path = argument(..., "The submission.", "DIR"),
+    version: str | None = option(None, "MLPerf's round; unset: the one whose seeds the logs have.", "|".join(ROUNDS)),
 ) -> int:
     """Run MLPerf's submission checker on a submission."""
     if version not in (None, *ROUNDS):
@@ -81,11 +78,12 @@ def run_checker(
     return NOT_ACCEPTED if reason else DONE
 
 
-command = make_group(
-    "Build and check an MLPerf submission of finished runs.",
-    {
-        "system": make_command(write_system, prints=True),
-        "build": make_command(build_tree, rewrite=each("--runs"), prints=True),
-        "check": make_command(run_checker, prints=True),
+command = Group(
+    help="Build and check an MLPerf submission of finished runs.",
+    commands={
+        "system": make_command(write_system),
+        "build": make_command(build_tree, rewrite=each("--runs")),
+        "check": make_command(run_checker),
     },
+    context_settings=HELP,
 )

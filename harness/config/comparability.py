@@ -4,13 +4,14 @@ Each comparison says which aspects, or which names within them, it ignores; docs
 one table.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator
 
-from harness.config import endpoint, mlperf
+from harness.config import engine, mlperf
+from harness.config.flags import When, is_so
 from harness.config.models import MODELS
 from harness.config.workload import OFFICIAL
 from harness.core.coerce import as_flag
@@ -101,16 +102,16 @@ OTHER_MODEL, OTHER_SHAPE = "another model", "another shape"
 RANDOM_WEIGHTS, DUMMY_WEIGHTS = "random weights", "dummy weights"
 CACHE_UNSEEN = "the server's caching is unknown"
 
-DEVIATIONS: dict[str, tuple[str, Callable[[Any], object]]] = {
+DEVIATIONS: dict[str, tuple[str, When]] = {
     "served model": (
         "the server serves {run.engine_state.other_model}, not {run.config.model}",
-        lambda run: run.engine_state.other_model,
+        "engine_state.other_model",
     ),
-    OTHER_SHAPE: ("{run.config.model_spec.deviation}", lambda run: run.config.model_spec.deviation),
+    OTHER_SHAPE: ("{run.config.model_spec.deviation}", "config.model_spec.deviation"),
     OTHER_MODEL: ("not Llama-3.1-8B", lambda run: not run.reference_model and not run.config.model_spec.deviation),
     DUMMY_WEIGHTS: (
         "dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit",
-        lambda run: run.config.has_dummy_weights,
+        "config.has_dummy_weights",
     ),
     RANDOM_WEIGHTS: (
         "random weights, N(0, 0.02), which take the time and energy of trained ones; answers mean nothing",
@@ -118,22 +119,22 @@ DEVIATIONS: dict[str, tuple[str, Callable[[Any], object]]] = {
     ),
     "engine arguments": (
         "--engine-arg {run.unproven_args}: not known to leave the model as it is",
-        lambda run: run.unproven_args,
+        "unproven_args",
     ),
-    "scenario": ("{run.config.scenario_rules.unofficial}", lambda run: run.config.scenario_rules.unofficial),
+    "scenario": ("{run.config.scenario_rules.unofficial}", "config.scenario_rules.unofficial"),
     "chat": (
         "prompts as chat messages: the server's template adds to MLPerf's",
         lambda run: run.config.endpoint_api == "chat",
     ),
-    "engine": ("{run.unofficial_engine}", lambda run: run.unofficial_engine),
+    "engine": ("{run.unofficial_engine}", "unofficial_engine"),
     "failures": (
         "--max-failed {run.config.max_failed}: requests that fail do not end the run",
-        lambda run: endpoint.may_fail(run.config.max_failed, 10**9),
+        lambda run: engine.may_fail(run.config.max_failed, 10**9),
     ),
     "data": ("custom data: not MLPerf's {run.official_samples:,} prompts", lambda run: not run.official_data),
     "workload": (
         f"the workload {{run.request_set.name}} instead of MLPerf's {OFFICIAL}",
-        lambda run: run.request_set,
+        "request_set",
     ),
     "samples": (
         "{run.samples:,} of {run.official_samples:,} samples",
@@ -152,10 +153,10 @@ DEVIATIONS: dict[str, tuple[str, Callable[[Any], object]]] = {
         lambda run: run.limits and run.limits != run.config.scenario_rules.limits,
     ),
     "seeds": ("custom seeds", lambda run: run.config.seed is not None),
-    "speculation": ("speculative decoding", lambda run: run.engine_state.speculation),
+    "speculation": ("speculative decoding", "engine_state.speculation"),
     "prefix caching": (
         "prefix caching: LoadGen repeats its samples, and would measure the cache",
-        lambda run: run.engine_state.prefix_caching,
+        "engine_state.prefix_caching",
     ),
     "caching": (
         CACHE_UNSEEN,
@@ -163,7 +164,7 @@ DEVIATIONS: dict[str, tuple[str, Callable[[Any], object]]] = {
     ),
     "KV connector": (
         "KV connector {run.engine_state.kv_connector}: answers may reuse cache from outside the test",
-        lambda run: run.engine_state.kv_connector,
+        "engine_state.kv_connector",
     ),
 }
 
@@ -186,5 +187,5 @@ def deviations(plan: object) -> list[Statement]:
     return [
         Statement(text.format(run=plan), name=name, kind=Kind.DEVIATION)
         for name, (text, when) in DEVIATIONS.items()
-        if when(plan)
+        if is_so(when, plan)
     ]

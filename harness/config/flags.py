@@ -1,12 +1,16 @@
-"""What a setting is: its type with bounds, default, topic, help, what it affects; and the rules across settings."""
+"""What a setting is: type, default, topic, help, what it affects; the rules across settings; and their command line."""
 
+import inspect
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
 
+import typer
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -21,7 +25,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, read_given, unknown_setting
-from harness.core.errors import UsageError
+from harness.core.command import Command, make_command
+from harness.core.errors import UsageError, ends_in_one_line
 from harness.core.reading import MIB, load_yaml
 from harness.core.secrets import hide_word
 
@@ -90,12 +95,17 @@ def flag(default: Any, panel: str, affects: Affects, metavar: str = "", rank: in
 
 # What is refused: each message, in which {run.NAME} is filled in, and when it is so. `run.given` are the settings that
 # the user named.
-Rules = Mapping[str, Callable[[Any], object]]
+When = str | Callable[[Any], object]  # an attribute of the run that holds something, or what is made of the run
+Rules = Mapping[str, When]
+
+
+def is_so(when: When, run: object) -> object:
+    return attrgetter(when)(run) if isinstance(when, str) else when(run)
 
 
 def broken(rules: Rules, run: object) -> list[str]:
     """The messages of the rules that a run breaks."""
-    return [message.format(run=run) for message, when in rules.items() if when(run)]
+    return [message.format(run=run) for message, when in rules.items() if is_so(when, run)]
 
 
 warnings.filterwarnings("ignore", 'Field name "json"')  # of pydantic's own older methods, which nothing here uses
@@ -280,3 +290,71 @@ def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str,
     takes = describe(info.annotation, tuple(info.metadata), shown(info).metavar)
     got = hide_word(value) if isinstance(value := settings[name], str) else value
     return f"{kind.named(name)} takes {takes}; got {got!r}."
+
+
+Config = TypeVar("Config", bound=Settings)
+PLACEHOLDERS = {
+    int: "N",
+    float: "X",
+    Path: "PATH",
+    str: "TEXT",
+    bool: "[0|1]",
+}  # what a flag of this type takes, in the help
+
+
+def config_command(
+    kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **known: Any
+) -> Command:
+    """A command that reads the command line into a `kind` and runs `main` with it; of a Command more may be `known`."""
+
+    def function(context: typer.Context, config: str | None, **flags: Any) -> object:
+        given = {name: value for name, value in flags.items() if context.get_parameter_source(name).name != "DEFAULT"}  # type: ignore[union-attr]
+        with ends_in_one_line(f" (with --config {config})" if config else ""):
+            return main(kind.load(Path(config), **given) if config else kind(**given))
+
+    function.__signature__ = inspect.Signature(parameters(kind))  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in function.__signature__.parameters.values()}  # type: ignore[attr-defined]
+    basic = [as_flag(name) for name, flag in kind.flags().items() if flag.rank < UNRANKED] + ["--config"]
+    return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
+
+
+def parameters(kind: type[Settings]) -> list[inspect.Parameter]:
+    parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+    text = "YAML file with any of these settings; flags win."
+    file = typer.Option(None, help=text, rich_help_panel=OUTPUT, metavar="FILE")
+    ranked = sorted(kind.flags().items(), key=lambda item: item[1].rank)
+    flags = ((name, *option(kind, name)) for name, _ in ranked)
+    return [
+        parameter("context", annotation=typer.Context),
+        *(parameter(name, annotation=hint, default=made) for name, hint, made in flags),
+        parameter("config", annotation=str, default=file),
+    ]
+
+
+def option(kind: type[Settings], name: str) -> tuple[Any, Any]:
+    """A flag as Typer takes it: type and default. What is neither a switch, a path, a choice nor a list of text is read
+    as text, which the settings convert and check."""
+    info = kind.model_fields[name]
+    flag, default, text = kind.flags()[name], info.default, " ".join((info.description or "").split())
+    kinds = [*members(info.annotation)]
+    lists = [*items(kinds)]
+    words = [str(word) for each in kinds if get_origin(each) is Literal for word in get_args(each)]
+    number = next((PLACEHOLDERS[each] for each in kinds if each in NUMBERS), "")
+    numbers = f"{number}[,{number}...]" if lists and number else number
+    hint: Any = str
+    if kinds in ([bool], [Path]):
+        hint = kinds[0]
+    elif lists == [str]:
+        hint, default = list[str], list(default)
+    elif words and len(kinds) == 1:
+        hint = Literal[tuple(words)]
+    elif default is not None:
+        default = str(default)
+    return hint, typer.Option(
+        default,
+        f"{as_flag(name)}/--no-{as_flag(name)[2:]}" if hint is bool else as_flag(name),
+        help=text,
+        rich_help_panel=flag.panel,
+        hidden=not text,
+        metavar=flag.metavar or "|".join(filter(None, [numbers, *words])) or PLACEHOLDERS[kinds[0]],
+    )

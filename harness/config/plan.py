@@ -1,19 +1,18 @@
-"""A run with every setting resolved: each `auto` that needs no engine here, the rates in rates/rate.py."""
+"""A run with every setting resolved: each `auto` that needs no engine here, the rates in rates/source.py."""
 
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from harness.config import arrivals, endpoint, mlperf, models
-from harness.config.arrivals import Replay
+from harness.config import engine, mlperf, models, workload
 from harness.config.comparability import deviations
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.flags import MOST_S
 from harness.config.patterns import SURE_QUERIES, Load, LoadPattern
 from harness.config.run import RunConfig
-from harness.config.workload import OFFICIAL, RequestSet
+from harness.config.workload import OFFICIAL, Replay, RequestSet
 from harness.core.errors import UsageError
 from harness.core.markdown import number
 from harness.core.schema import stored_as
@@ -62,6 +61,16 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 
 
 RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a run, in words, and about how many seconds it takes, or `bound`; None: as long as the answers do."""
+
+    name: str
+    text: str
+    seconds: float | None
+    bound: Literal["", "at least ", "at most "] = ""
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,7 @@ class Plan:
     def watched_gpus(self) -> int | None:
         """How many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
         if self.config.endpoint:
-            return None if endpoint.is_here(self.config.endpoint) and not self.config.telemetry_url else 0
+            return None if engine.is_here(self.config.endpoint) and not self.config.telemetry_url else 0
         return None if self.config.has_other_hosts else self.tensor_parallel_size * self.data_parallel_size
 
     @property
@@ -162,7 +171,7 @@ class Plan:
         if name is None or rate is None or self.replay:
             return ()
         together = self.samples if self.request_set and self.request_set.whole_rounds else 1
-        return arrivals.times(name, rate, self.min_duration_s, self.seeds.schedule, together)
+        return workload.times(name, rate, self.min_duration_s, self.seeds.schedule, together)
 
     @property
     def replay(self) -> Replay | None:
@@ -247,6 +256,39 @@ class Plan:
     def with_note(self, note: str, **changes: Any) -> "Plan":
         """The same plan with one more `auto` resolved."""
         return replace(self, notes=(*self.notes, note), **changes)
+
+    def at_most(self, level: int = 0) -> "Plan":
+        """The plan at a level of concurrency, the highest unless it is given, with the rate that a trial at another one
+        makes expect there; as it is without levels."""
+        if not (level := level or self.config.highest_level):
+            return self
+        each = (self.target_qps or 0.0) / (self.concurrency or 1)
+        return replace(self, concurrency=level, target_qps=level * each or None)
+
+    def parts(self, before: Part | None = None) -> list[Part]:
+        """The tests of a run, and what comes `before` its performance test, as far as it is known."""
+        found, last = list[Part](), self.at_most()
+        length = self.pattern.length(last.load)
+        if self.config.mode != "performance":
+            seconds = self.samples * length[1] / length[0] if length else None
+            found.append(Part("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))
+        if self.config.mode != "accuracy":
+            found += [before] if before else []
+            least_s = self.min_duration_s
+            least = Part("performance test", f"at least {minutes(least_s)}", least_s, "at least ")
+            whole = replace(least, text=last.length or least.text, seconds=length[1], bound="") if length else least
+            found.append(whole)
+        return found
+
+    def total(self, before: Part | None = None, start: str = "from here on") -> str:
+        """The parts of a run in one line, with the sum of their times."""
+        found = self.parts(before)
+        timed = [part for part in found if part.seconds is not None]
+        said = [f"{part.name} {part.bound}{minutes(part.seconds or 0.0)}" for part in timed]
+        said += [f"{part.name} as long as it takes" for part in found if part.seconds is None]
+        is_least = len(timed) < len(found) or any(part.bound == "at least " for part in found)
+        summed = sum(part.seconds or 0.0 for part in timed if not (is_least and part.bound == "at most "))
+        return f"{'at least' if is_least else 'about'} {minutes(summed)} {start}: {', '.join(said)}"
 
 
 def minutes(seconds: float) -> str:

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from harness.config import endpoint as endpoints
-from harness.config import mlperf, workload
+from harness.config import engine, mlperf, workload
 from harness.config.flags import (
     ACCURACY,
     BENCHMARK,
@@ -23,6 +22,7 @@ from harness.config.flags import (
     Seed,
     above_0,
     broken,
+    config_command,
     flag,
 )
 from harness.core.coerce import as_flag
@@ -48,14 +48,14 @@ def chooser(given: frozenset[str]) -> str:
 
 
 SPEED_TESTS: Rules = {
-    "--samples-per-query with several numbers": lambda run: run.batches,
+    "--samples-per-query with several numbers": "batches",
     "--concurrency max, or with several numbers,": lambda run: run.concurrency == "max" or run.levels[1:],
-    "--server-target-qps max, or with several rates,": lambda run: run.has_several_rates,
-    "--profile": lambda run: run.profile,
+    "--server-target-qps max, or with several rates,": "has_several_rates",
+    "--profile": "profile",
 }
 
 
-class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
+class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """One run of the benchmark, as its flags say."""
 
     round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers")
@@ -135,7 +135,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         "{run.unmet_flag} implies --scenario {run.takers}: remove {run.chosen_by}.": lambda run: (
             run.unmet and CHOOSES.get(run.unmet) == run.takers
         ),
-        "{run.unmet_flag} has no effect with {run.chosen_by}: use --scenario {run.takers}.": lambda run: run.unmet,
+        "{run.unmet_flag} has no effect with {run.chosen_by}: use --scenario {run.takers}.": "unmet",
         "--concurrency {run.highest_level:,}: endpoints take {run.most_in_flight:,} at once; raise --max-in-flight.": (
             lambda run: run.endpoint and run.highest_level > run.most_in_flight
         ),
@@ -152,7 +152,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
             run.has_several_rates and run.arrivals
         ),
         "--compliance {run.compliance} allows no failed request: remove --max-failed.": lambda run: (
-            endpoints.may_fail(run.max_failed, 10**9) and run.compliance != "none"
+            engine.may_fail(run.max_failed, 10**9) and run.compliance != "none"
         ),
         "--dry-run has no summary for --json to print: remove one of them.": lambda run: run.dry_run and run.json,
         "--engine-arg profiler_config: --profile sets it.": lambda run: (
@@ -172,8 +172,8 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
         scenario = CHOOSES.get(chooser(given), self.scenario)
         rules = mlperf.SCENARIO[scenario]
         return super().implications(given) | {
-            "metrics_url": endpoints.check_addresses(self.metrics_url, "--metrics-url"),
-            "extra_metrics": self.extra_metrics or any(map(endpoints.exporter, self.telemetry_url)),
+            "metrics_url": engine.check_addresses(self.metrics_url, "--metrics-url"),
+            "extra_metrics": self.extra_metrics or any(map(engine.exporter, self.telemetry_url)),
             "scenario": scenario,
             "category": rules.categories[0] if self.category == "auto" else self.category,
             **{name: getattr(self, name) or default for name, default in rules.pattern.defaults.items()},
@@ -182,8 +182,6 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     @classmethod
     def parse(cls, words: list[str]) -> Self:
         """The settings of a command line. Raises UsageError, or Typer's own exception for what is no flag."""
-        from harness.config.cli import config_command
-
         config: Self = config_command(cls, lambda config: config, "").main(words, standalone_mode=False)
         return config
 
@@ -230,7 +228,7 @@ class RunConfig(workload.WorkloadFlags, endpoints.EndpointFlags):
     @property
     def may_see_gpus(self) -> bool:
         """Whether the GPUs that are reported are those that compute."""
-        return endpoints.is_here(self.endpoint) or bool(self.telemetry_url)
+        return engine.is_here(self.endpoint) or bool(self.telemetry_url)
 
     @property
     def highest_level(self) -> int:

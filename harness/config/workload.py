@@ -1,23 +1,182 @@
 """The requests to the engine: MLPerf's summarization, workloads of ours, files of the user's own, synthetic lengths.
 
-Rows, flags and what does not go with them. `requests_file` reads the files, `custom` makes samples of them.
+Rows, flags and what does not go with them, and when requests come. `requests_file` reads the files, `custom` makes
+samples of them.
 """
 
-import math
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from math import exp, floor, inf, log, sqrt
 from pathlib import Path
+from random import Random
 from statistics import NormalDist
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.config.arrivals import ArrivalFlags, Replay
-from harness.config.flags import BENCHMARK, Rules, Settings, flag
+from harness.config.flags import BENCHMARK, RATE, Rules, Settings, flag
 from harness.core.coerce import as_flag
 from harness.core.errors import UsageError
+from harness.core.markdown import number
 from harness.core.reading import ROOT
+
+MOST_REQUESTS = 10**7  # of one test
+MOST_RATE = 10**6  # requests a second
+MOST_CV, LEAST_CV = 20.0, 0.05
+
+Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Random or regular arrivals. `gap` draws the time to the next in units of the mean; `has_ends`: its numbers are
+    the rates at the beginning and at the end; else both are the rate that is asked for."""
+
+    name: str
+    form: str
+    gap: Callable[[Random, Numbers], float]
+    count: int = 0  # of the numbers after the colon, each from `least`, and above 0, to `most`
+    least: float = 0.0
+    most: float = MOST_RATE
+    has_ends: bool = False
+
+    def read(self, text: str) -> Numbers:
+        """The numbers after the colon. Raises ValueError."""
+        numbers = tuple(map(float, text.split("-", self.count - 1) if text else ()))
+        if len(numbers) != self.count or not all(each > 0 and self.least <= each <= self.most for each in numbers):
+            raise ValueError
+        return numbers
+
+
+def exponential(source: Random, numbers: Numbers) -> float:
+    return source.expovariate(1.0)
+
+
+def bursts(source: Random, numbers: Numbers) -> float:
+    (cv,) = numbers
+    return source.gammavariate(cv**-2, cv**2)  # mean 1, standard deviation cv
+
+
+SHAPES = {
+    shape.name: shape
+    for shape in (
+        Shape("poisson", "poisson", exponential),
+        Shape("constant", "constant", lambda source, numbers: 1.0),
+        Shape("gamma", "gamma:CV", bursts, 1, LEAST_CV, MOST_CV),
+        Shape("ramp", "ramp:A-B", exponential, 2, has_ends=True),
+    )
+}
+COLUMNS, PREFIX = "seconds,input_tokens,output_tokens", ",prefix_id,prefix_tokens"  # of a recorded trace
+FORMS = "|".join((*(shape.form for shape in SHAPES.values()), "FILE"))
+
+
+def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
+    """The shape that a value of --arrivals means, and its numbers; None of what is a file. Raises UsageError."""
+    name, _, rest = text.partition(":")
+    if not (shape := SHAPES.get(name)):
+        return None
+    try:
+        return shape, shape.read(rest)
+    except ValueError:
+        raise UsageError(
+            f"--arrivals {text}: must be {shape.form}; CV is between {LEAST_CV:g} and {MOST_CV:g}, rates A and B above "
+            f"0 and at most {MOST_RATE:,} requests/s."
+        ) from None
+
+
+@lru_cache(maxsize=4)
+def times(text: str, rate: float, seconds: float, seed: int, together: int = 1) -> tuple[float, ...]:
+    """When each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is not
+    before `seconds`, in whole rounds of `together`. Raises UsageError for more than `MOST_REQUESTS`."""
+    found = parse_arrivals(text)
+    if found is None:
+        raise ValueError(f"{text} is not an arrival shape")
+    shape, numbers = found
+    if rate * seconds > MOST_REQUESTS:
+        raise UsageError(f"--arrivals {text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.")
+    first, last = numbers if shape.has_ends else (1.0, 1.0)
+    scale = rate / ((first + last) / 2)
+    source, due, work = Random(seed), [0.0], 0.0
+    while due[-1] < seconds or len(due) % together:
+        work += shape.gap(source, numbers)
+        due.append(when(work, scale * first, scale * last, seconds))
+    return tuple(due)
+
+
+def when(count: float, first: float, last: float, seconds: float) -> float:
+    """After how many seconds so many requests have come, at a rate that goes linearly from `first` to `last` within
+    `seconds` and stays."""
+    whole = (first + last) / 2 * seconds
+    if count > whole:
+        return seconds + (count - whole) / last
+    return 2 * count / (first + sqrt(first**2 + 2 * (last - first) * count / seconds)) if count else 0.0
+
+
+def variation(due: Sequence[float]) -> float | None:
+    """The coefficient of variation of the gaps: 0 is clockwork, 1 pure chance, more comes in bursts."""
+    gaps = [after - before for before, after in pairwise(sorted(due))]
+    if not gaps or not (mean := sum(gaps) / len(gaps)):
+        return None
+    return sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) / mean
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The arrivals of a trace as a run has them: `seconds` to the last one. `each_its_own`: the requests are of the
+    trace's lengths, so that each comes at its own time."""
+
+    requests: int
+    seconds: float
+    each_its_own: bool
+
+    def __str__(self) -> str:
+        return (
+            f"arrivals: {self.requests:,} requests in {number(self.seconds)} s, {number(self.rate)} a second on average"
+        )
+
+    @property
+    def rate(self) -> float:
+        """Requests a second, on average."""
+        return (self.requests - 1) / self.seconds
+
+    def least_s(self, given: float | None) -> float:
+        """The minimum duration of its test: what was given, else up to the last arrival, in whole milliseconds."""
+        return given if given is not None else max(1, floor(1000 * self.seconds)) / 1000
+
+
+class ArrivalFlags(Settings):
+    arrivals: str | None = flag(None, RATE, "speed", metavar=FORMS)
+    """Arrival process instead of LoadGen's: a shape, or a trace file. Implies --scenario
+    arrivals. poisson, constant and gamma:CV (bursts with this coefficient of variation) take their rate from
+    --server-target-qps; ramp:A-B goes from A to B requests/s; a trace, a CSV file with the columns
+    seconds,input_tokens,output_tokens[,prefix_id,prefix_tokens], is replayed, with requests of its lengths unless
+    --workload gives others. --server-target-qps scales ramps and traces to another mean rate."""
+
+    @property
+    def trace(self) -> Path:
+        return Path(self.arrivals or "")
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether requests come at the times of a trace."""
+        return self.arrivals is not None and parse_arrivals(self.arrivals) is None
+
+    @property
+    def rate_ends(self) -> Numbers:
+        """The rates at the beginning and at the end of the shape; none where the rate is given apart, or by a trace."""
+        shape, numbers = parse_arrivals(self.arrivals or "") or (None, ())
+        return numbers if shape and shape.has_ends else ()
+
+    @property
+    def has_own_rate(self) -> bool:
+        """Whether the arrivals bring their own rate."""
+        return self.is_replay or bool(self.rate_ends)
+
+
+SCENARIO = "arrivals"  # its row is in `mlperf`
+
 
 FOLDER = ROOT / "workloads"
 OFFICIAL = "summarization"
@@ -35,21 +194,15 @@ class Workload:
     imitates: str
 
 
-WORKLOADS = {
-    workload.name: workload
-    for workload in (
-        Workload(OFFICIAL, None, "MLPerf's own: CNN/DailyMail articles, answers of at most 128 tokens"),
-        Workload("chat", FOLDER / "chat.jsonl", "users of an assistant: short questions, some in mid-conversation"),
-        Workload("classification", FOLDER / "classification.jsonl", "labelling of reviews and tickets: short answers"),
-        Workload("code", FOLDER / "code.jsonl", "a programming assistant: complete, explain, repair, test"),
-        Workload("long-chat", FOLDER / "long-chat.yaml", "conversations of four turns under one system prompt"),
-        Workload(
-            "long-classification",
-            FOLDER / "long-classification.yaml",
-            "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
-        ),
-    )
+IMITATED = {  # by each workload, whose requests or profile are in a file of its name
+    OFFICIAL: "MLPerf's own: CNN/DailyMail articles, answers of at most 128 tokens",
+    "chat": "users of an assistant: short questions, some in mid-conversation",
+    "classification": "labelling of reviews and tickets: short answers",
+    "code": "a programming assistant: complete, explain, repair, test",
+    "long-chat": "conversations of four turns under one system prompt",
+    "long-classification": "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
 }
+WORKLOADS = {name: Workload(name, next(FOLDER.glob(f"{name}.*"), None), text) for name, text in IMITATED.items()}
 
 
 @dataclass(frozen=True)
@@ -63,28 +216,28 @@ class Lengths:
     low: int = 1
     high: int | None = None
 
-    def draw(self, source: random.Random) -> int:
+    def draw(self, source: Random) -> int:
         """One length, at least 1."""
         for _ in range(MOST_DRAWS):
             found = self.anywhere(source)
-            if self.low <= found <= (self.high or math.inf):
+            if self.low <= found <= (self.high or inf):
                 return found
         return self.within(source)
 
-    def within(self, source: random.Random) -> int:
+    def within(self, source: Random) -> int:
         """One length within bounds that hardly any draw falls into, by the distribution's own inverse."""
         is_normal = self.sigma > MOST_SIGMA
-        scale = NormalDist(self.median if is_normal else math.log(self.median), self.sigma)
+        scale = NormalDist(self.median if is_normal else log(self.median), self.sigma)
         edges = (self.low - 0.5, (self.high or MOST_TOKENS) + 0.5)
-        low, high = (scale.cdf(edge if is_normal else math.log(edge)) for edge in edges)
+        low, high = (scale.cdf(edge if is_normal else log(edge)) for edge in edges)
         share = min(max(source.uniform(low, high), 1e-15), 1 - 1e-15)
         found = scale.inv_cdf(share)
-        return min(max(round(found if is_normal else math.exp(found)), self.low), self.high or MOST_TOKENS)
+        return min(max(round(found if is_normal else exp(found)), self.low), self.high or MOST_TOKENS)
 
-    def anywhere(self, source: random.Random) -> int:
+    def anywhere(self, source: Random) -> int:
         if self.sigma > MOST_SIGMA:
             return round(source.gauss(self.median, self.sigma))
-        return max(1, round(self.median * math.exp(source.gauss(0.0, self.sigma))))
+        return max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
 
     def __str__(self) -> str:
         spread = f"~{self.sigma:g}" if self.sigma else ""

@@ -17,10 +17,9 @@ import typer
 from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperCommand, TyperGroup
 
-from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, read_given
+from harness.core.coerce import MOVED, RENAMED, as_flag, check_path, check_printable, read_given
 from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line, why
 from harness.core.interrupts import interruptible
-from harness.core.moved import MOVED
 from harness.core.reading import CHECKOUT, MIB, names_in
 from harness.core.system import module, program
 
@@ -30,27 +29,6 @@ EXIT_CODES = (
     "Exit codes: 0 done, 1 not accepted, 2 wrong usage or input, 3 the engine or LoadGen failed, 130 interrupted."
 )
 SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
-
-
-def usage(path: str, parameters: Iterable[Any]) -> str:
-    words = [str(each.metavar) for each in parameters if each.param_type_name == "argument"]
-    return " ".join([f"usage: {path}", *words, "[FLAGS]"])
-
-
-def contents(path: str, about: str, commands: Mapping[str, str]) -> str:
-    """The help of several commands: what each is for."""
-    width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
-    column = max(map(len, commands)) + 4
-    shown = [
-        textwrap.fill(
-            f"{text[:1].upper()}{SENTENCE.split(text[1:], 1)[0].rstrip('.')}",
-            width,
-            initial_indent=f"  {name}".ljust(column),
-            subsequent_indent=" " * column,
-        )
-        for name, text in commands.items()
-    ]
-    return "\n\n".join([f"usage: {path} COMMAND [-h] ...", textwrap.fill(about, width), "\n".join(shown)]) + "\n"
 
 
 def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str], examples: Sequence[str]) -> str:
@@ -175,14 +153,14 @@ ON_OFF = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
-def option(metavar: str, text: str, flag: str = "", **bounds: float) -> Any:
-    """A flag of a command, in its parameter's annotation: what it takes, nothing for a switch; its help; its name where
-    that is not the parameter's; `min` and `max`."""
-    return typer.Option(*filter(None, [flag]), metavar=metavar or None, help=text, **bounds)  # type: ignore[arg-type]
+def option(default: Any, text: str, metavar: str | None = None, flag: str = "", **bounds: float) -> Any:
+    """A flag of a command, as its parameter's default, `...` where it must be given: its help; what it takes, nothing
+    for a switch; its name where that is not the parameter's; `min` and `max`."""
+    return typer.Option(default, *filter(None, [flag]), metavar=metavar, help=text, **bounds)  # type: ignore[arg-type]
 
 
-def argument(metavar: str, text: str) -> Any:
-    return typer.Argument(metavar=metavar, help=text)
+def argument(default: Any, text: str, metavar: str) -> Any:
+    return typer.Argument(default, metavar=metavar, help=text)
 
 
 class Command(TyperCommand):
@@ -191,7 +169,7 @@ class Command(TyperCommand):
     examples: Sequence[str] = ()
     panels: Sequence[str] = ()  # of the help, in order
     rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(lambda words: words)
-    prints: bool = False  # it reads files and prints; nothing is begun that must be ended in order
+    prints: bool = True  # it reads files and prints; nothing is begun that must be ended in order
     basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
     operands: str = ""  # words that are rewritten to flags, as the help calls them
 
@@ -236,7 +214,9 @@ class Command(TyperCommand):
                 yield f"{name}{equals}{value}"
 
     def heading(self, ctx: Any) -> tuple[str, str]:
-        return usage(f"{ctx.command_path} {self.operands}".rstrip(), self.params), self.help or ""
+        words = [str(each.metavar) for each in self.params if each.param_type_name == "argument"]
+        called = f"usage: {ctx.command_path} {self.operands}".rstrip()
+        return " ".join([called, *words, "[FLAGS]"]), self.help or ""
 
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
@@ -289,7 +269,24 @@ class Group(TyperGroup):
         return {name: command.help or "" for name, command in self.commands.items()}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(contents(ctx.command_path, self.help or "", self.about()))
+        """What each command is for."""
+        width, commands = min(WIDEST_HELP, shutil.get_terminal_size().columns), self.about()
+        column = max(map(len, commands)) + 4
+        shown = [
+            textwrap.fill(
+                f"{text[:1].upper()}{SENTENCE.split(text[1:], 1)[0].rstrip('.')}",
+                width,
+                initial_indent=f"  {name}".ljust(column),
+                subsequent_indent=" " * column,
+            )
+            for name, text in commands.items()
+        ]
+        blocks = [
+            f"usage: {ctx.command_path} COMMAND [-h] ...",
+            textwrap.fill(self.help or "", width),
+            "\n".join(shown),
+        ]
+        formatter.write("\n\n".join(blocks) + "\n")
 
 
 def raise_if_moved(word: str) -> None:
@@ -306,10 +303,6 @@ def make_command(function: Callable[..., object], about: str = "", **known: Any)
     made: Any = typer.main.get_command(app)
     vars(made).update(known)
     return made  # type: ignore[no-any-return]
-
-
-def make_group(about: str, commands: Mapping[str, Command]) -> Group:
-    return Group(help=about, commands=dict(commands), context_settings=HELP)
 
 
 def start(entry: Command | Group, name: str = "") -> NoReturn:

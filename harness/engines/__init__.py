@@ -1,6 +1,6 @@
 """Engines: vLLM in this process, servers behind an endpoint, an echo. May import runs and below.
 
-    vllm    vLLM in this process; beside it vllm_args, worker, patches
+    vllm    vLLM in this process; beside it worker, patches
     echo    nothing: it answers at once; the template of an engine
     openai  servers; beside it completions (their API), client (a request, and many clients)
 
@@ -14,12 +14,6 @@ from pathlib import Path
 from harness.config.plan import Plan
 from harness.engines.protocol import Engine, Sampling
 
-BACKENDS = {  # each module has create(plan, traces, choosing) -> Engine
-    "vllm": "harness.engines.vllm",
-    "openai": "harness.engines.openai",
-    "echo": "harness.engines.echo",
-}
-
 
 def sampling_of(plan: Plan) -> Sampling:
     """How a run's answers are generated; its longest one, where requests differ."""
@@ -27,9 +21,10 @@ def sampling_of(plan: Plan) -> Sampling:
 
 
 def create(plan: Plan, traces: Path, choosing: bool = False) -> Engine:
-    """The engine of `--backend`, not started yet; its profiler, with --profile, leaves traces in that folder.
+    """The engine of `--backend`, which the module of its name makes, not started yet; its profiler, with --profile,
+    leaves traces in that folder.
 
     `choosing`: one that is asked with `score_choices`.
     """
-    made: Engine = import_module(BACKENDS[plan.config.backend]).create(plan, traces, choosing)
+    made: Engine = import_module(f"harness.engines.{plan.config.backend}").create(plan, traces, choosing)
     return made

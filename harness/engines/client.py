@@ -33,7 +33,7 @@ from aiohttp import (
 )
 
 from harness.config import checkpoint
-from harness.config.endpoint import below, is_usable
+from harness.config.engine import below, is_usable
 from harness.config.run import RunConfig
 from harness.core.errors import BenchmarkError, EndpointError, EngineError, UsageError, first_line
 from harness.core.secrets import HEADERS

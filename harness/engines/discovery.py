@@ -11,7 +11,7 @@ from pathlib import PurePath
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from harness.config import checkpoint
-from harness.config.endpoint import below
+from harness.config.engine import below
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
 from harness.core.coerce import did_you_mean

@@ -18,8 +18,7 @@ import aiohttp
 import uvloop
 
 from harness.config import checkpoint
-from harness.config.endpoint import below
-from harness.config.engine import EngineState
+from harness.config.engine import EngineState, below
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError

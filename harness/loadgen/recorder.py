@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from harness.config.endpoint import exporter
+from harness.config.engine import exporter
 from harness.core import files
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.system import SM_CLOCK, ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none

@@ -1,29 +1,319 @@
-"""LoadGen's tests of one run, on one engine, watched while they run."""
+"""LoadGen's tests of one run, on one engine, watched while they run; and its system under test.
 
+Queries come in on LoadGen's threads, answers leave from the engine's loop.
+"""
+
+import asyncio
 import itertools
 import secrets
+import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from array import array
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+import mlperf_loadgen as lg
+
+from harness.config.engine import may_fail
 from harness.config.plan import Plan
 from harness.core import files, system
-from harness.core.errors import EmptyAnswerError, EngineError, LoadGenError
-from harness.core.screen import Display, Kind
+from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError, first_line
+from harness.core.screen import Counters, Display, Kind
 from harness.engines import prometheus
-from harness.engines.protocol import Engine
-from harness.loadgen import recorder, sut
-from harness.loadgen.requests import take_times, write_requests
-from harness.loadgen.sut import SUT, make_sut
-from harness.loadgen.test_run import MACHINE, SERVER
+from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
+from harness.loadgen import recorder
+from harness.loadgen.patterns import Sender, driver_of
+from harness.loadgen.requests import TRACE, Clock, Request, take_times, write_requests
+from harness.loadgen.test_run import MACHINE, PLACEHOLDER, SERVER
 from harness.loadgen.watchdog import Watchdog
 from harness.runs.folder import FOLDER, RunFolder, Test
 from harness.runs.records import MachineUse
 from harness.workloads.cnn_dailymail import Library
+
+
+@dataclass
+class SUT:
+    """Answers every query with the engine, and notes what it knows of each in `requests`, in the order of issue: times
+    by time.perf_counter.
+
+    `sender` sends what LoadGen issues at once; None where LoadGen sets the pace, and each is sent as it comes.
+    `failure` is the first exception: from then on LoadGen waits for answers that never come.
+    """
+
+    engine: Engine
+    library: Library
+    sender: Sender | None = None
+    streams: bool = True  # whether the time of each first token is taken
+    clock: Clock = "loadgen"  # by which it is; LoadGen then hears of it
+    timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
+    max_failed: str = "0"  # as the flag has it
+    expected: int = 0  # queries, about, where LoadGen does not issue all at once
+    failure: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.counters, self.requests = Counters(), list[Request]()
+        self.deliveries, self.sent_tokens = list[Delivery](), 0  # of the answered ones
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+        self._issues: Counter[int] = Counter()  # of each sample so far
+        self._failed = 0
+
+    def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
+        """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
+        now, new = time.perf_counter() if self.clock == "loadgen" else None, list[Request]()
+        for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
+            prompt, round = len(self.library.prompts[index]), self._issues[index]
+            new.append(Request(index, prompt, issued_s=now, order=order, round=round, id=id))
+            self._issues[index] += 1
+        self.requests += new
+        if self.clock == "loadgen":  # else each is counted when it is sent
+            self.counters.issued += len(ids)
+        self.engine.loop.call_soon_threadsafe(self.start, new)
+
+    def start(self, requests: list[Request]) -> None:
+        """Sends the queries that LoadGen issued together; runs on the engine's loop."""
+        if self.sender is None:
+            for request in requests:
+                self.run(self.attempt(request))
+        else:
+            self.run(self.send(self.sender, requests))
+
+    async def send(self, sender: Sender, requests: list[Request]) -> None:
+        """Sends queries in the sender's way; those that it leaves out are answered without having been sent."""
+        left = await sender.send(requests, self.attempt)
+        unsent = {request.order for request in left}
+        self.requests = [request for request in self.requests if request.order not in unsent]
+        for request in left:
+            self.report(lg.QuerySamplesComplete, request.id, [0] * PLACEHOLDER)
+
+    def run(self, work: Any) -> None:
+        task = self.engine.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) and self.failure is None:
+            self.failure = error
+
+    async def attempt(self, request: Request) -> None:
+        """Answers a request, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
+        try:
+            await self.answer(request)
+        except EndpointError as error:
+            self.take_failure(request, error)
+
+    async def answer(self, request: Request) -> None:
+        """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
+        exchange, tokens = Exchange(time.perf_counter()), list[int]()
+        begin = exchange.sent_at
+        if self.clock == "client":
+            self.counters.issued += 1
+            request.issued_s = begin if request.issued_s is None else request.issued_s
+        try:
+            async for new in self.engine.stream(*self.prompt_of(request), exchange, not self.streams):
+                if self.streams and new and not tokens:
+                    self.hear_first(request, new, begin)
+                tokens.extend(new)
+        finally:
+            if self.streams:
+                request.sent_ms = self.since_issue(request, exchange.sent_at)
+        self.complete(request, tokens, exchange)
+
+    def hear_first(self, request: Request, new: Sequence[int], begin: float) -> None:
+        """Takes note of an answer's first tokens, and tells LoadGen of the first."""
+        now = time.perf_counter()
+        request.ttft_ms = self.since_issue(request, now)
+        if self.clock == "loadgen":
+            self.report(lg.FirstTokenComplete, request.id, new[:1])
+        self.counters.started += 1
+        self.counters.first_token_s += now - begin
+
+    def prompt_of(self, request: Request) -> tuple[list[int], int | None]:
+        """What the engine is asked: the prompt, and the most tokens of its answer."""
+        library, index = self.library, request.sample
+        prompt = library.prompts[index]
+        if library.salt:
+            talk = library.conversations[index] if library.conversations else index
+            prompt = library.salt.add_to(prompt, request.order, talk, request.round)
+            request.prompt_tokens = len(prompt)
+        return prompt, library.new_tokens[index] if library.new_tokens else None
+
+    def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
+        """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
+        delivery = exchange.delivery
+        if not tokens and self.timed:
+            raise EmptyAnswerError(
+                f"{self.engine.name} answered sample {request.sample} without a single token, which cannot be timed: "
+                "take that request out, or serve the model so that it obeys min_tokens."
+            )
+        request.output_tokens = delivery.tokens if delivery else len(tokens)
+        if delivery:
+            request.first_tokens = max(1, delivery.first_tokens)
+            self.deliveries.append(delivery)
+            self.sent_tokens += request.prompt_tokens
+        self.counters.tokens += request.output_tokens
+        self.end(request, tokens, request.output_tokens)
+
+    def take_failure(self, request: Request, error: EndpointError) -> None:
+        """Counts a request as failed, and tells LoadGen, which waits for every answer: one of `PLACEHOLDER` tokens, or
+        an empty one where it is scored. Raises EndpointError beyond --max-failed."""
+        self._failed += 1
+        total = max(self.expected, self.counters.issued)
+        most = may_fail(self.max_failed, total)
+        if self._failed > most:
+            if not most:
+                raise error
+            said = f"request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed}"
+            raise EndpointError(f"{error} ({said})") from error
+        request.failure = str(error)
+        if self.timed and self.streams and self.clock == "loadgen" and request.ttft_ms is None:
+            self.report(lg.FirstTokenComplete, request.id, [0])
+        self.end(request, [0] * PLACEHOLDER if self.timed else [])
+
+    def end(self, request: Request, tokens: Sequence[int], count: int | None = None) -> None:
+        """Tells LoadGen of the end of an answer."""
+        request.latency_ms = self.since_issue(request, time.perf_counter())
+        self.counters.completed += 1
+        self.report(lg.QuerySamplesComplete, request.id, tokens, count)
+
+    def since_issue(self, request: Request, at: float) -> float:
+        """Milliseconds since the time from which a request's latencies count."""
+        return 1e3 * (at - (request.issued_s or 0.0))
+
+    def report(self, report: Any, id: int, tokens: Sequence[int], count: int | None = None) -> None:
+        """Reports token ids to LoadGen as int32, which takes a copy of the buffer; `count` tokens (None: as many)."""
+        data = array("i", tokens)
+        address, length = data.buffer_info()
+        report([lg.QuerySampleResponse(id, address, length * data.itemsize, length if count is None else count)])
+
+    def server_use(self, **known: Any) -> ServerUse:
+        """What the servers say of the answers that came, and what this program counted of them."""
+        return ServerUse.of(self.deliveries, self.sent_tokens, **known)
+
+
+def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:
+    """The system under test of a plan's scenario, of about so many queries; 0: LoadGen issues all at once."""
+    pattern = plan.pattern
+    return SUT(
+        engine,
+        library,
+        driver_of(plan).issued(library, timed),
+        streams=pattern.is_streamed,
+        clock="client" if pattern.is_own_clock else "loadgen",
+        timed=timed,
+        max_failed=plan.config.max_failed,
+        expected=expected,
+    )
+
+
+# One LoadGen test from settings to logs.
+
+# What a plan changes from test to test, by LoadGen's attributes: the key in a user.conf, which has ms for ns.
+CHANGING_SETTINGS = {
+    "min_duration_ms": "min_duration",
+    "min_query_count": "min_query_count",
+    "performance_sample_count_override": "performance_sample_count_override",
+    "multi_stream_samples_per_query": "samples_per_query",
+    "offline_expected_qps": "target_qps",
+    "server_target_qps": "target_qps",
+    "single_stream_expected_latency_ns": "target_latency",
+    "multi_stream_expected_latency_ns": "target_latency",
+}
+SAMPLE_LOGS = (TRACE, "mlperf_log_accuracy.json")  # which LoadGen begins in every test, and leaves empty in most
+
+
+def user_conf(plan: Plan) -> str:
+    """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
+    rules = plan.config.scenario_rules
+    settings = rules.pattern.settings(plan.load) | rules.pattern.fixed_settings(plan.load)
+    lines = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in settings.items()}
+    return "".join(f"{plan.loadgen_model}.{rules.loadgen}.{key} = {value}\n" for key, value in lines.items())
+
+
+class LoadGenSettings:
+    """LoadGen's settings of a run, for the plan of the test that comes.
+
+    LoadGen reads a user.conf once in a process and calls a second one an error: the tests of a run share what was read
+    for the first, and each sets what changes from test to test.
+    """
+
+    def __init__(self) -> None:
+        self._read: lg.TestSettings | None = None
+        self._official: dict[str, int | float] = {}  # values of mlperf.conf
+
+    def of(self, plan: Plan, folder: Path) -> lg.TestSettings:
+        """Those of a plan, whose user.conf is left in the folder. Raises LoadGenError."""
+        conf = folder / "user.conf"
+        conf.write_text(user_conf(plan))
+        settings = self._read = self._read or self.read(plan, conf)
+        given = plan.pattern.settings(plan.load)
+        for name, key in CHANGING_SETTINGS.items():
+            official, unit = self._official[name], 10**6 if name.endswith("_ns") else 1
+            value = unit * given[key] if key in given else official
+            setattr(settings, name, round(value) if isinstance(official, int) else float(value))
+        return settings
+
+    def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
+        """LoadGen's settings from `mlperf.conf` and the user.conf at `conf`. Raises LoadGenError."""
+        scenario = plan.config.scenario_rules.loadgen
+        settings = lg.TestSettings()
+        settings.scenario = getattr(lg.TestScenario, scenario)
+        settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
+        self._official = {name: getattr(settings, name) for name in CHANGING_SETTINGS}
+        if settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
+            raise LoadGenError(f"LoadGen refuses {conf}; its reasons are in mlperf_log_detail.txt.")
+        settings.qsl_rng_seed = plan.seeds.qsl
+        settings.sample_index_rng_seed = plan.seeds.sample_index
+        settings.schedule_rng_seed = plan.seeds.schedule
+        return settings
+
+
+def run_test(
+    mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
+) -> None:
+    """Runs one test to its end.
+
+    `watch` is called ten times a second on this thread and may raise to give up. An audit.config in `folder` rules.
+    LoadGen itself cannot be stopped: it waits in C++ for every answer. Whoever gives up must end the process. Raises
+    LoadGenError.
+    """
+    settings.mode = lg.TestMode.AccuracyOnly if mode == "accuracy" else lg.TestMode.PerformanceOnly
+    output = lg.LogOutputSettings()
+    output.outdir = str(folder)
+    output.copy_summary_to_stdout = False
+    logging = lg.LogSettings()
+    logging.log_output = output
+    logging.enable_trace = mode == "performance" and sut.clock == "loadgen"  # the times of each sample
+    system = lg.ConstructFastSUT(sut.issue, lambda: None)
+    library = lg.ConstructQSL(samples, samples, lambda _: None, lambda _: None)
+    # An audit.config in the working folder would change the test behind the user's back: name one that is ours.
+    audit = str(folder / "audit.config")
+    failed: list[Exception] = []
+
+    def drive() -> None:
+        try:
+            lg.StartTestWithLogSettings(system, library, settings, logging, audit)
+        except Exception as error:
+            failed.append(error)
+
+    test = threading.Thread(target=drive, name="loadgen", daemon=True)
+    test.start()
+    while test.is_alive():
+        test.join(timeout=0.1)
+        watch()
+    if failed:
+        raise LoadGenError(f"LoadGen failed: {type(failed[0]).__name__}: {first_line(failed[0])}") from failed[0]
+    lg.DestroyQSL(library)
+    lg.DestroyFastSUT(system)
+    for path in map(folder.joinpath, SAMPLE_LOGS):
+        if path.is_file() and path.stat().st_size <= len("[\n]\n"):
+            path.unlink()
+
 
 Result = TypeVar("Result")
 SILENT_S = 5.0  # without a token for any request, after which the screen says so
@@ -49,7 +339,7 @@ class LoadGenSession:
     busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
 
     def __post_init__(self) -> None:
-        self.settings, self.tests = sut.LoadGenSettings(), itertools.count()
+        self.settings, self.tests = LoadGenSettings(), itertools.count()
         self.run = secrets.token_hex(8)  # as no other is called
         self.warned = False  # of other programs, which every test's record has
 
@@ -81,7 +371,7 @@ class LoadGenSession:
         watch = partial(self.watch, tested, folder, shown, least_s, clock_offset())
         self.watchdog.reset()
         with self.measuring(folder, plan, tested):
-            sut.run_test(mode, settings, tested, plan.samples, folder, watch)
+            run_test(mode, settings, tested, plan.samples, folder, watch)
         keep_requests(tested, folder, measured=mode == "performance")
 
     def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from harness.config.endpoint import ServerFlags
+from harness.config.engine import ServerFlags
 from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Context, Count, Seed, flag
 from harness.config.run import RunConfig
 from harness.core.coerce import did_you_mean

@@ -17,7 +17,7 @@ from harness.core.secrets import hide_word
 from harness.engines.protocol import Engine
 from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
-from harness.mmlu import report
+from harness.mmlu import scores
 from harness.mmlu.scores import Answer, MMLUFacts, MMLUHistory
 from harness.runs import folder as results
 
@@ -59,12 +59,12 @@ def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: scre
     ignore_signals()  # all is asked: what ends a command is not to cost the run
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
-    summary = report.write(run, config, facts, data, seconds, rows)
+    summary = scores.write(run, config, facts, data, seconds, rows)
     line = MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
     results.finish(run, line, say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
-    screen.show(display.console, report.last_screen(config, facts, summary, rows), run.path / "report.html")
+    screen.show(display.console, scores.last_screen(config, facts, summary, rows), run.path / "report.html")
     return DONE
 
 

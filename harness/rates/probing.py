@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.config.endpoint import may_fail
+from harness.config.engine import may_fail
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError
 from harness.core.markdown import number
@@ -96,7 +96,7 @@ def set_aside(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome
     return attempt.model_copy(update={"folder": str(folder.relative_to(session.folder.path))})
 
 
-def run_probe(session: LoadGenSession, short: Plan, reason: str = "") -> Outcome:
+def run_probe(session: LoadGenSession, short: Plan, reason: str) -> Outcome:
     """A short performance test: `short` is the run's plan with its own load, and less of everything else; the
     reason for it is shown."""
     load = short.pattern.text(short.load)

@@ -1,24 +1,26 @@
-"""Where a run's load comes from: said before the run, found on the loaded engine, corrected by the performance test."""
+"""Where a run's load comes from: the history, a trial, short tests or a search; said before, and corrected after."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
-from math import ceil
+from math import ceil, inf, isqrt
 from typing import Any
 
 from harness.config.comparability import Comparable, differences
-from harness.config.mlperf import SCENARIO
-from harness.config.patterns import Burst
-from harness.config.plan import Plan, minutes
+from harness.config.flags import MOST_AT_ONCE
+from harness.config.mlperf import SCENARIO, Limits
+from harness.config.patterns import SURE_P90_QUERIES, SURE_QUERIES, Burst, ClosedLoop, Poisson, Schedule, Sequential
+from harness.config.plan import Part, Plan, minutes
+from harness.config.run import RunConfig
 from harness.core import system
+from harness.core.errors import NotAcceptedError
 from harness.core.markdown import number
 from harness.loadgen.log import TestResult
 from harness.loadgen.patterns import driver_of
 from harness.loadgen.session import LoadGenSession
-from harness.rates import outlook, probing
-from harness.rates.outlook import Part
+from harness.rates import probing, search
 from harness.rates.probing import TRIAL_S, Trial
-from harness.rates.search import PROBE_S
+from harness.rates.search import PROBE_S, Candidate, Capacity, Evidence, Goal, best_rate, highest_held
 from harness.runs.folder import BenchmarkRun, history
 from harness.runs.outcome import Outcome
 
@@ -78,7 +80,7 @@ class RateSource:
 
     def total(self, plan: Plan) -> str:
         """What a run is going to do after its engine is up, in one line with the sum of its times."""
-        return outlook.total(plan, self.outlook(plan), "once the engine is up")
+        return plan.total(self.outlook(plan), "once the engine is up")
 
 
 def as_probe(plan: Plan) -> Plan:
@@ -215,3 +217,269 @@ def share_of(plan: Plan, full: float, origin: str) -> Plan:
     share = plan.config.scenario_rules.offline_share or 1.0
     note = f"server_target_qps = {number(share * full)} queries/s ({share} x {origin})"
     return plan.with_note(note, target_qps=share * full)
+
+
+LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here
+FINAL_RATIO = 1.1  # the lowest level too high over the highest that held, where the search ends
+MOST_PROBES = 16  # probes of a search
+TYPICAL_LEVELS = 8  # of a search: a few to either side, then half of the gap each time
+CLEAR = 1.5  # times a limit, or a limit over a latency: beyond, one probe tells
+
+
+class LevelCurve(RateSource):
+    """The highest level of concurrency; the others are separate tests before it, as long as it."""
+
+    def outlook(self, plan: Plan) -> Part | None:
+        if not plan.config.levels:
+            text = "up to what the engine computes at once, each as long as the last"
+            return Part("a test at each power of four", text, None)
+        *lower, _ = plan.config.levels
+        lengths = [plan.pattern.length(plan.at_most(level).load) for level in lower]
+        seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
+        each = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
+        text, name = f"at least {minutes(seconds)}, {each}", f"{len(lower)} lower level{'s' * (len(lower) > 1)}"
+        return Part(name, text, seconds, "at least ") if lower else None
+
+    def find(self, bench: Bench) -> Plan:
+        plan = bench.plan
+        *before, last = levels_of(plan.config.levels, bench.session.engine.concurrency)
+        for level in before:
+            short = after_trial(bench, level)
+            if level == before[0]:
+                bench.run.display.say(self.total(short))
+            bench.probe(short)
+        return after_trial(bench, last)
+
+
+class LevelSearch(RateSource):
+    """The highest concurrency that keeps both limits, by short tests."""
+
+    def outlook(self, plan: Plan) -> Part | None:
+        """Each with the trial that tells LoadGen its rate."""
+        trial = f"each after a trial of at most {minutes(TRIAL_S)}"
+        text = f"{TYPICAL_LEVELS} levels or so of at least {minutes(PROBE_S)}, {trial}"
+        return Part("search for the highest concurrency", text, TYPICAL_LEVELS * (PROBE_S + TRIAL_S))
+
+    def find(self, bench: Bench) -> Plan:
+        plan = bench.plan
+
+        def probe(level: int) -> Outcome:
+            return bench.probe(as_probe(after_trial(bench, level)))
+
+        assert plan.limits is not None
+        found = highest(probe, plan.limits, max(1, bench.session.engine.concurrency // 4), MOST_AT_ONCE)
+        if found is None:
+            raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
+        return after_trial(bench, found)
+
+
+def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
+    """The levels to test: those given, or else powers of four up to what the engine computes at once."""
+    if given:
+        return list(given)
+    powers = [LEVEL_RATIO**n for n in range(20) if LEVEL_RATIO**n < concurrency]
+    return [*powers, concurrency]
+
+
+def after_trial(bench: Bench, level: int) -> Plan:
+    """The plan of a test with so many requests in flight, after a short trial."""
+    return at_level(bench.plan, level, bench.trial(replace(bench.plan, concurrency=level)))
+
+
+def at_level(plan: Plan, level: int, found: Trial) -> Plan:
+    """The plan with its concurrency, and the rate that LoadGen has to expect there."""
+    rate = OFFLINE_MARGIN * found.samples_per_sec
+    note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {found})"
+    return plan.with_note(note, concurrency=level, target_qps=rate)
+
+
+def highest(probe: Callable[[int], Outcome], limits: Limits, first: int, most: int) -> int | None:
+    """The most in flight that keep the limits, by probes; None where a single one does not.
+
+    Latencies of a few hundred requests are noisy: near a limit a level holds, and one is too many, if a second probe of
+    it says so too; a probe that is far from it counts twice. Levels double from `first` until one is too many, then
+    halve the gap.
+    """
+    verdicts: dict[int, list[bool]] = {}
+
+    def is_held(level: int) -> bool:
+        """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
+        said = verdicts.setdefault(level, [])
+
+        def test() -> None:
+            found = probe(level)
+            said.extend([not found.why] * (1 if is_near(found, limits) else 2))
+
+        test()
+        if not said[0] and len(said) == 1:
+            test()
+        if len(said) == 2 and said[0] != said[1]:
+            test()
+        return 2 * sum(said) > len(said)
+
+    low, high, level = 0, most + 1, min(first, most)
+    while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(verdicts) < MOST_PROBES:
+        if is_held(level):
+            low = level
+        else:
+            high = level
+        level = min(2 * level, most) if high > most else isqrt(max(low, 1) * high)
+        level = min(max(level, low + 1), high - 1)
+    while low and len(verdicts[low]) < 2 and not is_held(low):  # once was chance
+        low = max((level for level, said in verdicts.items() if level < low and said[0]), default=0)
+    return low or None
+
+
+def is_near(probe: Outcome, limits: Limits) -> bool:
+    """Whether the latency that is nearest to its limit, or farthest beyond it, could be on its other side by chance."""
+    shares = ((probe.ttft_ms.p99 or 0.0) / limits.ttft, (probe.tpot_ms.p99 or 0.0) / limits.tpot)
+    return 1 / CLEAR < max(shares) < CLEAR
+
+
+LOWER = 0.97  # of a rate that did not hold a whole test, at most
+TYPICAL_PROBES = 4  # of a search: benchmarks.search
+
+
+class SearchedRate(RateSource):
+    """The highest rate that a full test should keep, and a lower one where it did not."""
+
+    corrections = 2
+
+    def outlook(self, plan: Plan) -> Part | None:
+        return probes("search for the highest rate", TYPICAL_PROBES)
+
+    def find(self, bench: Bench) -> Plan:
+        plan = bench.plan
+
+        def probe(chosen: Candidate) -> Outcome:
+            return bench.probe(at_rate(plan, chosen.rate, chosen.seconds), chosen.reason)
+
+        return from_search(plan, search.search(start_rate(bench), probe, Goal.of(plan)))
+
+    def correct(self, plan: Plan, result: TestResult, tests: Sequence[Outcome]) -> Plan | None:
+        before = plan.target_qps
+        unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES  # else it was too short
+        if not before or not (unsure or "latency" in result.failed) or not (rate := self.lower(plan, before, tests)):
+            return None
+        why = f" ({tests[-1].why})" if tests and tests[-1].why else ""
+        note = f"{number(before)} queries/s was INVALID over {result.duration_s:.1f} s{why}; retrying at {number(rate)}"
+        return plan.with_note(note, target_qps=rate)
+
+    def lower(self, plan: Plan, before: float, tests: Sequence[Outcome]) -> float | None:
+        """A rate below one that did not hold, by what its test measured."""
+        return min(LOWER * before, Evidence(Goal.of(plan), tests).candidate.rate if tests else inf)
+
+
+class CurveRate(SearchedRate):
+    """The best of the rates that were given, each a short test."""
+
+    def outlook(self, plan: Plan) -> Part | None:
+        lengths = {rate: Goal.of(plan).probe_s(rate) for rate in given(plan)}
+        queries, seconds = round(min(rate * each for rate, each in lengths.items())), sum(lengths.values())
+        text = f"of {queries:,} queries or more, about {minutes(seconds)}"
+        return Part(f"{len(lengths)} rates", text, seconds)
+
+    def find(self, bench: Bench) -> Plan:
+        plan = bench.plan
+        for qps in given(plan):
+            bench.probe(at_rate(plan, qps))
+        if more := search.rate_beyond(Evidence(Goal.of(plan), bench.run.facts.probes)):
+            bench.probe(at_rate(plan, more))
+        return from_curve(plan, bench.run.facts.probes)
+
+    def lower(self, plan: Plan, before: float, tests: Sequence[Outcome]) -> float | None:
+        """The next lower one that was given."""
+        return best_given(plan, tests, below=before)
+
+
+def given(plan: Plan) -> list[float]:
+    """The rates that the user gave, in order."""
+    rates = plan.config.server_target_qps
+    return sorted(rates) if isinstance(rates, tuple) else []
+
+
+def start_rate(bench: Bench) -> float:
+    """Where a search begins: at a share of the Offline rate, known or from a short trial."""
+    plan, rules = bench.plan, bench.run.config.scenario_rules
+    offline = last_offline(plan)
+    if offline is None:
+        return (rules.offline_share or 1.0) * bench.trial(plan).samples_per_sec
+    return (rules.search_share or 1.0) * offline.requests_per_sec
+
+
+def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
+    """The plan of a short test at a rate, on as many samples as it takes: LoadGen takes whole passes of them."""
+    length = seconds or Goal.of(plan).probe_s(qps)
+    queries = ceil(qps * length)
+    samples = ceil(queries / ceil(queries / plan.samples))
+    return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
+
+
+def from_search(plan: Plan, tried: list[Outcome]) -> Plan:
+    """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where none held."""
+    loads = [probe.load for probe in tried]
+    ends = " to ".join(dict.fromkeys((number(min(loads)), number(max(loads)))))
+    range_ = f"{len(tried)} probe{'s' if len(tried) > 1 else ''} at {ends} queries/s"
+    evidence = Evidence(Goal.of(plan), tried)
+    rate, best = best_rate(evidence), evidence.low
+    if rate is None or best is None:
+        raise NotAcceptedError(f"no tested rate was VALID ({range_}; logs in Probes/): give a rate to run anyway.")
+    most = f"; the engine completes {number(evidence.capacity.qps)} a second at most" if evidence.capacity else ""
+    found = f"the highest that a full test should keep, by {range_}: {number(best.load)} held{most}"
+    return plan.with_note(f"server_target_qps = {number(rate)} queries/s ({found})", target_qps=rate)
+
+
+def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
+    """The plan with the highest of the given rates that is VALID and leaves a full test steady; the lowest where none
+    is."""
+    rate = best_given(plan, tried)
+    lowest = min(probe.load for probe in tried)
+    capacity, top = Capacity.of(tried), highest_held(tried)
+    found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
+    most = ""
+    if capacity and rate and top and top.load > rate:
+        most = f"; {number(top.load)} would not last: the engine completes {number(capacity.qps)} a second at most"
+    note = f"server_target_qps = {number(rate or lowest)} queries/s ({found} of {len(tried)} rates{most})"
+    return plan.with_note(note, target_qps=rate or lowest)
+
+
+def best_given(plan: Plan, tried: Sequence[Outcome], below: float = inf) -> float | None:
+    """The highest of the rates that the user gave, under `below`, that held and that the engine's capacity allows."""
+    capacity = Capacity.of(tried)
+    most = capacity.rate(Goal.of(plan)) if capacity else inf
+    held = {probe.load for probe in tried if probe.has_held}
+    return max((rate for rate in given(plan) if rate in held and rate < below and rate <= most), default=None)
+
+
+def rate_source(config: RunConfig) -> RateSource:
+    """Where the load of a run comes from: by its pattern, and by what was given for it."""
+    pattern = config.scenario_rules.pattern
+    if config.mode == "accuracy" and not (pattern.is_rated and pattern.is_paced):  # LoadGen paces it by its rate
+        return RateSource()
+    match pattern, getattr(config, pattern.rate_flag):
+        case Burst(), "auto":
+            return OfflineTrial()
+        case Sequential(), _:
+            return LatencyTrial()
+        case Poisson(), tuple():
+            return CurveRate()
+        case Poisson(), "max":
+            return SearchedRate()
+        case Poisson() | Schedule(), "auto" if not config.has_own_rate:
+            return HistoryRate()
+        case ClosedLoop(), "max":
+            return LevelSearch()
+        case ClosedLoop(), _:
+            return LevelCurve()
+    return RateSource()
+
+
+def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
+    """Completes the plan with its target rate, where it was not given."""
+    found = rate_source(run.config).find(Bench(run, session))
+    if found is run.plan:
+        return
+    run.display.done(found.notes[-1])
+    run.adopt(found)
+    run.display.say(found.total())
+    run.warn_short()

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from harness.config import endpoint
-from harness.config.arrivals import variation
+from harness.config import engine
 from harness.config.mlperf import Limits, Tail
+from harness.config.workload import variation
 from harness.core.markdown import number
 from harness.core.schema import Model, Said
 from harness.core.statements import Statement
@@ -156,7 +156,7 @@ class Conditions(Model):
             arrivals_cv=variation(sent) if sent else None,
             target_qps=pattern.target_qps(plan.target_qps, log.target_qps),
             achieved_qps=rate,
-            failed_requests=len(failures) if endpoint.may_fail(plan.config.max_failed, 10**9) else None,
+            failed_requests=len(failures) if engine.may_fail(plan.config.max_failed, 10**9) else None,
             failures=with_counts(failures),
             errors=with_counts(log.errors),
             warnings=with_counts(log.warnings),

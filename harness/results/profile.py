@@ -248,7 +248,7 @@ def shares(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> li
 # After the measured tests: the same load once more for a short time, under the engine's own profiler.
 #
 # No test of LoadGen's: its speed is never measured, since the profiler slows the engine down.
-SECONDS = 10.0  # of load under the profiler; it ends earlier after PROFILED_STEPS of `engines.vllm_args`
+SECONDS = 10.0  # of load under the profiler; it ends earlier after PROFILED_STEPS of `engines.vllm`
 LONGEST_RAMP_S = 30.0  # of load before it
 Load = Coroutine[Any, Any, object]
 

@@ -8,10 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Annotated, Literal
+from typing import IO, Annotated, Any, Literal
 
 from harness.core import files, processes, system
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
@@ -154,10 +153,13 @@ class Job:
     round: int
     final: bool = False
 
+    def record(self, lane: Lane, status: Status, reason: str = "", **result: Any) -> ExperimentRecord:
+        """What came of it on a lane."""
+        name, final = self.item.name, self.final
+        return ExperimentRecord(name, self.round, status, reason, gpu=lane.gpu, final=final, node=lane.node, **result)
+
     def key(self, lane: Lane) -> RunKey:
-        return ExperimentRecord(
-            self.item.name, self.round, "skipped", gpu=lane.gpu, final=self.final, node=lane.node
-        ).key
+        return self.record(lane, "skipped").key
 
     def label(self, rounds: int) -> str:
         part = " at full length" if self.final else f" ({self.round + 1} of {rounds})" if rounds > 1 else ""
@@ -174,7 +176,6 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
     """
-    record = partial(ExperimentRecord, job.item.name, job.round, gpu=lane.gpu, final=job.final, node=lane.node)
     folder = place / "@".join([job.item.name, *(["full"] if job.final else []), *([lane.gpu] if lane.gpu else [])])
     folder.mkdir(exist_ok=True)
     before, begin = set(folder.iterdir()), time.monotonic()
@@ -183,7 +184,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
         try:
             process = start_run(job.item, folder, screen, lock, lane)
         except (OSError, ValueError) as error:  # a variable's value that none can have, say
-            return record("failed", f"run.py could not be started: {error}")
+            return job.record(lane, "failed", f"run.py could not be started: {error}")
     stopped = watch_run(process, folder / SCREEN, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
     new = (path for path in set(folder.iterdir()) - before if (path / "status.json").exists())
@@ -195,8 +196,9 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     if left and run_status and run_status.status == "running":
         RunFolder(folder, left.name).set_status("failed", reason)
     made = str(left.relative_to(place)) if left else None
-    found = outcome(left) if left else ExperimentOutcome()
-    return record(status, reason, seconds, made, found)
+    path = left / "summary.json" if left else None
+    found = from_summary(files.read(path, Summary)) if path and path.exists() else ExperimentOutcome()
+    return job.record(lane, status, reason, seconds=seconds, run=made, outcome=found)
 
 
 def start_run(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
@@ -263,13 +265,8 @@ def last_line(path: Path) -> str:
     return lines[-1].removeprefix("error: ") if lines else ""
 
 
-def outcome(folder: Path) -> ExperimentOutcome:
-    """The results of the run in a folder; nothing where it has no summary."""
-    path = folder / "summary.json"
-    return from_summary(files.read(path, Summary)) if path.exists() else ExperimentOutcome()
-
-
 def from_summary(summary: Summary) -> ExperimentOutcome:
+    """The results of a run."""
     test, found, score = summary.performance, summary.result, summary.accuracy
     values, verdict = metrics.values(summary, "sweep"), score.verdict if score else None
     if test is None or found is None:

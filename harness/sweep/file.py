@@ -36,7 +36,7 @@ from harness.core.reading import MIB, as_text, load_yaml, read_text
 from harness.core.screen import as_said
 from harness.core.secrets import is_secret
 from harness.core.system import gpus
-from harness.engines import vllm_args
+from harness.engines import vllm
 from harness.results import published
 
 BASELINE = "baseline"
@@ -349,7 +349,7 @@ def changed_settings(settings: Parts, baseline: Parts) -> dict[tuple[Part, str],
 
 
 # Which experiments of a sweep are run.
-def pick(sweep: Sweep, only: Sequence[str] = (), start: str | None = None) -> list[Experiment]:
+def pick(sweep: Sweep, only: Sequence[str], start: str | None) -> list[Experiment]:
     """The experiments asked for, in the file's order; the baseline always, since all are compared with it."""
     names = [item.name for item in sweep.experiments]
     if only and start:
@@ -395,7 +395,7 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
     for item in sweep.experiments:
         config = RunConfig(**item.settings)
         copies = len(gpus()) or 1 if config.data_parallel_size == "auto" else config.data_parallel_size
-        if config.is_in_process and (why := vllm_args.find_unsupported(item.engine, item.env, copies)):
+        if config.is_in_process and (why := vllm.find_unsupported(item.engine, item.env, copies)):
             reasons[item.name] = why
     if BASELINE in reasons:
         raise UsageError(f"the baseline cannot run: {reasons[BASELINE]}.")

@@ -79,13 +79,8 @@ class SweepState:
         """Keeps a record in place of an earlier one of the same run."""
         self.keep(records=(*(earlier for earlier in self.kept.records if earlier.key != record.key), record))
 
-    @property
-    def is_late(self) -> bool:
-        """Whether the time limit is over."""
-        return self.is_over_after(0.0)
-
-    def is_over_after(self, seconds: float) -> bool:
-        """Whether the time limit is over by then."""
+    def is_late(self, seconds: float = 0.0) -> bool:
+        """Whether the time limit is over, or is by then."""
         return time.monotonic() + seconds > self.began + self.options.limit
 
     def next(self, lane: Lane) -> Job | None:
@@ -117,7 +112,7 @@ class SweepState:
         return key not in self.taken and (before is None or before.status not in ENDED or again)
 
     def take(self, job: Job, lane: Lane) -> Job | None:
-        if self.is_over_after(self.seconds_of(job)):
+        if self.is_late(self.seconds_of(job)):
             self.out_of_time = True
             return None
         self.taken.add(job.key(lane))
@@ -241,21 +236,21 @@ class Crew:
                 name = f"{label}{f' on GPU {lane.gpu}' if lane.gpu else ''}"
                 self.display.leave_row(report.HEAD, report.cells(name, record), record.status == "complete")
             if record.status == "interrupted":
-                return not self.state.is_late
+                return not self.state.is_late()
         return True
 
     def watch(self, said: str) -> bool:
         """Shows the last line of a run; whether it shall be ended."""
         with self.lock:
             self.display.tick(note=said)
-            late = self.state.is_late
+            late = self.state.is_late()
             self.state.out_of_time |= late
         return late or self.stop.is_set()
 
     def once(self, job: Job, lane: Lane) -> ExperimentRecord:
         """One experiment once; it has ended when its GPUs' memory is free again."""
         if why := self.state.skipped.get(job.item.name):
-            record = ExperimentRecord(job.item.name, job.round, "skipped", why)
+            record = job.record(lane, "skipped", why)
         else:
             files.check_space(self.state.folder.path)
             taken = lane.memory_used()
@@ -326,7 +321,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     screen.show(display.console, rows.last_screen(made), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
-    base = made.result(BASELINE)
+    base = made.baseline
     if base and base.complete:
         return DONE
     raise BenchmarkError(f"the baseline did not complete: {base.records[0].reason if base else 'it was not run'}")
@@ -373,7 +368,7 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     records = [each for path, state in tasks.items() for each in at_root(path, state, folder.path)]
     first = next(iter(tasks.values()))
     state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))
-    files.write_json(folder.path / "sweep.json", STATE.dump_python(state, by_alias=True))
+    SweepState(folder, state, []).keep()
     report.build(folder.path, state)
     folder.set_status("complete")
     return folder

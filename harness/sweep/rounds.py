@@ -20,7 +20,7 @@ from harness.core.statistics import ratio_interval
 from harness.engines.discovery import with_served_model
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
-from harness.rates.rate import find_rate
+from harness.rates.source import find_rate
 from harness.report import answer, compare, regression, report
 from harness.report.compare import Pair
 from harness.report.compare_page import letters
@@ -153,10 +153,7 @@ def tables(found: ServerComparison) -> list[Table]:
 
 def judge(found: ServerComparison, letter: str, one: Condition, pair: Pair | None) -> Judgement:
     """What comes of a condition on a server, by the same rules as between finished runs."""
-    return replace(judgement(found, letter, one, pair), condition=f"{letter}: {one.text}")
-
-
-def judgement(found: ServerComparison, letter: str, one: Condition, pair: Pair | None) -> Judgement:
+    one = replace(one, text=f"{letter}: {one.text}")
     if one.metric is None or one.is_of_answers:
         if pair is None:
             return Judgement(one.text, "NOT JUDGED", why="no answers were compared")

@@ -72,28 +72,47 @@ class Ratio:
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """One experiment over all its rounds; `numbers` are means of the complete ones, by metric."""
+    """One experiment over all its rounds; `base` is the baseline, where the speed of that counts."""
 
     experiment: Experiment
     records: tuple[ExperimentRecord, ...]
-    numbers: dict[str, float | None]
-    ratio: Ratio | None = None
-    baseline_load: tuple[str, ...] = ()
-    is_alike: bool = False  # its answers are as many as the baseline's, and all of both of one length
+    base: "ExperimentResult | None" = None
 
     @property
     def name(self) -> str:
         return self.experiment.name
 
     @property
+    def done(self) -> list[ExperimentRecord]:
+        return [record for record in self.records if record.status == "complete"]
+
+    @property
     def complete(self) -> list[ExperimentOutcome]:
-        return [record.outcome for record in self.records if record.status == "complete"]
+        return [record.outcome for record in self.done]
+
+    @cached_property
+    def numbers(self) -> dict[str, float | None]:
+        """Of each metric the mean of the complete rounds that have it."""
+        names = [metric.name for metric in metrics.metrics_of("sweep")]
+        found = {name: [v for run in self.complete if (v := run.values.get(name)) is not None] for name in names}
+        return {name: mean(values) if values else None for name, values in found.items()}
 
     @property
     def speeds(self) -> dict[tuple[int, str], float]:
         """Output tokens per second by round and GPU."""
-        done = [record for record in self.records if record.status == "complete"]
-        return {(record.round, record.place): speed for record in done if (speed := record.outcome.values.get(SPEED))}
+        return {(each.round, each.place): speed for each in self.done if (speed := each.outcome.values.get(SPEED))}
+
+    @cached_property
+    def ratio(self) -> Ratio | None:
+        """None where no baseline's speed counts, or its work is not the baseline's."""
+        if self.base is None or unlike(self.experiment, self.base.experiment):
+            return None
+        theirs = self.base.speeds
+        ratios = [speed / theirs[place] for place, speed in self.speeds.items() if place in theirs]
+        if not ratios:
+            return None
+        interval = ratio_interval(ratios)[1:] if len(ratios) >= FEWEST_ROUNDS else None
+        return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios), interval)
 
     @property
     def bound(self) -> str:
@@ -125,7 +144,8 @@ class ExperimentResult:
     @property
     def background_load(self) -> list[str]:
         """What other programs took of the machine during its tests, or during the baseline's."""
-        return [*self.baseline_load, *(said for run in self.complete for said in run.background_load)]
+        before = self.base.background_load if self.base else []
+        return [*before, *(said for run in self.complete for said in run.background_load)]
 
     @property
     def is_usable(self) -> bool:
@@ -159,7 +179,7 @@ class ExperimentResult:
 
     @property
     def effect(self) -> Effect:
-        if self.ratio is None or self.name == BASELINE:
+        if self.base is None or self.ratio is None or self.name == BASELINE:
             return "unknown"
         if self.background_load:
             return "busy machine"
@@ -167,7 +187,9 @@ class ExperimentResult:
             return "too short"
         if self.ratio.interval:
             return clear(self.ratio.mean, *self.ratio.interval)
-        is_steady = (self.is_alike or self.seconds >= LONG_S) and not is_rated(self.experiment)
+        answers = {run.answers for run in (*self.complete, *self.base.complete)}
+        is_alike = len(answers) == 1 and None not in answers  # as many, and all of one length
+        is_steady = (is_alike or self.seconds >= LONG_S) and not is_rated(self.experiment)
         noise = NOISE if is_steady else SHORT_NOISE
         if self.ratio.mean > 1 + noise and self.ratio.low > 1:
             return "helped"
@@ -191,24 +213,11 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
 
     `final`: of the runs at full length alone, else of all others.
     """
-    found = []
-    for item in state.experiments:
-        records = tuple(r for r in state.records if r.experiment == item.name and r.final == final)
-        if records:
-            found.append(ExperimentResult(item, records, means(records)))
+    kept = [record for record in state.records if record.final == final]
+    every = [(item, tuple(each for each in kept if each.experiment == item.name)) for item in state.experiments]
+    found = [ExperimentResult(item, records) for item, records in every if records]
     base = next((result for result in found if result.name == BASELINE and result.is_usable), None)
-    if base is None:
-        return found
-    shared, load = {run.answers for run in base.complete}, tuple(base.background_load)
-    return [
-        replace(
-            result,
-            ratio=against(result, base),
-            baseline_load=load,
-            is_alike=len(shared | {run.answers for run in result.complete}) == 1 and None not in shared,
-        )
-        for result in found
-    ]
+    return [replace(result, base=base) for result in found]
 
 
 def gain(result: ExperimentResult) -> float:
@@ -241,25 +250,6 @@ def unlike(item: Experiment, base: Experiment) -> list[Difference]:
 def has_fixed_rate(item: Experiment) -> bool:
     """Whether its speed follows from a configured rate, rather than from what the engine can do."""
     return is_rated(item) and item.settings.get("server_target_qps") != "max"
-
-
-def means(records: Sequence[ExperimentRecord]) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
-    for metric in metrics.metrics_of("sweep"):
-        values = [record.outcome.values.get(metric.name) for record in records if record.status == "complete"]
-        measured = [value for value in values if value is not None]
-        found[metric.name] = mean(measured) if measured else None
-    return found
-
-
-def against(result: ExperimentResult, base: ExperimentResult) -> Ratio | None:
-    if unlike(result.experiment, base.experiment):
-        return None
-    ratios = [speed / base.speeds[place] for place, speed in result.speeds.items() if place in base.speeds]
-    if not ratios:
-        return None
-    interval = ratio_interval(ratios)[1:] if len(ratios) >= FEWEST_ROUNDS else None
-    return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios), interval)
 
 
 class Paired(PairedChange):
@@ -311,12 +301,9 @@ class Report:
     finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
     paired: Mapping[str, Paired] = field(default_factory=dict)  # scores against the baseline's, sample by sample
 
-    def result(self, name: str) -> ExperimentResult | None:
-        return next((result for result in self.rows if result.name == name), None)
-
     @cached_property
     def baseline(self) -> ExperimentResult | None:
-        return self.result(BASELINE)
+        return next((result for result in self.rows if result.name == BASELINE), None)
 
     @property
     def is_timed(self) -> bool:

@@ -4,23 +4,313 @@ each answer.
 `python -m harness workloads [NAME OR FILE ...]` prints the token statistics of workloads.
 """
 
+import csv
+import hashlib
+import math
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import EngineConfig
 from harness.config.run import RunConfig
-from harness.config.workload import WORKLOADS, RequestSet, Shared, Workload, is_profile
-from harness.core.coerce import no_such_file
+from harness.config.workload import (
+    COLUMNS,
+    MOST_RATE,
+    MOST_TOKENS,
+    PREFIX,
+    SHAPES,
+    SYNTHETIC_COUNT,
+    WORKLOADS,
+    Lengths,
+    Profile,
+    Replay,
+    RequestSet,
+    Shared,
+    Workload,
+    is_profile,
+    lengths,
+)
+from harness.core.coerce import no_such_file, read_given, require
 from harness.core.errors import UsageError, first_line
 from harness.core.markdown import number
+from harness.core.reading import load_yaml
 from harness.runs.records import Spread
-from harness.workloads import hub, requests_file, synthetic
+from harness.workloads import hub, requests_file
 from harness.workloads.cnn_dailymail import Library, Salt
 from harness.workloads.requests_file import StoredRequest, StoredRequests
+
+# Recorded arrivals: a CSV file of when each request came, how long it and its answer were, and what it shared.
+FLAG = "--arrivals"
+MOST_BYTES = 2**30
+MOST_S = 10**10
+PAGE = "docs/workloads.md#recorded-arrivals"
+PUBLISHED = {  # a column of a published trace -> who published it
+    "chat_id": "Bailian",
+    "hash_ids": "Mooncake",
+    "Request tokens": "BurstGPT",
+    "ContextTokens": "Azure",
+}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One request of a trace; `line` is counted from 1. Those of one `prefix` begin with the same tokens."""
+
+    at_s: float
+    prompt_tokens: int
+    output_tokens: int
+    line: int
+    prefix: str = ""
+    prefix_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace in the order of its times. Of the rows up to its last request, `unfit` are longer than the context, and
+    `empty` have no length; both are left out."""
+
+    path: Path
+    requests: tuple[Recorded, ...]
+    unfit: int
+    empty: int = 0
+
+    @property
+    def span_s(self) -> float:
+        return self.requests[-1].at_s - self.requests[0].at_s
+
+
+def read_trace(path: Path, most: int | None = None, context: int | None = None) -> Trace:
+    """The trace of a file, or the first `most` of its requests that can be sent, in a context of so many tokens. Raises
+    UsageError in one line."""
+    if not path.exists():
+        raise no_such_file(FLAG, str(path), list(SHAPES))
+    text = read_given(FLAG, path, "text", str, most=MOST_BYTES).removeprefix("\ufeff")
+    check_header(path, text.partition("\n")[0])
+    reader, kept, unfit, empty = csv.reader(text.splitlines(), strict=True), list[Recorded](), 0, 0
+    try:
+        names = next(reader)
+        for cells in filter(None, reader):
+            if cells[1:3] == ["", ""]:  # a request that failed
+                empty += 1
+                continue
+            found = recorded(f"{path}: line {reader.line_num}", reader.line_num, names, cells)
+            if context and found.prompt_tokens + found.output_tokens > context:
+                unfit += 1
+            else:
+                kept.append(found)
+            if len(kept) == most:
+                break
+    except csv.Error as error:
+        raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
+    if unfit and len(kept) < 2:
+        raise UsageError(f"{path}: {len(kept)} of its {len(kept) + unfit:,} requests fit {context:,} tokens.")
+    trace = Trace(path, tuple(sorted(kept, key=lambda one: one.at_s)), unfit, empty)
+    if len(kept) < 2 or len(kept) > MOST_RATE * trace.span_s:
+        most_rate = f"no more than {MOST_RATE:,} requests/s on average"
+        raise UsageError(f"{path}: needs at least two requests at different times, and {most_rate}.")
+    return trace
+
+
+def check_header(path: Path, line: str) -> None:
+    """Raises UsageError for a file of another kind."""
+    if line.strip() not in (COLUMNS, COLUMNS + PREFIX):
+        publisher = next((name for column, name in PUBLISHED.items() if column in line), "")
+        what = f"a trace as {publisher} publishes it" if publisher else "not a trace"
+        raise UsageError(f"{path}: {what}; the first line must be {COLUMNS}[{PREFIX}]: {PAGE} says how to make it.")
+
+
+def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
+    """The request of a row. Raises UsageError."""
+    if len(cells) != len(names):
+        raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
+    seconds, prompt, answer, prefix, shared = *cells, *("", "")[len(cells) - 3 :]
+    try:
+        at = float(seconds)
+    except ValueError:
+        at = math.nan
+    wanted = f"a number from 0 to {MOST_S:,}; convert dates to seconds since the first request"
+    require(0 <= at <= MOST_S, f"{where}: seconds", wanted, seconds)
+    length = whole(f"{where}: input_tokens", prompt, 1, MOST_TOKENS)
+    new = whole(f"{where}: output_tokens", answer, 1, MOST_TOKENS)
+    beginning = whole(f"{where}: prefix_tokens", shared, 1, length) if prefix else 0
+    if shared and not prefix:
+        raise UsageError(f"{where}: prefix_tokens needs a prefix_id.")
+    return Recorded(at, length, new, line, prefix, beginning)
+
+
+def whole(name: str, text: str, least: int, most: int) -> int:
+    found = int(float(text)) if re.fullmatch(r"[0-9]{1,7}(\.0*)?", text) else -1  # 47.0, as pandas writes it
+    require(least <= found <= most, name, f"a whole number from {least} to {most:,}", text)
+    return found
+
+
+MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
+LARGEST_PROFILE = 2**16  # bytes of a profile's file
+DESCRIPTION = "random prompts, and answers of exact lengths"
+
+
+def digest(*content: object) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
+
+
+def words_of(tokenizer: Any) -> list[int]:
+    """The token ids that prompts are made of: all but the special ones."""
+    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    return [token for token in range(len(tokenizer)) if token not in special]
+
+
+@dataclass(frozen=True)
+class LengthProfile:
+    name: str
+    about: str
+    read: Lengths
+    write: Lengths
+    shared: Shared
+    place: str  # where its lengths stand
+
+
+def of_flags(config: RunConfig) -> LengthProfile:
+    inputs, outputs = config.input_len or "", config.output_len or ""
+    read, write = lengths("--input-len", inputs), lengths("--output-len", outputs)
+    said = f"--input-len {inputs} --output-len {outputs}"
+    return LengthProfile(config.workload_name, DESCRIPTION, read, write, Shared(salt=config.salt or "none"), said)
+
+
+def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
+    """A profile's YAML file; --salt wins. Raises UsageError."""
+    import yaml
+
+    path = workload.path or Path()
+    data = read_given("--workload", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_PROFILE)
+    if not isinstance(data, dict):
+        raise UsageError(f"--workload {path}: expected keys, {', '.join(Profile.model_fields)}.")
+    salt = {"salt": config.salt} if config.salt else {}
+    try:
+        found = Profile(**{str(key): value for key, value in data.items()} | salt)
+        read, write = (lengths(name, getattr(found, name)) for name in ("input_len", "output_len"))
+    except UsageError as error:
+        raise UsageError(f"--workload {path}: {error}") from None
+    shared = Shared(**found.values(Shared.model_fields))
+    place = f"{path}: input_len {read}, output_len {write}"
+    return LengthProfile(workload.name, found.about or workload.imitates, read, write, shared, place)
+
+
+def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:
+    """The samples of a profile: conversations of some turns each, of which one is a request without history."""
+    sharing, source, words = profile.shared, Random(config.seed or 0), words_of(tokenizer)
+    count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
+    if sharing.turns > 1 and not config.is_ordered:
+        raise UsageError("turns need --concurrency or --arrivals: other scenarios issue requests in random order.")
+    if sharing.turns > 1 and count < sharing.turns:
+        raise UsageError(f"--total-sample-count {count}: a conversation has {sharing.turns} turns.")
+    mean = sharing.prefix_len + profile.read.median * (sharing.turns + 1) / 2
+    mean += profile.write.median * (sharing.turns - 1) / 2
+    if count * mean > MOST_SYNTHETIC:
+        raise UsageError(f"{profile.place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
+    if sharing.is_plain:
+        prompts = [source.choices(words, k=profile.read.draw(source)) for _ in range(count)]
+        new, talks = [profile.write.draw(source) for _ in range(count)], None
+    else:
+        prompts, new, talks = conversations(profile, source, words, count)
+    longest = max(len(prompt) + answer for prompt, answer in zip(prompts, new, strict=True)) + sharing.salt_tokens
+    request_set = RequestSet(
+        name=profile.name,
+        about=profile.about + sharing.text,
+        samples=count,
+        longest=longest,
+        longest_at=profile.place,
+        max_new_tokens=max(new),
+        exact=True,
+        digest=digest(profile.read, profile.write, sharing, config.seed or 0),
+        whole_rounds=talks is not None,
+    )
+    salt = Salt.of(sharing, words)
+    return Library(prompts, [], [], "random token ids", new, request_set, conversations=talks, salt=salt, words=words)
+
+
+def conversations(
+    profile: LengthProfile, source: Random, words: Sequence[int], count: int
+) -> tuple[list[list[int]], list[int], list[int] | None]:
+    """Prompts, lengths of answers, and which conversation each is of; None where each is a separate one.
+
+    The answers that a later turn repeats are random tokens of the same lengths: what the model says is not known yet.
+    """
+    sharing = profile.shared
+    heads = [source.choices(words, k=sharing.prefix_len) for _ in range(sharing.prefixes)]
+    prompts, new, talks, history = list[list[int]](), list[int](), list[int](), list[int]()
+    for each in range(count):
+        talk, turn = divmod(each, sharing.turns)
+        if turn == 0:
+            history = list(source.choice(heads))
+        prompts.append([*history, *source.choices(words, k=profile.read.draw(source))])
+        new.append(profile.write.draw(source))
+        talks.append(talk)
+        history = [*prompts[-1], *source.choices(words, k=new[-1])]
+    return prompts, new, talks if sharing.turns > 1 else None
+
+
+def replay_trace(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay, list[float]]:
+    """Seconds from the first request of a trace to each, at the rate that is asked for, as long as --min-duration says.
+
+    Raises UsageError where the trace is shorter than that, or too little of it is left.
+    """
+    begin, rate = trace.requests[0].at_s, (len(trace.requests) - 1) / trace.span_s
+    rate_flag, least = config.server_target_qps, config.min_duration
+    faster = rate_flag / rate if isinstance(rate_flag, float) else 1.0
+    due = [(one.at_s - begin) / faster for one in trace.requests]
+    if least != "auto":
+        if due[-1] < least:
+            raise UsageError(
+                f"--min-duration {least:g}: {trace.path} lasts {number(due[-1])} s: remove the flag, or lower the rate."
+            )
+        due = due[: next(place for place, at in enumerate(due) if at >= least) + 1]
+    if len(due) < 2:
+        raise UsageError(f"--arrivals {trace.path}: fewer than two requests within --min-duration.")
+    return Replay(len(due), due[-1], lengths), due
+
+
+def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
+    """The requests of a trace: random tokens of its lengths, and beginnings that are the same where it says so."""
+    count = None if config.total_sample_count == "auto" else config.total_sample_count
+    most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
+    trace = read_trace(config.trace, count, most)
+    replay, due = replay_trace(config, trace, lengths=True)
+    requests = trace.requests[: len(due)]
+    if (tokens := sum(one.prompt_tokens for one in requests)) > MOST_SYNTHETIC:
+        raise UsageError(f"{trace.path}: prompts of {tokens:,} tokens in all; use fewer (--total-sample-count).")
+    words, seed = words_of(tokenizer), config.seed or 0
+    prompts = [prompt_of(one, words, seed) for one in requests]
+    longest = max(requests, key=lambda one: one.prompt_tokens + one.output_tokens)
+    empty = f"left out {trace.empty:,} rows without lengths"
+    unfit = f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer"
+    request_set = RequestSet(
+        name=config.workload_name,
+        about=DESCRIPTION,
+        samples=len(requests),
+        longest=longest.prompt_tokens + longest.output_tokens,
+        longest_at=f"{trace.path}: line {longest.line}",
+        max_new_tokens=max(one.output_tokens for one in requests),
+        exact=True,
+        digest=digest(requests, seed),
+        notes=(*((unfit,) if trace.unfit else ()), *((empty,) if trace.empty else ())),
+        whole_rounds=True,
+        replay=replay,
+    )
+    new = [one.output_tokens for one in requests]
+    return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due, words=words)
+
+
+def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> list[int]:
+    """Random tokens of a request's length; requests of one prefix begin with the same."""
+    shared = Random(f"{seed} prefix {request.prefix}").choices(words, k=request.prefix_tokens)
+    rest = request.prompt_tokens - request.prefix_tokens
+    return [*shared, *Random(f"{seed} line {request.line}").choices(words, k=rest)]
+
 
 # Which of ShareGPT's conversations count, in tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
 SHAREGPT_LEAST, SHAREGPT_PROMPT, SHAREGPT_WHOLE = 4, 1024, 2048
@@ -35,11 +325,11 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     if config.is_official_workload:
         return None
     if config.has_trace_lengths:
-        return synthetic.library_of_trace(config, tokenizer)
+        return library_of_trace(config, tokenizer)
     library = load_requests(config, tokenizer)
     if not config.is_replay:
         return library
-    replay, due = synthetic.replay_trace(config, synthetic.read(config.trace), lengths=False)
+    replay, due = replay_trace(config, read_trace(config.trace), lengths=False)
     assert library.request_set is not None
     return replace(
         library,
@@ -51,12 +341,12 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
 
 def load_requests(config: RunConfig, tokenizer: Any) -> Library:
     if config.input_len:
-        return synthetic.draw_library(config, tokenizer, synthetic.of_flags(config))
+        return draw_library(config, tokenizer, of_flags(config))
     if config.workload.startswith(hub.MARK):
         return from_requests(config, tokenizer, Workload(config.workload, None, hub.DESCRIPTION), hub.read(config))
     workload = named_workload(config.workload)
     if is_profile(config.workload):
-        return synthetic.draw_library(config, tokenizer, synthetic.of_file(config, workload))
+        return draw_library(config, tokenizer, of_file(config, workload))
     found = requests_file.read(workload.path or Path(), config.prompt_column or "")
     return from_requests(config, tokenizer, workload, found)
 
@@ -115,7 +405,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
         longest_at=found.where(chosen[at]),
         max_new_tokens=max(new),
         exact=False,
-        digest=synthetic.digest(kept, config.max_new_tokens),
+        digest=digest(kept, config.max_new_tokens),
         notes=tuple(notes),
         whole_rounds=keeps_turns,
     )
@@ -137,11 +427,11 @@ def add_salt(found: Library, config: RunConfig, tokenizer: Any) -> Library:
     if sharing.salt == "none" or found.request_set is None:
         return found
     begins = bool(tokenizer.bos_token_id is not None and all(p[0] == tokenizer.bos_token_id for p in found.prompts))
-    salt = Salt(synthetic.words_of(tokenizer), int(begins), sharing.salt == "start")
+    salt = Salt(words_of(tokenizer), int(begins), sharing.salt == "start")
     longer = replace(
         found.request_set,
         longest=found.request_set.longest + sharing.salt_tokens,
-        digest=synthetic.digest(found.request_set.digest, sharing),
+        digest=digest(found.request_set.digest, sharing),
         notes=(*found.request_set.notes, sharing.text.removeprefix("; ")),
     )
     return replace(found, request_set=longer, salt=salt)

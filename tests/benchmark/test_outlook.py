@@ -19,10 +19,9 @@ from harness.config.plan import minutes, resolve
 from harness.config.run import RunConfig
 from harness.core import command
 from harness.core.errors import UsageError
-from harness.rates import levels, outlook
+from harness.rates import source
 from harness.rates.probing import Trial
-from harness.rates.rate import rate_source
-from harness.rates.source import OFFLINE_MARGIN
+from harness.rates.source import OFFLINE_MARGIN, rate_source
 from tests.conftest import ROOT, called, ended
 
 
@@ -69,14 +68,14 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
     config = RunConfig(model="demo", mode="performance", concurrency="1,2,4", min_duration=10)
     plan, _ = steps.prepare_plan(config, checkpoint.load_tokenizer(config))
     rate_of_one = 1 / 3 / OFFLINE_MARGIN
-    first = levels.at_level(plan, 1, Trial(4, 4 / rate_of_one))
+    first = source.at_level(plan, 1, Trial(4, 4 / rate_of_one))
     assert rate_source(config).total(first) == (
         "at least 5.6 min once the engine is up: 2 lower levels at least 4.8 min, performance test 48 s"
     )
-    last = levels.at_level(first, 4, Trial(16, 4 / rate_of_one))
-    assert outlook.total(last) == "about 48 s from here on: performance test 48 s"
+    last = source.at_level(first, 4, Trial(16, 4 / rate_of_one))
+    assert last.total() == "about 48 s from here on: performance test 48 s"
     both = replace(last, config=config.changed(mode="both"), samples=32)
-    assert outlook.total(both) == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"
+    assert both.total() == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"
 
 
 @pytest.mark.parametrize("rules", SCENARIO.values(), ids=attrgetter("name"))

@@ -17,9 +17,10 @@ from mlflow import MlflowClient
 
 from harness.__main__ import main
 from harness.commands import mlflow
-from harness.core.files import write_json
+from harness.core.files import read, write_json
 from harness.core.reading import ROOT
-from harness.sweep.experiment import ExperimentRecord, outcome
+from harness.results.summary import Summary
+from harness.sweep.experiment import ExperimentRecord, from_summary
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.report import State
 from tests.conftest import Finished, launch, patience
@@ -113,9 +114,10 @@ def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path, send: S
     shutil.copytree(folder, runs / "a" / folder.name)
     summary = json.loads((folder / "summary.json").read_text())
     items = tuple(Experiment(name, "", "isolation", {}, {}, {}) for name in (BASELINE, "a", "b", "c"))
+    measured = read(folder / "summary.json", Summary)
     records = (
         *(
-            ExperimentRecord(n, 0, "complete", run=f"{n}/{folder.name}", outcome=outcome(folder))
+            ExperimentRecord(n, 0, "complete", run=f"{n}/{folder.name}", outcome=from_summary(measured))
             for n in (BASELINE, "a")
         ),
         ExperimentRecord("b", 0, "failed", "no memory"),

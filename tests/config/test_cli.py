@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from harness.commands.run import EXAMPLES
 from harness.config import mlperf
-from harness.config.cli import config_command
-from harness.config.flags import UNRANKED, setting
+from harness.config.flags import UNRANKED, config_command, setting
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS

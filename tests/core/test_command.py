@@ -9,7 +9,7 @@ import typer
 
 from harness import __main__
 from harness.commands import COMMANDS
-from harness.core.command import each, make_command, make_group, option, start
+from harness.core.command import HELP, Group, each, make_command, option, start
 from harness.core.errors import BAD_INPUT, NOT_ACCEPTED, EngineError, UsageError
 from tests.conftest import called, tells
 
@@ -34,7 +34,8 @@ def broken() -> int:
 
 
 COMMAND = make_command(shown, rewrite=each("--runs"))
-GROUP = make_group("Both.", {"shown": COMMAND, "failing": make_command(failing), "broken": make_command(broken)})
+BOTH = {"shown": COMMAND, "failing": make_command(failing), "broken": make_command(broken)}
+GROUP = Group(help="Both.", commands=BOTH, context_settings=HELP)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_a_command_that_only_prints_ends_by_sigpipe() -> None:
             seen.append(signal.getsignal(signal.SIGPIPE))
             raise FileNotFoundError(2, os.strerror(2), "summary.json")
 
-        done = called(lambda: start(make_command(printing, prints=True)), "printing")
+        done = called(lambda: start(make_command(printing)), "printing")
     finally:
         signal.signal(signal.SIGPIPE, before)
     assert seen == [signal.SIG_DFL]
@@ -121,8 +122,8 @@ def test_switches_take_0_or_1_and_old_names_are_taken() -> None:
     seen: dict[str, object] = {}
 
     def measure(
-        dry_run: Annotated[bool, option("", "Nothing runs.")] = False,
-        total_sample_count: Annotated[int, option("N", "Samples.")] = 1,
+        dry_run: bool = option(False, "Nothing runs."),
+        total_sample_count: int = option(1, "Samples.", "N"),
     ) -> int:
         seen.update(dry_run=dry_run, samples=total_sample_count)
         return 0

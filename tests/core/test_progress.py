@@ -21,7 +21,7 @@ from harness.core import files, processes
 from harness.core.errors import BAD_INPUT, ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, UsageError
 from harness.core.files import read_json
 from harness.core.screen import Display, bar, describe, lasting_console
-from harness.loadgen.sut import Counters
+from harness.loadgen.session import Counters
 from harness.runs import ending
 from harness.runs.folder import RunFolder, facts_of, open_run
 

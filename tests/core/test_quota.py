@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmark import outlook
+from harness.benchmark import steps
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core import system
@@ -53,7 +53,7 @@ def test_clients_machine_and_doctor_count_by_the_quota(group: Group) -> None:
     group("400000 100000")
     assert system.detect().cores == 4
     assert recorder.BackgroundLoad().cores == 4
-    assert "4 CPU cores" in outlook.machine(resolve(RunConfig(model="demo"), [], 0), [])
+    assert "4 CPU cores" in steps.machine(resolve(RunConfig(model="demo"), [], 0), [])
     engine = openai.create(resolve(RunConfig(model="demo", endpoint=("http://h/v1",)), [], 0), Path())
     engine.loop.close()
     assert engine.processes == 2

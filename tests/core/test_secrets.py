@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config.endpoint import check_addresses
+from harness.config.engine import check_addresses
 from harness.core import files, secrets, system
 from harness.core.errors import UsageError
 from harness.core.secrets import hide_word

@@ -12,7 +12,7 @@ import pytest
 
 from harness.__main__ import main
 from harness.commands import COMMANDS
-from harness.config.cli import config_command
+from harness.config.flags import config_command
 from harness.config.run import RunConfig
 from harness.core import command
 from harness.mmlu.data import MMLUConfig

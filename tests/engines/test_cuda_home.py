@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines import vllm_args
+from harness.engines import vllm
 from tests.conftest import ROOT, tells
 
 NEEDED = r"^nvidia-(?:cuda-nvcc|cuda-runtime|cuda-crt|nvvm|cuda-cccl)==.*$"
@@ -28,7 +28,7 @@ extern "C" int run(float *values) {
 
 @pytest.fixture(autouse=True)
 def no_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(vllm_args, "TOOLKIT", tmp_path / "none")
+    monkeypatch.setattr(vllm, "TOOLKIT", tmp_path / "none")
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(shutil, "which", lambda name: None)
@@ -44,22 +44,22 @@ def packages(folder: Path) -> Path:
 
 
 def test_a_toolkit_that_is_there_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(vllm_args, "packaged_toolkit", lambda: packages(tmp_path))
+    monkeypatch.setattr(vllm, "packaged_toolkit", lambda: packages(tmp_path))
     monkeypatch.setenv("CUDA_HOME", "/opt/cuda")
-    assert vllm_args.provide(FLASHINFER) == "" and os.environ["CUDA_HOME"] == "/opt/cuda"
+    assert vllm.provide(FLASHINFER) == "" and os.environ["CUDA_HOME"] == "/opt/cuda"
 
 
 def test_what_compiles_nothing_needs_no_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_args, "packaged_toolkit", lambda: None)
-    assert vllm_args.provide({"attention_backend": "TRITON_ATTN"}) == vllm_args.provide({}) == ""
-    assert tells(vllm_args.provide(FLASHINFER), "no nvcc ", ": pip install -r requirements.txt -c constraints-gpu.txt")
+    monkeypatch.setattr(vllm, "packaged_toolkit", lambda: None)
+    assert vllm.provide({"attention_backend": "TRITON_ATTN"}) == vllm.provide({}) == ""
+    assert tells(vllm.provide(FLASHINFER), "no nvcc ", ": pip install -r requirements.txt -c constraints-gpu.txt")
 
 
 def test_links_have_the_names_that_a_linker_looks_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(vllm_args, "packaged_toolkit", lambda: packages(tmp_path))
+    monkeypatch.setattr(vllm, "packaged_toolkit", lambda: packages(tmp_path))
     for _ in range(2):  # the second time the links are there
         os.environ.pop("CUDA_HOME", None)
-        assert vllm_args.provide(FLASHINFER) == ""
+        assert vllm.provide(FLASHINFER) == ""
         home = Path(os.environ["CUDA_HOME"])
         assert (home / "bin" / "nvcc").is_file() and (home / "include" / "cuda.h").is_file()
         assert (home / "lib64" / "libcudart.so").resolve().name == "libcudart.so.13"
@@ -76,7 +76,7 @@ def test_kernels_compile_and_link_from_the_locked_packages_alone(
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "site"), *locked]
     if (done := subprocess.run(install, capture_output=True, text=True)).returncode:
         pytest.skip(f"the packages cannot be had here: {done.stderr.strip().splitlines()[-1:]}")
-    home = vllm_args.link_toolkit(tmp_path / "site" / "nvidia" / "cu13", tmp_path / "home")
+    home = vllm.link_toolkit(tmp_path / "site" / "nvidia" / "cu13", tmp_path / "home")
     if not (stub := home / "lib64" / "libcuda.so").exists():  # a machine without a driver
         source = tmp_path / "stub.c"
         source.write_text("int cuDeviceGet(int *device, int number) { return 0; }\n")

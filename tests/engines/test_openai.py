@@ -21,7 +21,7 @@ import pytest
 from aiohttp import web
 
 from harness.config import checkpoint
-from harness.config import endpoint as endpoints
+from harness.config import engine as engine_config
 from harness.config.checkpoint import load_tokenizer
 from harness.config.models import DEFAULT_MODEL
 from harness.config.plan import resolve
@@ -276,11 +276,11 @@ def test_answers_of_exact_length_are_counted() -> None:
 
 
 def test_which_servers_are_on_this_machine() -> None:
-    assert endpoints.is_here(()) and endpoints.is_here(
+    assert engine_config.is_here(()) and engine_config.is_here(
         ("http://localhost:1/v1", "http://127.0.0.5/v1", "http://[::1]:2/v1")
     )
-    assert not endpoints.is_here(("http://127.0.0.1/v1", "http://10.0.0.1/v1"))
-    assert not endpoints.is_here(("http://gpu-box/v1",))
+    assert not engine_config.is_here(("http://127.0.0.1/v1", "http://10.0.0.1/v1"))
+    assert not engine_config.is_here(("http://gpu-box/v1",))
     local, remote = (resolve(RunConfig(model="demo", endpoint=(f"http://{h}/v1",)), [], 0) for h in ("localhost", "h"))
     assert (local.watched_gpus, remote.watched_gpus) == (None, 0)
 

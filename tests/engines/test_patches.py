@@ -15,7 +15,7 @@ from harness.config.engine import EngineConfig
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.engines import patches, vllm_args
+from harness.engines import patches, vllm
 from tests.conftest import ROOT, run
 
 TORCH = "linear_backend=torch"
@@ -108,9 +108,9 @@ def test_names_enter_what_vllm_hashes() -> None:
     """
     plain, patched = said_by(code)  # type: ignore[misc]
     assert plain != patched
-    given = vllm_args.extra_args(config(*BOTH, args=(TORCH, 'additional_config={"mine": 1}')))
+    given = vllm.extra_args(config(*BOTH, args=(TORCH, 'additional_config={"mine": 1}')))
     assert given == {"linear_backend": "torch", "additional_config": {"mine": 1, "engine_patch": BOTH}}
-    assert vllm_args.extra_args(config()) == {"linear_backend": "torch"}
+    assert vllm.extra_args(config()) == {"linear_backend": "torch"}
 
 
 @pytest.mark.parametrize(

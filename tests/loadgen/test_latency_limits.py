@@ -10,7 +10,7 @@ from harness.config import mlperf
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.loadgen.sut import LoadGenSettings, user_conf
+from harness.loadgen.session import LoadGenSettings, user_conf
 
 
 def plan(**flags: Any) -> Plan:

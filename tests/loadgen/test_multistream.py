@@ -10,7 +10,7 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import sut
+from harness.loadgen import session
 from harness.loadgen.patterns import Batches, driver_of
 from harness.rates.probing import Trial
 from harness.rates.source import LatencyTrial
@@ -59,7 +59,7 @@ def test_the_run_itself_has_the_most_samples_per_query() -> None:
 
 
 def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
-    lines = sut.user_conf(plan(samples_per_query=4, total_sample_count=64)).splitlines()
+    lines = session.user_conf(plan(samples_per_query=4, total_sample_count=64)).splitlines()
     settings = dict(line.removeprefix("llama3_1-8b.MultiStream.").split(" = ") for line in lines)
     assert settings["samples_per_query"] == "4"
     assert settings["target_latency_percentile"] == "90"

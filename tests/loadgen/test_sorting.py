@@ -10,9 +10,9 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.engines.echo import Echo
 from harness.engines.protocol import Sampling
-from harness.loadgen import sut
+from harness.loadgen import session
 from harness.loadgen.patterns import driver_of
-from harness.loadgen.sut import SUT
+from harness.loadgen.session import SUT
 from harness.workloads.cnn_dailymail import Library
 
 SAMPLES, PASSES = 64, 5
@@ -42,7 +42,7 @@ def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[lis
     plan = resolve(RunConfig(model="demo", batch_size=batch_size, sort_by_length=sort), [], 0)
     sender = driver_of(plan).issued(library, timed=True)
     system = SUT(engine, library, sender, streams=False)
-    sut.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
+    session.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
     engine.close()
     return [request.sample for request in system.requests], engine.asked
 

@@ -25,11 +25,10 @@ from harness.core.screen import Display
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult
 from harness.rates import probing, queueing, search
-from harness.rates import several as rates
+from harness.rates import source as rates
 from harness.rates.probing import make_folder
-from harness.rates.rate import rate_source
 from harness.rates.search import BRACKET, MOST_PROBES, Candidate, Evidence, Goal, TpotLine
-from harness.rates.several import SearchedRate
+from harness.rates.source import SearchedRate, rate_source
 from harness.runs import records
 from harness.runs.outcome import Outcome, Queue
 from tests import made

@@ -18,16 +18,23 @@ from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.core.errors import LoadGenError, UsageError
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import sut as loadgen
+from harness.loadgen import session as loadgen
 from harness.loadgen import validity
 from harness.loadgen.log import TestResult
 from harness.loadgen.patterns import driver_of
-from harness.loadgen.sut import LoadGenSettings, user_conf
-from harness.rates import probing, several
+from harness.loadgen.session import LoadGenSettings, user_conf
+from harness.rates import probing, source
 from harness.rates.probing import Trial, run_trial
-from harness.rates.rate import rate_source
-from harness.rates.several import CurveRate
-from harness.rates.source import HistoryRate, LatencyTrial, OfflineTrial, RateSource, from_history, known_offline
+from harness.rates.source import (
+    CurveRate,
+    HistoryRate,
+    LatencyTrial,
+    OfflineTrial,
+    RateSource,
+    from_history,
+    known_offline,
+    rate_source,
+)
 from tests import made
 from tests.conftest import tells
 
@@ -420,9 +427,9 @@ def test_a_curve_ends_at_its_highest_valid_rate() -> None:
     curve = plan("server", server_target_qps=(5, 10, 20))
     assert type(rate_source(curve.config)) is CurveRate
     probes = [made.probe(qps, qps <= 10, None, None) for qps in (5.0, 10.0, 20.0)]
-    found = several.from_curve(curve, probes)
+    found = source.from_curve(curve, probes)
     assert found.target_qps == 10.0 and tells(found.notes[-1], "server_target_qps = 10 queries/s", "3 rates)")
-    assert several.from_curve(curve, [made.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
+    assert source.from_curve(curve, [made.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
 
 
 @pytest.mark.parametrize(

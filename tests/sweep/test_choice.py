@@ -6,7 +6,7 @@ import pytest
 
 from harness.core import secrets
 from harness.core.reading import ROOT
-from harness.engines import vllm_args
+from harness.engines import vllm
 from harness.sweep import file
 from tests.conftest import tells
 from tests.sweep.made import loaded
@@ -42,7 +42,7 @@ def test_one_that_does_is_not(tmp_path: Path, change: str) -> None:
 def test_what_a_version_does_not_heed_is_skipped(
     version: tuple[int, int], copies: int, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(vllm_args, "installed_version", lambda: version)
+    monkeypatch.setattr(vllm, "installed_version", lambda: version)
     monkeypatch.setattr(secrets, "arguments", lambda: frozenset({"prefill_schedule_interval"}))
     found = loaded(
         tmp_path, f"  - {{name: a, set: {{data_parallel_size: {copies}}}, engine: {{prefill_schedule_interval: 2}}}}\n"
