@@ -1,6 +1,6 @@
 """A run's results, the answer first: the lines of the last screen, and of the first one of its report."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import PurePath
 
@@ -32,10 +32,10 @@ def tested(search: Sequence[Outcome], price: float | None) -> Table:
     return Table.of(sorted(search, key=lambda outcome: outcome.load), columns | {"why": "why"})
 
 
-def gpu_time(times: Sequence[GpuTime]) -> Table | None:
-    """Where the GPUs' time went, a line for each test; None where it was not recorded."""
+def gpu_time(times: Sequence[GpuTime]) -> Table:
+    """Where the GPUs' time went, a line for each test."""
     shares: dict[str, Column] = {f"{label} ({mark}), %": (name, 3) for name, (label, mark) in SHARES.items()}
-    return Table.of(times, {"": "test", "100 %": "bar", **shares}) if times else None
+    return Table.of(times, {"": "test", "100 %": "bar", **shares})
 
 
 def levels_table(cells: Sequence[Sequence[str]]) -> Table | None:
@@ -66,10 +66,10 @@ def latencies(summary: Summary) -> Table | None:
     return Table(["ms" if test.counted is test else "ms of the steady part", *heads, "limit at p99"], rows)
 
 
-def intervals(test: Performance | None) -> list[str]:
+def intervals(test: Performance) -> list[str]:
     """The 95 % intervals of a test's percentiles, a kind of latency in a line."""
     found = []
-    for kind, points in (test.intervals if test else {}).items():
+    for kind, points in test.intervals.items():
         if points and (latency := getattr(test, f"{kind}_ms")):
             each = [f"{point} {number(getattr(latency, point))} ({ends(between)})" for point, between in points.items()]
             found.append(f"{kind if kind == 'latency' else kind.upper()} {', '.join(each)}")
@@ -86,19 +86,15 @@ def ends(interval: tuple[float, float | None] | None) -> str:
 NAME = "Llama-3.1-8B"  # of the reference model, whatever its repository is called
 NOT_COMPARABLE = "not comparable with MLPerf"
 MOST_REASONS = 3  # of them on the screen
-TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "VALID": "good", "INVALID": "bad"}
+TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 
 
 def last_screen(summary: Summary, whole: bool = False, scatter: str = "") -> LastScreen:
     """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report;
     `scatter` of earlier runs."""
-    return LastScreen(
-        title=title(summary),
-        subject=": ".join(filter(None, (summary.meta.label, subject(summary)))),
-        lines=[line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text],
-        levels=levels(summary),
-        tone=tone(summary),
-    )
+    about = ": ".join(filter(None, (summary.meta.label, subject(summary))))
+    said = [line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text]
+    return LastScreen(title(summary), about, said, levels(summary), tone(summary))
 
 
 def title(summary: Summary) -> str:
@@ -138,8 +134,8 @@ def speed(summary: Summary, test: Performance, found: Outcome) -> str:
     if found in (curve := summary.curve) and all(each.has_own_limits and each.reasons for each in curve):
         return f"no level is within the limits: the lowest, {curve[0].text}, is over"
     if found.has_own_limits:
-        rate = tokens if test.concurrency else f"{number(found.samples_per_sec)} requests/s ({tokens})"
-        return f"{rate}{f' with {found.text}' if test.concurrency else ''}, {standing(found)}"
+        requests = f"{number(found.samples_per_sec)} requests/s ({tokens})"
+        return f"{f'{tokens} with {found.text}' if test.concurrency else requests}, {standing(found)}"
     if metrics.BY_NAME["target_qps"].of(summary) is not None:
         kept = " within both limits" if test.limits_ms and not found.has(Doubt.BUFFERED) else ""
         return f"{number(test.achieved_qps)} samples/s{kept} ({tokens})"
@@ -171,8 +167,13 @@ def levels(summary: Summary) -> list[Cells]:
 
 def subject(summary: Summary, *more: Summary) -> str:
     """Scenario, model and weights, machine, engine: of several runs what all of them share."""
-    each = [parts(one) for one in (summary, *more)]
-    return ", ".join(part for part in each[0] if all(part in those for those in each))
+    return ", ".join(shared(map(parts, (summary, *more))))
+
+
+def shared(lists: Iterable[Sequence[str]]) -> list[str]:
+    """What of the first list is in all others, too."""
+    first, *others = lists
+    return [each for each in first if all(each in other for other in others)]
 
 
 def parts(summary: Summary) -> list[str]:
@@ -277,8 +278,7 @@ def verdicts(summary: Summary) -> Iterator[Line]:
     if score and score.verdict == "FAIL":
         yield Line("answers", f"the worst are in {FOLDER['accuracy']}/worst.md; report.py --compare has them by sample")
     for name, audit in (summary.run.compliance or {}).items():
-        verdict = "PASS" if audit.passed else "FAIL"
-        yield Line(name.upper(), verdict, TONES[verdict])
+        yield Line(name.upper(), audit.verdict, TONES[audit.verdict])
 
 
 def scores(summary: Summary) -> str:
@@ -333,15 +333,15 @@ def next_command(summary: Summary) -> str:
     test, found, command, curve = summary.performance, summary.result, summary.meta.command, summary.curve
     good = [each.load for each in curve if each.has_held]
     if test is None and summary.meta.ended:
-        good = good or [each.load for each in curve if each.is_short]
-        rates = [each.load for each in curve if each.unit == Poisson.unit]
-        slower = max(good) if good else min(rates, default=0.0) / 2
-        return with_flag(command, "--server-target-qps", f"{round(slower, 3):g}") if rates else command
+        if not curve or curve[0].unit != Poisson.unit:
+            return command
+        good = good or [each.load for each in curve if each.is_short] or [curve[0].load / 2]
+        return with_flag(command, "--server-target-qps", f"{round(max(good), 3):g}")
     if test is None or found is None or (found.valid and not found.has_own_limits):
         return ""
     if test.concurrency and found.reasons:
         kept, lowest = [each.load for each in curve if not each.reasons], curve[0].load if curve else test.concurrency
-        lower = max(kept) if kept else max(1, lowest // 4)
+        lower = max(kept, default=max(1, lowest // 4))
         return with_flag(command, "--concurrency", f"{lower:.0f}") if lower < lowest or kept else ""
     if test.concurrency and test.limits_ms and curve and not curve[-1].reasons:
         return with_flag(command, "--concurrency", "max")
@@ -353,9 +353,10 @@ def next_command(summary: Summary) -> str:
     return with_flag(command, "--min-duration", "auto")
 
 
-def footer(summary: Summary) -> str:
-    """What a picture says of the run it is of, where it is shown without its report."""
-    meta = summary.meta
-    comparable = NOT_COMPARABLE if meta.deviations else "comparable with MLPerf"
-    label = [meta.label] if meta.label else []
-    return " \N{MIDDLE DOT} ".join([*label, subject(summary), meta.started[:10], comparable])
+def footer(*summaries: Summary) -> str:
+    """What a picture says of the runs it is of, where it is shown without their report: what all of them share."""
+    each = [
+        (one.meta.label, subject(one), one.meta.started[:10], NOT_COMPARABLE.removeprefix("not " * one.meta.comparable))
+        for one in summaries
+    ]
+    return " \N{MIDDLE DOT} ".join(filter(None, shared(each)))

@@ -11,6 +11,8 @@ from harness.config.mlperf import SAMPLE_SCORES, SHORT_SCORES
 from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import UsageError
+from harness.core.markdown import number
+from harness.core.schema import gpu_names
 from harness.core.statistics import PairedChange, paired_changes
 from harness.results.accuracy import read_log
 from harness.results.summary import Summary
@@ -42,6 +44,10 @@ class Pair:
     scores: dict[str, PairedChange]
     same_splitter: bool
     differing: list[Divergence]
+
+    @property
+    def words(self) -> str:
+        return f"{number(len(self.differing))} of {number(self.samples)} answers differ"
 
 
 Tables = list[dict[str, list[float | None]]]  # of two accuracy tests on the same samples
@@ -157,6 +163,10 @@ class ComparedRun:
         return answers(self.accuracy, other.accuracy, mine.splitter == theirs.splitter)
 
     @property
+    def gpus(self) -> str:
+        return gpu_names(self.summary.gpu_models)
+
+    @property
     def verdict(self) -> str | None:
         score = self.summary.accuracy
         return score.verdict if score else None
@@ -167,10 +177,10 @@ class ComparedRun:
         return None if test is None else "VALID" if test.valid else "INVALID"
 
     @property
-    def busy(self) -> str | None:
-        """What other programs took of the machine during its performance test; None where there were none."""
+    def busy(self) -> str:
+        """What other programs took of the machine during its performance test."""
         test = self.summary.performance
-        return "; ".join(test.background_load) or None if test else None
+        return "; ".join(test.background_load) if test else ""
 
 
 def cautions(run: ComparedRun, name: str) -> Iterator[str]:

@@ -3,9 +3,10 @@
 Two runs with an accuracy test on the same samples are compared answer by answer; any others by their numbers."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import starmap
 from pathlib import Path
 from statistics import mean
 from typing import Any, Self
@@ -20,7 +21,7 @@ from harness.report import answer, compare, plots, style
 from harness.report.compare import ComparedRun, Pair
 from harness.report.page import of_screen
 from harness.report.style import BLUE, RED, footer, pyplot, thousands
-from harness.results.metrics import BY_NAME, Metric, metrics_of
+from harness.results.metrics import BY_NAME, Metric, metrics_of, value_at
 from harness.results.metrics import columns as metric_columns
 from harness.runs.outcome import Doubt, Figure
 
@@ -31,16 +32,11 @@ LONGEST_NAME = 40  # characters of a run's name
 def write(path: Path, runs: Sequence[ComparedRun]) -> None:
     picture = BytesIO()  # a pipe, which may be what is named, cannot be gone back in
     figure = draw_comparison(runs)
-    footer(figure, foot(runs))
+    footer(figure, answer.footer(*(run.summary for run in runs)))
     figure.savefig(picture, format="png", dpi=110, bbox_inches="tight")
     pyplot().close("all")
     with naming(path):
         path.write_bytes(picture.getvalue())
-
-
-def foot(runs: Sequence[ComparedRun]) -> str:
-    each = [answer.footer(run.summary).split(" \N{MIDDLE DOT} ") for run in runs]
-    return " \N{MIDDLE DOT} ".join(part for part in each[0] if all(part in other for other in each))
 
 
 def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
@@ -107,23 +103,21 @@ SHOWN_ANSWERS = 20  # answers that differ
 IGNORED = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
 SMALLEST_CHANGE = 0.005  # of a speed, below which two are called equal within it
 CELL_PADDING, SHORTEST_CELL = 3, 10  # characters around a cell, and of one at least
-Value = str | float | None
-ReadValue = Callable[[ComparedRun], Value]
-RUN_COLUMNS: tuple[tuple[str, str, ReadValue], ...] = (
-    ("run", "run", lambda run: run.folder.name),
-    ("label", "label", lambda run: run.summary.meta.label or None),
-    ("model", "model", lambda run: run.summary.meta.model),
-    ("category", "category", lambda run: run.summary.meta.category),
-    ("scenario", "scenario", lambda run: run.summary.meta.scenario),
-    ("gpus", "GPU", lambda run: gpu_names(run.summary.gpu_models)),
-    ("attention", "attention backend", lambda run: run.summary.meta.kernels.get("attention")),
-    ("linear", "linear kernel", lambda run: run.summary.meta.kernels.get("linear")),
+RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
+    ("run", "run", "folder.name"),
+    ("label", "label", "summary.meta.label"),
+    ("model", "model", "summary.meta.model"),
+    ("category", "category", "summary.meta.category"),
+    ("scenario", "scenario", "summary.meta.scenario"),
+    ("gpus", "GPU", "gpus"),
+    ("attention", "attention backend", "summary.meta.kernels.attention"),
+    ("linear", "linear kernel", "summary.meta.kernels.linear"),
 )
-VERDICT_COLUMNS: tuple[tuple[str, str, ReadValue], ...] = (
-    ("verdict", "accuracy", lambda run: run.verdict),
-    ("valid", "performance", lambda run: run.validity),
-    ("others", "other programs", lambda run: run.busy),
-    ("ended", "ended early", lambda run: run.summary.meta.ended),
+VERDICT_COLUMNS = (
+    ("verdict", "accuracy", "verdict"),
+    ("valid", "performance", "validity"),
+    ("others", "other programs", "busy"),
+    ("ended", "ended early", "summary.meta.ended"),
 )
 
 
@@ -133,7 +127,7 @@ class RunColumn:
 
     name: str
     label: str
-    values: tuple[Value, ...]
+    values: tuple[plots.ProfileValue, ...]
     metric: Metric | None = None
     shown: tuple[str, ...] = ()
 
@@ -141,6 +135,10 @@ class RunColumn:
     def of(cls, metric: Metric, runs: Sequence[ComparedRun]) -> Self:
         shown = tuple(metric.shown(run.summary) for run in runs)
         return cls(metric.name, metric.label, tuple(metric.of(run.summary) for run in runs), metric, shown)
+
+    @classmethod
+    def at(cls, name: str, label: str, path: str, runs: Sequence[ComparedRun]) -> Self:
+        return cls(name, label, tuple(value_at(run, path.split(".")) or None for run in runs))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -152,18 +150,15 @@ def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
     settings = [run.settings for run in runs]
     names = dict.fromkeys(name for each in settings for name in each)
     found = [
-        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in RUN_COLUMNS),
+        *(RunColumn.at(*column, runs) for column in RUN_COLUMNS),
         *(
             RunColumn(name, name, tuple(each.get(name) for each in settings))
             for name in names
             if is_different(name, settings)
         ),
-        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICT_COLUMNS),
+        *(RunColumn.at(*column, runs) for column in VERDICT_COLUMNS),
         *(RunColumn.of(metric, runs) for metric in metrics_of("compare")),
-        *(
-            RunColumn(name, label, values)
-            for name, label, values in plots.side_by_side([run.summary.run.profile for run in runs])
-        ),
+        *starmap(RunColumn, plots.side_by_side([run.summary.run.profile for run in runs])),
     ]
     return [column for column in found if {*column.texts} != {number(None)}]
 
@@ -273,11 +268,10 @@ def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[st
         if len(runs) == 2 and all(run.summary.accuracy for run in runs):
             yield "not compared: the two runs did not answer the same samples", "unknown"
         return
-    count = f"{number(len(pair.differing))} of {number(pair.samples)} answers differ"
     if pair.differing:
-        yield f"{count}, the first from token {pair.differing[0].position} on", "careful"
+        yield f"{pair.words}, the first from token {pair.differing[0].position} on", "careful"
     else:
-        yield f"the same: {count}", "good"
+        yield f"the same: {pair.words}", "good"
 
 
 def table(runs: Sequence[ComparedRun]) -> list[list[str]]:

@@ -23,7 +23,7 @@ from harness.core.reading import ROOT, read_text
 from harness.core.screen import LastScreen
 from harness.loadgen.requests import Request
 from harness.report.loads import ROOM, steps
-from harness.results.published import ACCELERATORS, Published, published
+from harness.results.published import ACCELERATORS, Published, results_of
 
 # A picture's SVG file as a part of a page: the page's colours in both themes, and nothing that its policy forbids.
 PALETTE = {  # of matplotlib's pictures, by what the page calls it
@@ -208,8 +208,7 @@ class Strip:
 
 def strip(scenario: str, accelerator: str, rate: float, is_ranked: bool) -> Strip | None:
     """The published results with the run below those on its own accelerator, by its driver's name; None without any."""
-    every = [one for one in published() if one.scenario == scenario]
-    results = sorted(every, key=lambda one: one.samples_per_sec, reverse=True)
+    results = results_of(scenario)
     if not results:
         return None
     right = ROOM * max(rate, results[0].samples_per_sec) / 100

@@ -8,7 +8,7 @@ logarithms.
 import math
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
@@ -55,6 +55,9 @@ class Condition:
     @property
     def is_of_answers(self) -> bool:
         return self.metric is None or self.metric.name in mlperf.SCORES
+
+    def holds(self, value: float) -> bool:
+        return value > self.bound if self.above else value < self.bound
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def judgement_of(sides: Sides, one: Condition) -> Judgement:
         return with_answers(sides, one)
     if why := sides.refusal_of_speed(one.metric):
         return Judgement(one.text, "NOT JUDGED", why=why)
-    values = [[float(one.metric.of(run.summary) or 0) for run in side] for side in (sides.baseline, sides.runs)]
+    values = [[one.metric.of(run.summary) or 0.0 for run in side] for side in (sides.baseline, sides.runs)]
     found = judge_values(one, values, None if min(map(min, values)) <= 0 else change_of(*values))
     return replace(found, why=false_alarm(one)) if one.change and len(sides.everyone) == 2 else found
 
@@ -164,12 +167,11 @@ def judge_values(one: Condition, values: Sequence[Sequence[float]], change: Answ
     before, after = (", ".join(one.metric.text(value) if one.metric else "" for value in side) for side in values)
     if change is None:
         return Judgement(one.text, "NOT JUDGED", before, after, why="a value of 0 has no change")
-    if not one.change:
-        found = max(values[1]) if one.above else min(values[1])
-        worse = found > one.bound if one.above else found < one.bound
-        return Judgement(one.text, "FAIL" if worse else "PASS", before, after)
-    verdict, why = verdict_of(one, change)
-    return Judgement(one.text, verdict, before, after, change.words, why)
+    return judge_change(one, change, before, after) if one.change else judge_worst(one, values[1], before, after)
+
+
+def judge_worst(one: Condition, values: Iterable[float], *sides: str) -> Judgement:
+    return Judgement(one.text, "FAIL" if any(map(one.holds, values)) else "PASS", *sides)
 
 
 def change_of(before: Sequence[float], after: Sequence[float]) -> AnswerChange:
@@ -189,12 +191,13 @@ def false_alarm(one: Condition) -> str:
     )
 
 
-def verdict_of(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
+def judge_change(one: Condition, change: AnswerChange, before: str, after: str) -> Judgement:
     """FAIL where the whole interval is beyond the bound, PASS where it is wholly within."""
-    beyond = [end > one.bound if one.above else end < one.bound for end in (change.low, change.high)]
-    if beyond[0] != beyond[1]:
-        return "NOT JUDGED", f"the runs scatter too much to say whether it is beyond {one.bound:+g} %: add runs"
-    return ("FAIL" if beyond[0] else "PASS"), ""
+    is_beyond, why = one.holds(change.low), ""
+    verdict: Verdict = "FAIL" if is_beyond else "PASS"
+    if is_beyond != one.holds(change.high):
+        verdict, why = "NOT JUDGED", f"the runs scatter too much to say whether it is beyond {one.bound:+g} %: add runs"
+    return Judgement(one.text, verdict, before, after, change.words, why)
 
 
 def with_answers(sides: Sides, one: Condition) -> Judgement:
@@ -217,13 +220,11 @@ def judge_pair(one: Condition, pair: Pair) -> Judgement:
 
 def judge_answers(one: Condition, pair: Pair) -> Judgement:
     """Whether more answers than allowed have other tokens."""
-    count = len(pair.differing)
-    words = f"{number(count)} of {number(pair.samples)} answers differ"
+    words = pair.words
     if pair.differing:
         first = pair.differing[0]
         words += f", the first in sample {first.index} from token {first.position} on"
-    worse = 100 * count / pair.samples > one.bound
-    return Judgement(one.text, "FAIL" if worse else "PASS", change=words)
+    return replace(judge_worst(one, [100 * len(pair.differing) / pair.samples]), change=words)
 
 
 def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
@@ -233,13 +234,13 @@ def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
         return Judgement(one.text, "NOT JUDGED", why="it is not a mean over samples, so its change has no interval")
     sides = number(score.before, 6), number(score.after, 6)
     if not one.change:
-        worse = score.after > one.bound if one.above else score.after < one.bound
-        return Judgement(one.text, "FAIL" if worse else "PASS", *sides)
+        return judge_worst(one, [score.after], *sides)
     change = AnswerChange(*(100 * value / score.before for value in (score.change, score.low, score.high)))
-    verdict, why = verdict_of(one, change)
-    if verdict == "FAIL" and score.few:
-        verdict, why = "NOT JUDGED", f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
-    return Judgement(one.text, verdict, *sides, change.words, why)
+    found = judge_change(one, change, *sides)
+    if found.verdict == "FAIL" and score.few:
+        why = f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
+        return replace(found, verdict="NOT JUDGED", why=why)
+    return found
 
 
 def exit_code(judgements: Sequence[Judgement]) -> int:

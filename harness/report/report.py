@@ -21,9 +21,8 @@ from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page, plots
 from harness.report.loads import LoadPicture
-from harness.results import metrics, telemetry
+from harness.results import advice, metrics, telemetry
 from harness.results import profile as traces
-from harness.results.advice import client, findings
 from harness.results.compliance import RESULT
 from harness.results.performance import Performance, performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
@@ -57,25 +56,23 @@ def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPict
     name = None if picture else next((name for name in MAIN if summary.plots.get(name)), None)
     parts = page.sections(re.sub(rf"^!\[.*\]\(plots/{name}\.png\)$", "", markdown, flags=re.M), folder)
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
-    ranked = among(summary)
+    ranked, spent = among(summary), found.gpu_time[-1] if found and found.gpu_time else None
     return page.html(
         "run.html.j2",
         data=picture.data(f"{summary.meta.run}.csv", watts) if picture else None,
         title=answer.title(summary),
         subject=f"{answer.subject(summary)}; {summary.meta.started[:10]}",
-        label=summary.meta.label,
         lines=[*of_levels(picture), *answer.lines(summary, whole=True)],
         test=found,
         summary=summary,
         tracks=list(tracks(summary)),
         cost=metrics.BY_NAME[metrics.COST].of(summary),
-        result=summary.result,
         watts=watts,
         strip=ranked,
         drawn=picture,
         main=(MAIN[name], page.to_html(f"![{MAIN[name]}]({summary.plots[name]})", folder)) if name else None,
-        spent=found.gpu_time[-1] if found and found.gpu_time else None,
-        shares=list(shares(found.gpu_time[-1])) if found and found.gpu_time else [],
+        spent=spent,
+        shares=list(shares(spent)) if spent else [],
         bars=page.bars(test.requests) if test else None,
         split=page.split(found.waits_ms) if found else [],
         folds=parts,
@@ -145,38 +142,25 @@ def build(folder: Path) -> Summary:
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
     summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
     picture = LoadPicture.of(summary, facts.plan.limits)
-    values = template_values(facts, summary) | {"drawn": picture}
+    values = dict(
+        few=mlperf.FEWEST_BOOTSTRAPPED,
+        plan=facts.plan,
+        summary=summary,
+        metrics=metrics,
+        telemetry=telemetry,
+        answer=answer,
+        advice=advice,
+        screen=answer.last_screen(summary, whole=True),
+        setting=setting(summary),
+        best=outcome.best(summary.curve),
+        drawn=picture,
+        **dict(summary),
+    )
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", f"{render('report.md.j2', sent=False, **values)}\n")
     page = html(folder, summary, test, picture, render("report.md.j2", sent=True, **values))
     write_text(folder / "report.html", page)
     return summary
-
-
-def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
-    """What the report's template shows of a run, by the names that it uses."""
-    test, config = summary.performance, facts.config
-    return dict(
-        few=mlperf.FEWEST_BOOTSTRAPPED,
-        config=config,
-        request_set=facts.plan.request_set,
-        summary=summary,
-        scenario=summary.scenario,
-        numbers=metrics.rows(summary),
-        headline=metrics.BY_NAME[summary.scenario.headline],
-        quantities=telemetry.BY_NAME,
-        **curve(summary),
-        unexposed=telemetry.missing_counters(test.usage if test else {}),
-        screen=answer.last_screen(summary, whole=True),
-        levels=answer.levels_table(answer.levels(summary)),
-        setting=setting(summary),
-        latencies=answer.latencies(summary),
-        intervals=answer.intervals(test),
-        gpu_time=answer.gpu_time(test.gpu_time if test else []),
-        findings=findings(summary, "max" in (config.server_target_qps, config.concurrency)),
-        late=client(test),
-        **dict(summary),
-    )
 
 
 def setting(summary: Summary) -> list[tuple[str, str]]:
@@ -193,17 +177,6 @@ def setting(summary: Summary) -> list[tuple[str, str]]:
         ("command", Finished(f"`{code(meta.command)}`")),
     ]
     return [(label, text) for label, text in found if text]
-
-
-def curve(summary: Summary) -> dict[str, object]:
-    """The table of the loads, and where the most tokens are made within the limits, at what cost."""
-    test, search = summary.performance, summary.run.search
-    price, best = test.cost.price_per_hour if test and test.cost else None, outcome.best(summary.curve)
-    return {
-        "search_table": answer.tested(search, price) if search else None,
-        "best": best,
-        "best_cost": best.cost(price) if best and price else None,
-    }
 
 
 def check_format(folder: Path, facts: RunFacts) -> None:
@@ -225,7 +198,7 @@ def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str |
         meta=meta(folder, facts, deviations, ended),
         system=facts.system,
         run=run,
-        logs=logs(folder),
+        logs=Logs.of(folder),
         plots={"tokens_per_sec": None, "latency_cdf": None},
     )
 
@@ -281,16 +254,6 @@ def meta(folder: Path, facts: RunFacts, deviations: list[Statement], ended: str 
         "notes": [*plan.notes, *facts.unread],
     }
     return Meta(**{name: values[name] for name in Meta.model_fields})
-
-
-def logs(folder: Path) -> Logs:
-    folders = {test: folder / name for test, name in FOLDER.items() if (folder / name).is_dir()}
-    return Logs.of(
-        {
-            test: sorted(str(path.relative_to(folder)) for path in found.glob("*") if path.is_file())
-            for test, found in folders.items()
-        }
-    )
 
 
 def result_deviations(run: Run, mode: str, counted: bool = False) -> Iterator[Statement]:

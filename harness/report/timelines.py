@@ -1,7 +1,7 @@
 """The pictures with a clock: the stages of a run, and what the engine and the machine did during a test."""
 
-from collections.abc import Mapping, Sequence
-from itertools import cycle
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, product
 from math import isnan, nan
 from textwrap import wrap
 from typing import Any
@@ -50,12 +50,11 @@ def machine(
     """What engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each test of
     the run: where its GPUs' time went. `ran_out`: what bound the test, first; it is the title. `steady`: begin and end
     of the steady part in seconds; what lies before and after is shaded."""
-    figure, panels = draw_panels(recording, panels_of(recording.columns, PANELS))
+    figure, panels = draw_panels(recording, list(panels_of(recording.columns)))
     if steady:
         ends = panels[0].get_xlim()
-        for axes in panels:
-            axes.axvspan(ends[0], steady[0], color=GREY, alpha=0.15, linewidth=0)
-            axes.axvspan(steady[1], max(ends[1], steady[1]), color=GREY, alpha=0.15, linewidth=0)
+        for axes, ramp in product(panels, ((ends[0], steady[0]), (steady[1], max(ends[1], steady[1])))):
+            axes.axvspan(*ramp, color=GREY, alpha=0.15, linewidth=0)
         panels[0].set_xlim(*ends)
         panels[-1].set_xlabel("seconds; shaded: ramps, which the steady part leaves out")
     said = ran_out[0].what if ran_out else "nothing ran out"
@@ -82,13 +81,12 @@ def bars(figure: Any, times: Sequence[GpuTime]) -> Any:
     return axes
 
 
-def panels_of(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:
+def panels_of(columns: Mapping[str, Sequence[float | None]]) -> Iterator[Drawn]:
+    """The panels that something was recorded for, with its columns."""
     recorded = [name for name, values in columns.items() if any(value is not None for value in values)]
-    found = [
-        (label, [name for item in names for name in recorded if BY_NAME[item].is_mine(name)], top)
-        for label, names, top in panels
-    ]
-    return [panel for panel in found if panel[1]]
+    for label, names, top in PANELS:
+        if found := [name for item in names for name in recorded if BY_NAME[item].is_mine(name)]:
+            yield label, found, top
 
 
 def draw_panels(recording: Recording, drawn: Sequence[Drawn]) -> Any:
@@ -96,18 +94,17 @@ def draw_panels(recording: Recording, drawn: Sequence[Drawn]) -> Any:
     seconds, columns = recording.seconds, recording.columns
     rows, window = max(1, len(drawn)), max(LEAST_WINDOW, len(seconds) // WINDOW)
     figure, panels = pyplot().subplots(rows, 1, figsize=(8, 1.7 * rows + 0.3), sharex=True, squeeze=False)
-    for axes, (label, names, top) in zip(panels[:, 0], drawn, strict=False):
+    for axes, (title, names, top) in zip(panels[:, 0], drawn, strict=False):
         highest = 0.0
         for name, color in zip(names, cycle(COLORS)):
             values = with_gaps(columns[name])
-            smooth = name in SMOOTHED_QUANTITIES and len(values) > 2 * window
-            if smooth:
+            highest, label = max([highest, *(value for value in values if not isnan(value))]), column_label(name)
+            if name in SMOOTHED_QUANTITIES and len(values) > 2 * window:
                 axes.plot(seconds, values, color=color, alpha=0.25, linewidth=0.7)
-            said = f"{column_label(name)}\n(mean of {window} s)" if smooth else column_label(name)
-            axes.plot(seconds, running(values, window) if smooth else values, color=color, label=said)
-            highest = max([highest, *(value for value in values if not isnan(value))])
+                values, label = running(values, window), f"{label}\n(mean of {window} s)"
+            axes.plot(seconds, values, color=color, label=label)
         most = top or (1 + 2 * AXIS_MARGIN) * highest or 1.0
-        axes.set(ylabel=label, ylim=(-AXIS_MARGIN * most, most))
+        axes.set(ylabel=title, ylim=(-AXIS_MARGIN * most, most))
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
         thousands(axes.yaxis)
     figure.align_ylabels()
@@ -155,8 +152,7 @@ def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:
     axes.set_yticks(range(len(ends)), [stage.name for stage in times[:-1]])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.set_xlim(0, 1.07 * ends[-1] or 1)
-    axes.set_title("Where the time went: engine busy (blue), idle (grey)")
+    axes.set(title="Where the time went: engine busy (blue), idle (grey)", xlim=(0, 1.07 * ends[-1] or 1))
     for start, recording in loads:
         columns = recording.columns
         cards = [name for name in columns if BY_NAME["gpu_load_percent"].is_mine(name)]

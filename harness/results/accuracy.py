@@ -224,19 +224,8 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
     head = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters")
     write_table(folder / "samples.csv", head, lines)
     worst = sorted(range(len(rows)), key=lambda index: rows[index][ROUGE.index("rougeL")])[:WORST]
-    cases = [
-        {
-            "index": index,
-            "scores": rows[index],
-            "prompt_tokens": lengths[index],
-            "new_tokens": len(answers[index]),
-            "answer": texts[index],
-            "reference": library.references[index],
-            "article": library.articles[index],
-        }
-        for index in worst
-    ]
-    write_text(folder / "worst.md", f"{render('worst.md.j2', worst=cases)}\n")
+    page = render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
+    write_text(folder / "worst.md", f"{page}\n")
     return result
 
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from pathlib import Path
+from typing import Any
 
 from pydantic import AliasChoices, Field
 
 from harness.config import mlperf, models
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
+from harness.core import files
+from harness.core.reading import read_text
 from harness.core.schema import Model
 from harness.loadgen.test_run import TestRun
 from harness.runs.records import Capacity, Cost, RunFacts
@@ -29,24 +32,10 @@ class Card:
     memory: float
 
 
-CARDS = {  # by NVML's whole name, so that a MIG slice is none; from NVIDIA's data sheets, without sparsity
-    "NVIDIA GB200": Card(2500, 5000, 8.0),
-    "NVIDIA B200": Card(2250, 4500, 8.0),
-    "NVIDIA GH200 144G HBM3e": Card(989.5, 1979, 4.9),
-    "NVIDIA GH200 480GB": Card(989.5, 1979, 4.0),
-    "NVIDIA H200 NVL": Card(835.5, 1671, 4.8),
-    "NVIDIA H200": Card(989.5, 1979, 4.8),
-    "NVIDIA H100 PCIe": Card(756, 1513, 2.0),
-    "NVIDIA H100 NVL": Card(835.5, 1671, 3.9),
-    "NVIDIA H100 80GB HBM3": Card(989.5, 1979, 3.35),
-    "NVIDIA A100-SXM4-80GB": Card(312, None, 2.039),
-    "NVIDIA A100 80GB PCIe": Card(312, None, 1.935),
-    "NVIDIA A100-SXM4-40GB": Card(312, None, 1.555),
-    "NVIDIA A100-PCIE-40GB": Card(312, None, 1.555),
-    "NVIDIA A30": Card(165, None, 0.933),
-    "NVIDIA L40S": Card(362, 733, 0.864),
-    "NVIDIA L40": Card(181, 362, 0.864),
-    "NVIDIA L4": Card(121, 242.5, 0.3),
+# By NVML's whole name, so that a MIG slice is none; from NVIDIA's data sheets, without sparsity.
+CARDS = {
+    name: Card(*map(files.finite, rates))  # type: ignore[arg-type]
+    for name, *rates in map(dict.values, files.read_table(read_text(Path(__file__).with_name("cards.csv"))))
 }
 HEAD_SIZE = SHAPE["hidden_size"] // SHAPE["num_attention_heads"]
 KV_VALUES = 2 * SHAPE["num_hidden_layers"] * SHAPE["num_key_value_heads"] * HEAD_SIZE  # of a token
@@ -108,8 +97,8 @@ class Economics(Model):
     mbu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
     """Model bandwidth utilization: at least this share of the GPUs' memory bandwidth; null as for MFU."""
 
-    @classmethod
-    def of(cls, test: TestRun, facts: RunFacts) -> Self:
+    @staticmethod
+    def of(test: TestRun, facts: RunFacts) -> dict[str, Any]:
         plan, log, tokens = facts.plan, test.result, sum(each.output_tokens for each in test.answered)
         here = plan.config.may_see_gpus and not plan.config.has_other_hosts
         joules, shares = test.machine.gpu_joules if here else None, near_peak(test, facts)
@@ -118,7 +107,7 @@ class Economics(Model):
             both = part.tokens_per_sec + part.input_tokens_per_sec
             speeds = (part.tokens_per_sec, both, part.samples_per_sec)
         counts = log.valid or not plan.pattern.is_rated
-        return cls(
+        return dict(
             joules_per_output_token=joules / tokens if joules and tokens else None,
             cost=cost(plan.config.price_per_hour, *speeds),
             capacity=capacity(plan, log.samples_per_sec) if counts else None,

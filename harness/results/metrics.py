@@ -64,13 +64,14 @@ class Metric:
         """The value with the doubts that it has, of a run or of one test."""
         outcome = source if isinstance(source, Outcome) else source.result
         if isinstance(source, Outcome):
-            value = walk(source, [step for step in self.steps if step != "steady"])
+            value = value_at(source, [step for step in self.steps if step != "steady"])
         elif not self.is_of(source):
             return Figure(None)
         else:
             test = source.performance
-            is_of_part = self.path.startswith(TEST) and test and hasattr(test.counted, self.steps[0])
-            value = walk(test.counted, self.steps) if test and is_of_part else walk(source, self.path.split("."))
+            part = test.counted if test and self.path.startswith(TEST) else None
+            is_of_part = hasattr(part, self.steps[0])
+            value = value_at(part, self.steps) if is_of_part else value_at(source, self.path.split("."))
         return Figure(value, tuple(doubt for doubt in (outcome.doubts if outcome else ()) if doubt in self.doubts))
 
     def of(self, source: Summary | Outcome) -> float | None:
@@ -101,12 +102,12 @@ class Metric:
         return self.label.removeprefix("output ").removesuffix(", ms")
 
 
-def walk(start: object, steps: Sequence[str]) -> float | None:
+def value_at(start: object, steps: Sequence[str]) -> Any:
     """What attributes and keys of these names lead to; None where one is missing."""
     found: Any = start
     for step in steps:
         found = found.get(step) if isinstance(found, Mapping) else getattr(found, step, None)
-    return None if found is None else found + 0  # a number, or our mistake
+    return found
 
 
 def test(name: str, label: str, better: Better, shown: Places, path: str = "", **more: Any) -> Metric:
@@ -148,12 +149,7 @@ METRICS: tuple[Metric, ...] = (
     test("samples_per_sec", "samples/s", "higher", (*INDEXED, *get_args(OfLoads))),
     test("target_qps", "target, queries/s", None, INDEXED, rate_flag="server_target_qps"),
     test(
-        "expected_samples_per_sec",
-        "expected samples/s",
-        None,
-        PLACES,
-        "target_qps",
-        rate_flag="offline_expected_qps",
+        "expected_samples_per_sec", "expected samples/s", None, PLACES, "target_qps", rate_flag="offline_expected_qps"
     ),
     test("concurrency", "requests in flight at most", None, PLACES),
     test("steady_tokens_per_sec", "output tokens/s without ramp and drain", "higher", PLACES, "steady.tokens_per_sec"),
@@ -171,16 +167,8 @@ METRICS: tuple[Metric, ...] = (
     latency("tpot", "p90", places=("levels", "rates")),
     latency("tpot", "p99", "sweep", "sweep row", "index", "batches", "levels", "rates", "row", "beside", *SIDES),
     test("trend", "trend", None, ("levels",), "steady.trend", digits=3),
-    *(
-        test(
-            f"client_delay_{at}_ms",
-            f"client delay {at}, ms",
-            "lower",
-            (*PLACES, *more),
-            f"client_delay_ms.{at}",
-        )
-        for at, more in (("p50", ()), ("p99", ("rates",)))
-    ),
+    test("client_delay_p50_ms", "client delay p50, ms", "lower", PLACES, "client_delay_ms.p50"),
+    test("client_delay_p99_ms", "client delay p99, ms", "lower", (*PLACES, "rates"), "client_delay_ms.p99"),
     test("slo_attainment", "SLO attainment (requests within both limits), %", "higher", PLACES),
     test("goodput", "goodput (requests within both limits), requests/s", "higher", PLACES),
     test("requests_in_flight", "requests in flight, mean", None, ("report",)),
@@ -230,9 +218,9 @@ def metrics_of(place: Place) -> tuple[Metric, ...]:
     return tuple(metric for metric in METRICS if place in metric.places)
 
 
-def values(summary: Summary, place: Place) -> dict[str, float | None]:
-    """What a place shows of a run: name -> value."""
-    return {metric.name: metric.of(summary) for metric in metrics_of(place)}
+def values(source: Summary | Outcome, place: Place) -> dict[str, float | None]:
+    """What a place shows of a run, or of one test: name -> value."""
+    return {metric.name: metric.of(source) for metric in metrics_of(place)}
 
 
 def rows(summary: Summary) -> list[tuple[Metric, str]]:
@@ -328,19 +316,13 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     is_by_level = BATCH in axes and summary.run.search
     tests = deciding(summary.run.search or []) if is_by_level else [result] if result else []
     if not tests:
-        yield Cell(
-            places(summary, axes),
-            summary.meta.run,
-            dict.fromkeys(metric.name for metric in metrics_of("matrix")),
-            "no speed was measured",
-        )
+        yield Cell(places(summary, axes), summary.meta.run, values(summary, "matrix"), "no speed was measured")
     for one in tests:
-        source: Summary | Outcome = one if is_by_level else summary
-        values = {metric.name: metric.of(source) for metric in metrics_of("matrix")}
+        found = values(one if is_by_level else summary, "matrix")
         if is_by_level and test and test.cost:
-            values[COST] = one.cost(test.cost.price_per_hour)
+            found[COST] = one.cost(test.cost.price_per_hour)
         flaw = "; ".join(filter(None, (gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))))
-        yield Cell(places(summary, axes, one if is_by_level else None), summary.meta.run, values, flaw)
+        yield Cell(places(summary, axes, one if is_by_level else None), summary.meta.run, found, flaw)
 
 
 def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> tuple[str, ...]:

@@ -114,11 +114,16 @@ class Profile(File):
     """Relative to the run folder."""
 
     @property
+    def shares(self) -> dict[str, float]:
+        """Percent of the time by kind."""
+        return {share.name: share.percent for share in self.kinds}
+
+    @property
     def headline(self) -> str:
         if self.failure:
             return f"failed, the measured results stand: {self.failure}"
-        shares = ", ".join(f"{share.name} {share.percent:.0f} %" for share in self.kinds[:3])
-        return shares + (f"; GPU idle {self.idle_percent:.0f} %" if self.idle_percent is not None else "")
+        largest = ", ".join(f"{name} {percent:.0f} %" for name, percent in [*self.shares.items()][:3])
+        return largest + (f"; GPU idle {self.idle_percent:.0f} %" if self.idle_percent is not None else "")
 
 
 def profile(folder: Path) -> Profile:

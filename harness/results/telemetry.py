@@ -236,26 +236,22 @@ def launch(args: Mapping[str, object]) -> str:
     )
 
 
+LOSSES = {  # shares of the GPUs' time: in words, and what helps where `launch` does not say it
+    "idle": ("the GPU was idle {} % of its time, and nothing waited", ""),
+    "idle_while_waiting": ("the GPU was idle {} % of its time while requests waited", ""),
+    "held_by_power": (
+        "clock held down by power, {} % of the GPU's time",
+        "what is left is work that costs less energy: fewer bits, other kernels, or a higher limit",
+    ),
+    "held_by_heat": ("clock held down by heat, {} % of the GPU's time", "see to its cooling"),
+}
+
+
 def losses(time: GpuTime, args: Mapping[str, object]) -> list[Statement]:
     """The GPUs' time that was lost, the largest share first; `args` are the engine's."""
-    remedies = {
-        "held_by_heat": "see to its cooling",
-        "held_by_power": "what is left is work that costs less energy: fewer bits, other kernels, or a higher limit",
-    }
-    shares = {name: getattr(time, name) or 0.0 for name in SHARES if name != "busy"}
-    found = sorted(((share, name) for name, share in shares.items() if share >= LOST_PERCENT), reverse=True)
-    words = {
-        "idle": "the GPU was idle {} % of its time, and nothing waited",
-        "idle_while_waiting": "the GPU was idle {} % of its time while requests waited",
-    }
-    return [
-        bound(
-            name,
-            words.get(name, f"{SHARES[name][0]}, {{}} % of the GPU's time").format(number(share, 3)),
-            remedies.get(name) or launch(args),
-        )
-        for share, name in found
-    ]
+    shares = sorted(((getattr(time, name) or 0.0, name) for name in LOSSES), reverse=True)
+    found = [(share, name, *LOSSES[name]) for share, name in shares if share >= LOST_PERCENT]
+    return [bound(name, said.format(number(share, 3)), remedy or launch(args)) for share, name, said, remedy in found]
 
 
 def ran_out(

@@ -117,6 +117,10 @@ class Compliance(Model):
     facts: dict[str, JsonValue]
 
     @property
+    def verdict(self) -> Verdict:
+        return "PASS" if self.passed else "FAIL"
+
+    @property
     def headline(self) -> str:
         failed = ", ".join(name for name, passed in self.checks.items() if passed is False)
-        return f"{self.test.upper()}: {'PASS' if self.passed else f'FAIL ({failed})'}"
+        return f"{self.test.upper()}: {self.verdict}{f' ({failed})' if failed else ''}"

@@ -83,10 +83,10 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
     Without a label, `<time>`.
     """
+    stem = "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label)))
     try:
         results_dir.mkdir(parents=True, exist_ok=True)
-        stem = time.strftime("%Y%m%d-%H%M%S") + (f"-{label}" if label else "")
-        names = (stem + (f"-{n}" if n > 1 else "") for n in range(1, 1000))
+        names = (f"{stem}-{n}" if n > 1 else stem for n in range(1, 1000))
         run = next(RunFolder(results_dir, name) for name in names if make_folder(results_dir / name))
     except OSError as error:
         raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None

@@ -42,16 +42,14 @@ class Facts(File):
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
 
 
-OLDER = AliasChoices("deviations", "shortcomings")  # as they were called before format 3
+Deviations = Annotated[list[Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]  # before 3
 
 
 class RunFacts(Facts):
     """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
 
     plan: Plan
-    deviations: Annotated[
-        list[Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))
-    ]  # before 3
+    deviations: Deviations
     loadgen: dict[str, str] = {}
     probes: list[Outcome] = []
     attempts: list[Outcome] = []  # performance tests that another one followed
