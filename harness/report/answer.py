@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import PurePath
 
-from harness.config.comparability import DUMMY_WEIGHTS, OTHER_MODEL, OTHER_SHAPE, RANDOM_WEIGHTS
-from harness.config.mlperf import Tail
+from harness.config import comparability, mlperf
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
@@ -14,27 +13,32 @@ from harness.core.processes import with_flag
 from harness.core.screen import Cells, LastScreen, Line, Tone
 from harness.core.statements import names_of
 from harness.loadgen.log import Latency
-from harness.results import advice, metrics
+from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
-from harness.results.telemetry import SHARES, GpuTime
 from harness.runs.folder import FOLDER
 from harness.runs.outcome import KINDS, MOST, Doubt, Outcome
 
 
-def tested(search: Sequence[Outcome], price: float | None) -> Table:
-    """The tests of a search or a curve, by load; with a price per hour what a million tokens cost at each level."""
-    unit = search[0].unit
+def by_load(summary: Summary) -> list[Outcome]:
+    """The tests of a search or a curve."""
+    return sorted(summary.run.search or (), key=lambda outcome: outcome.load)
+
+
+def tested(summary: Summary) -> Table:
+    """The same as a table; with a price per hour what a million tokens cost at each level."""
+    tests = by_load(summary)
+    unit, price = tests[0].unit, summary.price
     columns: dict[str, Column] = {unit: "load", "verdict": lambda outcome: outcome.verdict.word}
     columns |= metrics.columns(metrics.TABLES[unit])
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
-    return Table.of(sorted(search, key=lambda outcome: outcome.load), columns | {"why": "why"})
+    return Table.of(tests, columns | {"why": "why"})
 
 
-def gpu_time(times: Sequence[GpuTime]) -> Table:
+def gpu_time(times: Sequence[telemetry.GpuTime]) -> Table:
     """Where the GPUs' time went, a line for each test."""
-    shares: dict[str, Column] = {f"{label} ({mark}), %": (name, 3) for name, (label, mark) in SHARES.items()}
+    shares: dict[str, Column] = {f"{label} ({mark}), %": (name, 3) for name, (label, mark) in telemetry.SHARES.items()}
     return Table.of(times, {"": "test", "100 %": "bar", **shares})
 
 
@@ -59,8 +63,7 @@ def latencies(summary: Summary) -> Table | None:
     for kind in KINDS:
         if found := getattr(test.counted, f"{kind}_ms"):
             name = kind if kind == "latency" else f"{kind.upper()}{' of the buffering' if test.is_buffered else ''}"
-            values = [number(getattr(found, point)) for point in POINTS]
-            marked = [f"{bound * point.startswith('p99')}{value}" for point, value in zip(POINTS, values, strict=True)]
+            marked = (f"{bound * point.startswith('p99')}{number(getattr(found, point))}" for point in POINTS)
             rows.append([name, *marked, getattr(test.limits_ms, kind, None)])
     heads = (point.replace("_", ".") for point in POINTS)
     return Table(["ms" if test.counted is test else "ms of the steady part", *heads, "limit at p99"], rows)
@@ -185,14 +188,16 @@ def parts(summary: Summary) -> list[str]:
 def model(summary: Summary) -> str:
     """The model as people name it, with what is known of its weights."""
     meta, name = summary.meta, model_name(summary.meta.model)
-    if names_of(meta.deviations, (RANDOM_WEIGHTS, DUMMY_WEIGHTS)):
+    if names_of(meta.deviations, (comparability.RANDOM_WEIGHTS, comparability.DUMMY_WEIGHTS)):
         return f"{name} with random weights"
     return f"{name} in {meta.weights.partition(' ')[0]}" if meta.weights and meta.model != "demo" else name
 
 
 def is_reference(summary: Summary) -> bool:
     """Whether a model of the reference's shape answered MLPerf's samples."""
-    return summary.meta.workload == OFFICIAL and not names_of(summary.meta.deviations, (OTHER_MODEL, OTHER_SHAPE))
+    return summary.meta.workload == OFFICIAL and not names_of(
+        summary.meta.deviations, (comparability.OTHER_MODEL, comparability.OTHER_SHAPE)
+    )
 
 
 def model_name(model: str) -> str:
@@ -245,7 +250,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
         yield Line("limits", of_curve(summary, test) if test.concurrency else held(test))
         unbound = "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
         yield Line("bounded by", str(test.ran_out[0]) if test.ran_out else unbound)
-        yield Line("cost, energy", "; ".join(expenses(summary, test)))
+        yield Line("cost, energy", "; ".join(expenses(summary)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))
     if meta.deviations:
         shown = meta.deviations if whole else meta.deviations[:MOST_REASONS]
@@ -291,7 +296,7 @@ def scores(summary: Summary) -> str:
     return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples"
 
 
-def tails(test: Performance) -> dict[str, Tail]:
+def tails(test: Performance) -> dict[str, mlperf.Tail]:
     """TTFT and TPOT at p99 with their limits by what they are called, the nearer to its limit first."""
     found = sorted(test.tails, key=lambda tail: tail.share, reverse=True)
     return {test.named(tail.kind): tail for tail in found}
@@ -303,11 +308,11 @@ def held(test: Performance, only_over: bool = False) -> str:
     return ", ".join(f"{name} {number(tail.p99)} of {number(tail.limit)} ms" for name, tail in found.items())
 
 
-def expenses(summary: Summary, test: Performance) -> Iterator[str]:
+def expenses(summary: Summary) -> Iterator[str]:
     """Money and energy, where they are known."""
     cost, joules = (metrics.BY_NAME[name].of(summary) for name in (metrics.COST, "joules_per_output_token"))
-    if cost and test.cost:
-        yield f"{number(cost)} per million output tokens at {number(test.cost.price_per_hour)} an hour"
+    if cost:
+        yield f"{number(cost)} per million output tokens at {number(summary.price)} an hour"
     if joules:
         yield f"{number(joules)} J per output token"
 

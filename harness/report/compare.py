@@ -9,10 +9,9 @@ from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.config.flags import OUTPUT
 from harness.config.mlperf import SAMPLE_SCORES, SHORT_SCORES
 from harness.config.run import RunConfig
-from harness.core import files
+from harness.core import files, schema
 from harness.core.errors import UsageError
 from harness.core.markdown import number
-from harness.core.schema import gpu_names
 from harness.core.statistics import PairedChange, paired_changes
 from harness.results.accuracy import read_log
 from harness.results.summary import Summary
@@ -164,7 +163,7 @@ class ComparedRun:
 
     @property
     def gpus(self) -> str:
-        return gpu_names(self.summary.gpu_models)
+        return schema.gpu_names(self.summary.gpu_models)
 
     @property
     def verdict(self) -> str | None:
@@ -181,6 +180,9 @@ class ComparedRun:
         """What other programs took of the machine during its performance test."""
         test = self.summary.performance
         return "; ".join(test.background_load) if test else ""
+
+
+Runs = Sequence[ComparedRun]
 
 
 def cautions(run: ComparedRun, name: str) -> Iterator[str]:

@@ -9,11 +9,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from html import escape, unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
@@ -89,8 +88,7 @@ PLACE = re.compile(r"(?<![\w:/.)\]])(?:~|\.{1,2})?/(?:[^\s/'\"`|,;:()<>=]+/)+") 
 ADDRESS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^\s'\"`|,)]*)?")
 
 
-@dataclass(frozen=True)
-class Fold:
+class Fold(NamedTuple):
     """A folded part: its closed line has the outcome; `body` is HTML."""
 
     title: str
@@ -137,8 +135,8 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 def of_screen(screen: LastScreen, folder: Path, markdown: str, pictures: Mapping[str, str]) -> str:
     """The page of a finding: a last screen, pictures of a folder by their titles, sections of a report."""
     drawn = {title: to_html(f"![{title}]({path})", folder) for title, path in pictures.items()}
-    about: dict[str, Any] = {"title": screen.title, "subject": screen.subject, "lines": screen.lines}
-    return html("screen.html.j2", **about, pictures=drawn, folds=sections(markdown, folder))
+    folds = sections(markdown, folder)
+    return html("screen.html.j2", title=screen.title, screen=screen, pictures=drawn, folds=folds)
 
 
 def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> str:
@@ -193,8 +191,7 @@ ROW, MIDDLE = 24, 12  # pixels
 SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
 
 
-@dataclass(frozen=True)
-class Strip:
+class Strip(NamedTuple):
     """Lines of the picture, fastest first: name, pixels from the top, the results with their places in percent; the
     run's own line has no results. `rate` is the run's samples/s per accelerator, `place` where it lies."""
 
@@ -230,8 +227,7 @@ TIMES = 5  # that are named below the axis
 Part = tuple[str, float, float, float]
 
 
-@dataclass(frozen=True)
-class Bars:
+class Bars(NamedTuple):
     """For each request its parts (name, ms, pixels from the top, height); ticks (pixels from the top, ms) and times
     (percent, seconds of the test); the number of all requests; `names` of the parts."""
 

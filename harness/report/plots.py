@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle, repeat
+from itertools import accumulate, cycle, repeat
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,16 +22,16 @@ from harness.report.style import (
     ORANGE,
     RED,
     TITLES,
+    from_the_top,
     legend_below,
     logarithmic,
     pyplot,
     save,
     thousands,
 )
-from harness.results.performance import Performance
+from harness.results import performance, verdicts
 from harness.results.profile import Profile
 from harness.results.summary import Summary
-from harness.results.verdicts import Accuracy
 from harness.runs.folder import FOLDER, Test
 from harness.runs.outcome import Doubt, Outcome
 
@@ -43,8 +43,7 @@ def kinds(profile: Profile) -> Any:
     figure, axes = pyplot().subplots(figsize=(8, 0.4 * len(profile.kinds) + 1.2))
     bars = axes.barh([*profile.shares], [*profile.shares.values()], color=BLUE, height=0.6)
     axes.bar_label(bars, fmt="%.1f %%", padding=4, fontsize=9)
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
+    from_the_top(axes)
     idle = f"; the GPU idle for {profile.idle_percent:.0f} % of the window" if profile.idle_percent is not None else ""
     axes.set(title=f"What the engine's time went to{idle}", xlabel=f"% of {PARTS[profile.device or 'CPU']}")
     axes.set_xlim(0, 1.1 * profile.kinds[0].percent)
@@ -103,8 +102,7 @@ class Curve:
         """None of a run without a load to vary."""
         test = summary.performance
         picture = LoadPicture.of(summary, test.limits_ms if test else None)
-        price = test.cost.price_per_hour if test and test.cost else None
-        return cls(name, picture, max(1, summary.gpus), price) if picture else None
+        return cls(name, picture, max(1, summary.gpus), summary.price) if picture else None
 
     def has_kept(self, one: Load) -> bool:
         """Whether a test may be an answer, and kept the limits."""
@@ -125,7 +123,7 @@ class Curve:
 
 def draw_curves(summary: Summary) -> Any:
     figure, panels = pyplot().subplots(1, 3, figsize=(14, 4.6))
-    draw(panels, [curve] if (curve := Curve.of(summary)) else [], "GPU" if summary.gpus else "machine")
+    draw(panels, [*filter(None, [Curve.of(summary)])], "GPU" if summary.gpus else "machine")
     figure.tight_layout()
     return figure
 
@@ -266,7 +264,7 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
     return save(drawn, folder / "plots", answer.footer(summary))
 
 
-def scores(accuracy: Accuracy) -> Any:
+def scores(accuracy: verdicts.Accuracy) -> Any:
     checks = accuracy.checks
     figure, axes = pyplot().subplots(figsize=(8, 0.55 * len(checks) + 1.2))
     for place, check in enumerate(checks):
@@ -294,12 +292,10 @@ def scores(accuracy: Accuracy) -> Any:
 def completions(requests: Sequence[Request]) -> Any | None:
     """Output tokens of the answers that had ended by each time. Nothing else is known in Offline: not when an answer
     began nor what the engine did meanwhile. None without times."""
-    import numpy as np
-
     ended = sorted((request.done_s, request.output_tokens) for request in requests if request.done_s)
     if not ended:
         return None
-    ends, sums = [0.0, *(end for end, _ in ended)], [0, *np.cumsum([count for _, count in ended]).tolist()]
+    ends, sums = [0.0, *(end for end, _ in ended)], [0, *accumulate(count for _, count in ended)]
     figure, axes = pyplot().subplots(figsize=(8, 3.4))
     axes.step(ends, sums, where="post", color=BLUE, label="tokens of the answers that have ended")
     mean = f"mean {number(sums[-1] / ends[-1])} output tokens/s"
@@ -311,7 +307,7 @@ def completions(requests: Sequence[Request]) -> Any | None:
     return figure
 
 
-def latencies(requests: Sequence[Request], test: Performance, found: Outcome, headline: str) -> Any:
+def latencies(requests: Sequence[Request], test: performance.Performance, found: Outcome, headline: str) -> Any:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     import numpy as np
 

@@ -6,11 +6,9 @@ from math import isnan, nan
 from textwrap import wrap
 from typing import Any
 
-from harness.core.markdown import sentence
-from harness.core.screen import Stage
-from harness.core.statements import Statement
+from harness.core import markdown, screen, statements
 from harness.loadgen.recorder import Recording
-from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, pyplot, thousands
+from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, from_the_top, legend_beside, pyplot, thousands
 from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
 from harness.runs.folder import Test
 
@@ -43,7 +41,7 @@ Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
 
 def machine(
     recording: Recording,
-    ran_out: Sequence[Statement] = (),
+    ran_out: Sequence[statements.Statement] = (),
     times: Sequence[GpuTime] = (),
     steady: tuple[float, float] | None = None,
 ) -> Any:
@@ -58,7 +56,7 @@ def machine(
         panels[0].set_xlim(*ends)
         panels[-1].set_xlabel("seconds; shaded: ramps, which the steady part leaves out")
     said = ran_out[0].what if ran_out else "nothing ran out"
-    title = "\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE))
+    title = "\n".join(wrap(f"Bound by: {said}" if ran_out else markdown.sentence(said), LONGEST_TITLE))
     (bars(figure, times) if times else panels[0]).set_title(title, fontsize=11)
     return figure
 
@@ -77,7 +75,7 @@ def bars(figure: Any, times: Sequence[GpuTime]) -> Any:
     axes.grid(visible=False)
     axes.set(xlim=(0, 100))
     axes.set_xlabel("% of the GPU's time", fontsize=8)
-    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
+    legend_beside(axes)
     return axes
 
 
@@ -105,7 +103,7 @@ def draw_panels(recording: Recording, drawn: Sequence[Drawn]) -> Any:
             axes.plot(seconds, values, color=color, label=label)
         most = top or (1 + 2 * AXIS_MARGIN) * highest or 1.0
         axes.set(ylabel=title, ylim=(-AXIS_MARGIN * most, most))
-        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
+        legend_beside(axes)
         thousands(axes.yaxis)
     figure.align_ylabels()
     panels[-1, 0].set_xlabel("seconds")
@@ -132,26 +130,23 @@ def with_gaps(values: Sequence[float | None]) -> list[float]:
     return [nan if value is None else value for value in values]
 
 
-def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:
+def stages(recordings: Mapping[Test, Recording], times: Sequence[screen.Stage]) -> Any:
     """The time line of a run: its stages with their starts; the machine's load, where a test recorded it.
 
     The last stage ends the picture.
     """
     last = {stage.kind: stage.start_s for stage in times}  # of a test that was run again, the recording is the last's
     loads = [(last[test], recording) for test, recording in recordings.items() if test in last and recording]
-    figure, panels = pyplot().subplots(
-        1 + bool(loads), 1, figsize=(8, 0.3 * len(times) + 1.2 + 1.8 * bool(loads)), sharex=True, squeeze=False
-    )
+    more = bool(loads)
+    size = (8, 0.3 * len(times) + 1.2 + 1.8 * more)
+    figure, panels = pyplot().subplots(1 + more, 1, figsize=size, sharex=True, squeeze=False)
     axes = panels[0, 0]
     ends = [stage.start_s for stage in times[1:]]
     for place, ((_, start, kind), end) in enumerate(zip(times, ends, strict=False)):
         axes.barh(place, end - start, left=start, color=GREY if kind == "other" else BLUE, height=0.6)
-        axes.annotate(
-            f"{end - start:,.0f} s", (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8
-        )
+        axes.annotate(f" {end - start:,.0f} s", (end, place), va="center", fontsize=8)
     axes.set_yticks(range(len(ends)), [stage.name for stage in times[:-1]])
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
+    from_the_top(axes)
     axes.set(title="Where the time went: engine busy (blue), idle (grey)", xlim=(0, 1.07 * ends[-1] or 1))
     for start, recording in loads:
         columns = recording.columns

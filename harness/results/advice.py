@@ -5,10 +5,9 @@ from collections.abc import Mapping
 
 from harness.core.markdown import number, sentence
 from harness.core.statistics import tail_name
-from harness.results.economics import CARDS
+from harness.results import economics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
-from harness.results.telemetry import WAITING_REQUESTS
 
 DRIFT = 0.1  # of the speed, between the halves of a test
 IDLE_SHARE = 0.02  # of a place's time in a closed loop: beyond, the client's own time lowers the speed
@@ -107,7 +106,7 @@ TRADE_OFFS = {
 
 def formats(summary: Summary) -> list[str]:
     """Fewer bits, where the GPUs have arithmetic for them that was not used."""
-    card = CARDS.get(summary.system.gpus[0]) if summary.gpus else None
+    card = economics.CARDS.get(summary.system.gpus[0]) if summary.gpus else None
     if card is None or card.fp8 is None or summary.meta.quantization != "none":
         return []
     return [
@@ -143,7 +142,7 @@ def late_starts(test: Performance) -> str:
     waiting = test.usage.get("requests_waiting")
     if waiting is None:
         return "TTFT is over its limit: --extra-metrics shows whether requests waited, or their prompts took too long"
-    if waiting.mean >= WAITING_REQUESTS:
+    if waiting.mean >= telemetry.WAITING_REQUESTS:
         return (
             f"TTFT is over its limit because requests queue ({waiting.mean:,.0f} waited on average, {waiting.max:,.0f} "
             f"at most): {less(test)}, or whatever bounds it"

@@ -7,8 +7,7 @@ comparisons and MLflow go through this list.
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from harness.config import mlperf
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
@@ -32,8 +31,7 @@ Better = Literal["higher", "lower"] | None
 TEST = "run.performance."
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """`path` leads to the value in a Summary; `streaming`: only where first tokens are reported to LoadGen."""
 
     name: str
@@ -270,8 +268,7 @@ HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
 COST = "cost_per_million_output_tokens"
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A run, or a level of it, where it stands on each axis: its metrics, and why its cost does not count, in words."""
 
     axes: tuple[str, ...]
@@ -311,7 +308,7 @@ def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
-    test, result, score = summary.performance, summary.result, summary.accuracy
+    result, score = summary.result, summary.accuracy
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
     is_by_level = BATCH in axes and summary.run.search
     tests = deciding(summary.run.search or []) if is_by_level else [result] if result else []
@@ -319,8 +316,8 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
         yield Cell(places(summary, axes), summary.meta.run, values(summary, "matrix"), "no speed was measured")
     for one in tests:
         found = values(one if is_by_level else summary, "matrix")
-        if is_by_level and test and test.cost:
-            found[COST] = one.cost(test.cost.price_per_hour)
+        if is_by_level and summary.price:
+            found[COST] = one.cost(summary.price)
         flaw = "; ".join(filter(None, (gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))))
         yield Cell(places(summary, axes, one if is_by_level else None), summary.meta.run, found, flaw)
 

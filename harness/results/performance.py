@@ -11,10 +11,9 @@ from pydantic import Field, JsonValue, model_validator
 from harness.config import endpoint
 from harness.config.arrivals import variation
 from harness.config.mlperf import Limits, Tail
+from harness.core import statements, statistics
 from harness.core.markdown import number
 from harness.core.schema import Model, Said
-from harness.core.statements import Statement
-from harness.core.statistics import quantile_interval, tail_name
 from harness.engines.protocol import ServerUse
 from harness.loadgen.log import Latency, LogError
 from harness.loadgen.requests import Request, without_failures
@@ -25,6 +24,9 @@ from harness.results.verdicts import Count
 from harness.runs.folder import FOLDER
 from harness.runs.outcome import Doubt, Outcome, Times
 from harness.runs.records import MachineUse, RunFacts, Spread, Usage
+
+Values = dict[str, Any]  # of fields, by name
+Intervals = dict[str, dict[str, tuple[float, float | None] | None]]
 
 
 # A test without its ramps, and the share of requests that kept both limits.
@@ -95,7 +97,7 @@ def slo_attainment(requests: Sequence[Request], limits: Limits | None, server: S
     return 100 * kept / len(requests)
 
 
-def of_names(model: type[Model], source: object) -> dict[str, Any]:
+def of_names(model: type[Model], source: object) -> Values:
     """What a source, such as LoadGen's log, has under the names of a model's fields."""
     return {name: getattr(source, name) for name in model.model_fields if hasattr(source, name)}
 
@@ -132,7 +134,7 @@ class Conditions(Model):
     warnings: list[str] = []
 
     @staticmethod
-    def of(test: TestRun, facts: RunFacts) -> dict[str, Any]:
+    def of(test: TestRun, facts: RunFacts) -> Values:
         plan, log = facts.plan, test.result
         failures = [each.failure for each in test.requests if each.failure]
         at = sorted((each.issued_s or 0.0) + (each.sent_ms or 0.0) / 1e3 for each in test.requests)
@@ -177,7 +179,7 @@ class Throughput(Model):
     """Answers that are longer than the run allowed."""
 
     @staticmethod
-    def of(test: TestRun, facts: RunFacts) -> dict[str, Any]:
+    def of(test: TestRun, facts: RunFacts) -> Values:
         new = [each.output_tokens for each in test.answered]
         prompts = [each.prompt_tokens for each in test.answered]
         return dict(
@@ -199,7 +201,7 @@ class Latencies(Model):
     """Time to the first token."""
     tpot_ms: Latency | None = None
     """Time per output token after the first."""
-    intervals: dict[str, dict[str, tuple[float, float | None] | None]] = {}
+    intervals: Intervals = {}
     """95 % intervals of p50, p90 and p99 of latency, TTFT and TPOT, from this test's requests by order statistics and
     blocks of time; null where too few of them are independent: they waited in one queue. The upper end is null where
     there are too few requests for it."""
@@ -220,7 +222,7 @@ class Latencies(Model):
     """On average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are issued at once."""
 
     @staticmethod
-    def of(test: TestRun, facts: RunFacts) -> dict[str, Any]:
+    def of(test: TestRun, facts: RunFacts) -> Values:
         log, limits = test.result, facts.plan.limits
         mean, rate = log.mean_sample_latency_ms, log.samples_per_sec
         kept = slo_attainment(test.requests, limits, test.server)
@@ -252,7 +254,7 @@ class Machine(MachineUse):
     """Where the wire shows what this program's own figures do not (tokens, the server's cache, delivery), in words."""
 
     @staticmethod
-    def of(test: TestRun, facts: RunFacts) -> dict[str, Any]:
+    def of(test: TestRun, facts: RunFacts) -> Values:
         addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
         peak = used.get("gpu_memory_gib") if facts.plan.config.may_see_gpus else None
         times = telemetry.gpu_times(test, facts)
@@ -301,13 +303,17 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
 
     def named(self, kind: str) -> str:
         """What the p99 of a kind of latency is."""
-        return f"{tail_name(kind, self.is_few)}{' of the buffering' if self.is_buffered else ''}"
+        return f"{statistics.tail_name(kind, self.is_few)}{' of the buffering' if self.is_buffered else ''}"
 
     def outcome(self, unit: str) -> Outcome:
         """The test beside others of its run, whose loads are in this unit."""
         part, own = self.counted, bool(self.concurrency or self.arrivals)
         queries = (part.requests if isinstance(part, Steady) else self.samples) or 0
-        over = [Statement(name=tail.kind, what=f"{tail.kind} is over its limit") for tail in self.tails if tail.is_over]
+        over = [
+            statements.Statement(name=tail.kind, what=f"{tail.kind} is over its limit")
+            for tail in self.tails
+            if tail.is_over
+        ]
         fields = of_names(Outcome, self) | of_names(Outcome, part)
         fields |= {name: Times.of(value) for name, value in fields.items() if name.endswith("_ms")}
         fields |= dict(
@@ -356,13 +362,13 @@ def impossible(test: Performance, longest_ms: float | None) -> Iterator[str]:
             yield f"{name} is {value:g}"
     whole = longest_ms * 1.001 if longest_ms else None  # by what clocks differ
     longest = test.latency_ms.max if test.latency_ms else None
-    for name, found, most in (
-        ("the longest latency", longest, whole),
-        ("the longest TTFT", test.ttft_ms.max if test.ttft_ms else None, longest),
-        ("the longest TPOT", test.tpot_ms.max if test.tpot_ms else None, longest),
+    for name, times, most in (
+        ("latency", test.latency_ms, whole),
+        ("TTFT", test.ttft_ms, longest),
+        ("TPOT", test.tpot_ms, longest),
     ):
-        if found is not None and most is not None and found > most * (1 + 1e-9):
-            yield f"{name} is {number(found)} ms, beyond {number(most)} ms"
+        if times and most is not None and times.max > most * (1 + 1e-9):
+            yield f"the longest {name} is {number(times.max)} ms, beyond {number(most)} ms"
 
 
 def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -374,7 +380,7 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(value, f"{name}.{key}".lstrip("."))
 
 
-def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None] | None]]:
+def intervals(test: TestRun) -> Intervals:
     """The interval of each percentile, by kind of latency and name; none of what is not known of each request."""
     series = {
         "latency": [each.latency_ms for each in test.answered] if test.result.ttft_ms else [],
@@ -384,7 +390,11 @@ def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None] |
     timed = {kind: [value for value in values if value is not None] for kind, values in series.items()}
     shares = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
     return {  # without the slowest, which is no percentile
-        kind: {name: quantile_interval(values, share) for name, share in shares if len(values) * (1 - share) >= 1}
+        kind: {
+            name: statistics.quantile_interval(values, share)
+            for name, share in shares
+            if len(values) * (1 - share) >= 1
+        }
         for kind, values in timed.items()
         if values
     }

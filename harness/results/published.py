@@ -4,13 +4,11 @@ Samples, since a harness counts 128 or 129 tokens of the same answer. The source
 """
 
 import csv
-from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from harness.core import reading
-from harness.core.errors import UsageError
+from harness.core import errors, reading
 
 FILE = Path(__file__).with_suffix(".csv")
 SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share
@@ -24,8 +22,7 @@ ACCELERATORS = {
 }
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """One published result: samples/s of one of its accelerators."""
 
     round: str
@@ -51,7 +48,7 @@ def published() -> tuple[Published, ...]:
         for cells in csv.DictReader(file):
             rate, count, name = cells["samples_per_sec"], cells["accelerators"], cells["accelerator"]
             if rate and count and name and SEVERAL not in name:
-                own: dict[str, Any] = {each.name: cells[each.name] for each in fields(Published)}
+                own: dict[str, Any] = {name: cells[name] for name in Published._fields}
                 own |= {"accelerators": int(count), "samples_per_sec": float(rate) / int(count)}
                 found.append(Published(**own))
     return tuple(found)
@@ -74,4 +71,4 @@ def fastest(scenario: str, accelerator: str) -> Published:
     if found := points(scenario, accelerator):
         return found[0]
     there = ", ".join(sorted({each.accelerator for each in results_of(scenario)})) or "none"
-    raise UsageError(f"no {scenario} result is published for {accelerator!r}; known accelerators: {there}")
+    raise errors.UsageError(f"no {scenario} result is published for {accelerator!r}; known accelerators: {there}")

@@ -16,20 +16,19 @@ from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import SCENARIO, SCENARIOS, SEEDS, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.workload import OFFICIAL
+from harness.core import reading, screen
 from harness.core.markdown import number
-from harness.core.reading import ROOT, names_in
-from harness.core.schema import SCHEMA, File, Model, is_absent, stored_as
-from harness.core.screen import Stage
+from harness.core.schema import SCHEMA, File, Model, stored_as
 from harness.core.system import System
 from harness.loadgen.log import DETAIL
 from harness.results.performance import Performance
 from harness.results.profile import Profile
 from harness.results.verdicts import SCORES_FILE, Accuracy, Compliance, Verdict
 from harness.runs.folder import FOLDER, Test
-from harness.runs.outcome import Outcome, deciding
+from harness.runs.outcome import Known, Outcome, deciding
 from harness.runs.records import Deviations
 
-SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
+SCHEMA_FILE = reading.ROOT / "templates" / "summary.schema.json"
 Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]
 
 
@@ -72,7 +71,7 @@ class Meta(Model):
     data: str | None = None
     mean_prompt_tokens: float | None = None
     engine_start_s: float | None = None
-    stages: list[Stage] = []
+    stages: list[screen.Stage] = []
     """Each stage of the run, and the second it began."""
     engine: str | None = None
     """The engine and its version; null in summaries of older versions."""
@@ -96,11 +95,11 @@ class Run(Model):
 
     accuracy: Accuracy | None = None
     performance: Performance | None = None
-    search: list[Outcome] | None = Field(default=None, exclude_if=is_absent)
-    attempts: list[Outcome] | None = Field(default=None, exclude_if=is_absent)
+    search: Known[list[Outcome]] = None
+    attempts: Known[list[Outcome]] = None
     """Performance tests that did not hold and were followed by another."""
-    compliance: dict[str, Compliance] | None = Field(default=None, exclude_if=is_absent)
-    profile: Profile | None = Field(default=None, exclude_if=is_absent)
+    compliance: Known[dict[str, Compliance]] = None
+    profile: Known[Profile] = None
 
 
 class Logs(Model):
@@ -110,9 +109,9 @@ class Logs(Model):
     detail_txt: str | None = None
     accuracy_json: str | None = None
     rouge_json: str | None = None
-    accuracy: list[str] | None = Field(default=None, exclude_if=is_absent)
-    performance: list[str] | None = Field(default=None, exclude_if=is_absent)
-    test06: list[str] | None = Field(default=None, exclude_if=is_absent)
+    accuracy: Known[list[str]] = None
+    performance: Known[list[str]] = None
+    test06: Known[list[str]] = None
 
     @classmethod
     def of(cls, folder: Path) -> Self:
@@ -164,6 +163,12 @@ class Summary(File):
     @property
     def accuracy(self) -> Accuracy | None:
         return self.run.accuracy
+
+    @property
+    def price(self) -> float | None:
+        """An hour of the machine, where it was given."""
+        test = self.performance
+        return test.cost.price_per_hour if test and test.cost else None
 
     @property
     def is_in_process(self) -> bool:
@@ -227,7 +232,7 @@ def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mappi
     return f"{count}: {' to '.join(ends)} {label}"
 
 
-KEPT = names_in(
+KEPT = reading.names_in(
     """
     started mlperf_version mode samples kv_cache_dtype load_format batch_size tensor_parallel_size data_parallel_size
     max_new_tokens setup work

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from harness.core.markdown import number
 from harness.core.schema import Model
@@ -104,13 +105,12 @@ LOST_PERCENT = 3.0  # percent of the GPUs' time from which on a loss is named
 WAITING_REQUESTS = 1.0  # requests that wait on average
 
 
-@dataclass(frozen=True)
-class Quantity:
+class Quantity(NamedTuple):
     """What the columns of machine.csv of this name, gpuN_ for gpu_, tell in one number a second."""
 
     name: str
     label: str
-    unit: str
+    unit: str = ""
     total: bool = False  # over the GPUs, else their mean
     digits: int = 3
 
@@ -130,14 +130,14 @@ class Quantity:
 
 
 QUANTITIES = (
-    Quantity("requests_running", "requests running", ""),
-    Quantity("requests_waiting", "requests waiting", ""),
+    Quantity("requests_running", "requests running"),
+    Quantity("requests_waiting", "requests waiting"),
     Quantity("kv_cache_percent", "KV cache in use", "%"),
     Quantity("prefix_hit_percent", "prompt tokens from the prefix cache", "%"),
     Quantity("inter_token_ms", "inter-token latency (ITL)", "ms"),
-    Quantity("preemptions", "preemptions a second", ""),
-    Quantity("prompt_tokens_per_sec", "prompt tokens/s", "", digits=5),
-    Quantity("generation_tokens_per_sec", "generated tokens/s", "", digits=5),
+    Quantity("preemptions", "preemptions a second"),
+    Quantity("prompt_tokens_per_sec", "prompt tokens/s", digits=5),
+    Quantity("generation_tokens_per_sec", "generated tokens/s", digits=5),
     Quantity("gpu_load_percent", "GPU load", "%"),
     Quantity("gpu_memory_gib", "GPU memory", "GiB", total=True),
     Quantity("gpu_power_w", "GPU power", "W", total=True),
@@ -156,6 +156,9 @@ BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 ENGINES = {column.name for column in prometheus.COLUMNS}  # quantities of an engine's own metrics
 
 
+Used = Mapping[str, Usage]  # by the name of a quantity
+
+
 def usage_of(recording: Recording) -> dict[str, Usage]:
     """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded."""
     found = {}
@@ -168,12 +171,9 @@ def usage_of(recording: Recording) -> dict[str, Usage]:
     return found
 
 
-def missing_counters(used: Mapping[str, Usage]) -> list[str]:
+def missing_counters(used: Used) -> list[str]:
     """The quantities that an engine tells and this one did not."""
     return [item.label for item in QUANTITIES if item.name in ENGINES and item.name not in used]
-
-
-Used = Mapping[str, Usage]
 
 
 def mean(used: Used, name: str) -> float:

@@ -17,14 +17,11 @@ from pydantic import ValidationError
 
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import processes, reading, system
+from harness.core import markdown, processes, reading, secrets, statements, system
 from harness.core.errors import BenchmarkError, UsageError, why
 from harness.core.files import append_line, check_space, existing, parse_as, read, read_json, write_json, write_text
-from harness.core.markdown import render
 from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
-from harness.core.secrets import hide, hide_word
-from harness.core.statements import together
 from harness.runs.records import RunFacts, RunStatus
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
@@ -60,7 +57,7 @@ class RunFolder:
     def status_json(self, status: Status, reason: str) -> str:
         """What status.json holds, with room for what it may have to hold at the end."""
         kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
-        return (json.dumps(hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
+        return (json.dumps(secrets.hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
 
     def fail(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
@@ -120,7 +117,7 @@ def first_facts() -> dict[str, Any]:
 def record_facts(run: RunFolder, facts: RunFacts) -> None:
     """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""
     kept = facts.model_dump(mode="json")
-    kept["plan"]["config"]["engine_arg"] = [hide_word(pair) for pair in facts.plan.config.engine_arg]
+    kept["plan"]["config"]["engine_arg"] = [secrets.hide_word(pair) for pair in facts.plan.config.engine_arg]
     write_json(run.path / "config.json", kept)
 
 
@@ -132,10 +129,9 @@ def status_of(folder: Path) -> RunStatus | None:
 
 def readable_status(folder: Path) -> RunStatus | None:
     """How far a run came; None also for a status that cannot be read."""
-    try:
+    with suppress(UsageError):
         return status_of(folder)
-    except UsageError:
-        return None
+    return None
 
 
 def ended_early(folder: Path, reported: bool = False) -> str | None:
@@ -279,7 +275,7 @@ def write_index(results_dir: Path, template: str, kind: type[File], **more: Any)
     for line in history(results_dir):
         with suppress(ValidationError):
             lines.append((kind.model_validate(line), os.path.isdir(results_dir / str(line["run"]))))
-    write_text(results_dir / "index.md", f"{render(template, runs=lines[::-1], **more)}\n")
+    write_text(results_dir / "index.md", f"{markdown.render(template, runs=lines[::-1], **more)}\n")
 
 
 # The names of runs: a path, `latest`, a run's id, or a label that one run or several were given.
@@ -366,7 +362,7 @@ class BenchmarkRun:
         self.facts.adopt(plan)
         self.save()
         if new := [reason for reason in plan.deviations if reason not in told]:
-            self.display.say(f"not comparable with MLPerf results: {together(new)}", style="yellow")
+            self.display.say(f"not comparable with MLPerf results: {statements.together(new)}", style="yellow")
 
     def save(self) -> None:
         record_facts(self.folder, self.facts)

@@ -9,9 +9,8 @@ from harness.config.comparability import Comparable, Deviation
 from harness.config.flags import setting
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core.coerce import as_flag
+from harness.core import coerce, screen
 from harness.core.schema import File, Model, stored_as
-from harness.core.screen import Stage
 from harness.core.statistics import percentile
 from harness.core.system import System
 from harness.runs.outcome import Outcome
@@ -58,7 +57,7 @@ class RunFacts(Facts):
     weights: str | None = None  # their number format in words, where this process loads them
     data: str | None = None
     mean_prompt_tokens: float | None = None
-    stages: list[Stage] = []
+    stages: list[screen.Stage] = []
     unread: Annotated[list[str], Field(exclude=True)] = []
     """What of the record this version does not read, in words."""
 
@@ -70,7 +69,7 @@ class RunFacts(Facts):
             case {"plan": {"config": {**config}} as plan}:
                 settings = {setting(str(name)): value for name, value in config.items()}
                 unknown = sorted(settings.keys() - RunConfig.model_fields.keys())
-                left = [f"config.json: {as_flag(name)} is no setting of this version" for name in unknown]
+                left = [f"config.json: {coerce.as_flag(name)} is no setting of this version" for name in unknown]
                 return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": left}
         return data
 
