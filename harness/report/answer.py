@@ -20,20 +20,13 @@ from harness.runs.folder import FOLDER
 from harness.runs.outcome import KINDS, MOST, Doubt, Outcome
 
 
-def by_load(summary: Summary) -> list[Outcome]:
-    """The tests of a search or a curve."""
-    return sorted(summary.run.search or (), key=lambda outcome: outcome.load)
-
-
 def tested(summary: Summary) -> Table:
-    """The same as a table; with a price per hour what a million tokens cost at each level."""
-    tests = by_load(summary)
-    unit, price = tests[0].unit, summary.price
-    columns: dict[str, Column] = {unit: "load", "verdict": lambda outcome: outcome.verdict.word}
-    columns |= metrics.columns(metrics.TABLES[unit])
+    """The tests of a search or a curve; with a price per hour what a million tokens cost at each level."""
+    unit, price = summary.tests[0].unit, summary.price
+    columns = metrics.columns(metrics.TABLES[unit], unit, "load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
-    return Table.of(tests, columns | {"why": "why"})
+    return Table.of(summary.tests, columns | {"why": "why"})
 
 
 def gpu_time(times: Sequence[telemetry.GpuTime]) -> Table:
@@ -54,11 +47,10 @@ def levels_table(cells: Sequence[Sequence[str]]) -> Table | None:
 POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
 
 
-def latencies(summary: Summary) -> Table | None:
+def latencies(summary: Summary) -> Table:
     """Each kind of latency with its percentiles, of the steady part at fixed concurrency."""
     test, result = summary.performance, summary.result
-    if test is None or result is None:
-        return None
+    assert test and result
     rows, bound = [], f"{MOST} " if result.has(Doubt.FEW) else ""
     for kind in KINDS:
         if found := getattr(test.counted, f"{kind}_ms"):
@@ -276,8 +268,8 @@ def verdicts(summary: Summary) -> Iterator[Line]:
         first = ", at the first attempt" if test.valid and summary.run.search and not summary.run.attempts else ""
         yield Line(verdict, f"{count}{first}", tone)
     if score:
-        note = f" ({score.note})" if score.note else ""
-        yield Line(f"accuracy {score.verdict}", f"{scores(summary)}{note}", TONES.get(score.verdict, "careful"))
+        said = f"{scores(summary)}{f' ({score.note})' if score.note else ''}"
+        yield Line(f"accuracy {score.verdict}", said, TONES.get(score.verdict, "careful"))
     elif test:
         yield Line("accuracy", "not checked", "unknown")
     if score and score.verdict == "FAIL":

@@ -83,8 +83,8 @@ def divergences(a: Path, b: Path, tables: Tables) -> list[Divergence]:
         shorter = min(len(one), len(other))
         at = next((n for n in range(shorter) if one[n] != other[n]), shorter)
         there = [answer[at] if at < len(answer) else None for answer in (one, other)]
-        prompt, (first, second) = tables[0]["prompt_tokens"][n], (table[score][n] for table in tables)
-        found.append(Divergence(n, prompt, at, there[0], there[1], first, second))
+        scores = (table[score][n] for table in tables)
+        found.append(Divergence(n, tables[0]["prompt_tokens"][n], at, *there, *scores))
     return found
 
 

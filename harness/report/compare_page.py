@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from harness.config import comparability, mlperf
 from harness.core import files
-from harness.core.markdown import Column, Table, number, render
+from harness.core.markdown import Table, number, render
 from harness.core.screen import LastScreen, Line, Tone
 from harness.report import answer, compare, plots, style
 from harness.report.compare import ComparedRun, Pair, Runs
@@ -188,9 +188,8 @@ def tables(runs: Runs, pair: Pair | None, width: int | None = None, sent: bool =
 
 def tested(runs: Runs) -> Table:
     """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
-    columns: dict[str, Column] = {"load": "text", "verdict": lambda outcome: outcome.verdict.word}
-    columns |= metric_columns("beside")
-    tables = [(run.name, Table.of(answer.by_load(run.summary), columns)) for run in runs]
+    columns = metric_columns("beside", "load", "text")
+    tables = [(run.name, Table.of(run.summary.tests, columns)) for run in runs]
     return Table(["run", *columns], [[name, *row] for name, found in tables for row in found.rows])
 
 

@@ -55,8 +55,9 @@ class Load(NamedTuple):
     @property
     def standing(self) -> str:
         """The verdict, and what it does not say."""
-        found = [self.test.verdict.word, *([f"overruled by {self.overruled}"] if self.overruled else [])]
-        return ", ".join([*found, *(["but the queue grew"] if self.mark == "grew" else [])])
+        overruled = f"overruled by {self.overruled}" if self.overruled else ""
+        grew = "but the queue grew" if self.mark == "grew" else ""
+        return ", ".join(filter(None, (self.test.verdict.word, overruled, grew)))
 
     @property
     def doubt(self) -> str:
@@ -80,18 +81,18 @@ class Load(NamedTuple):
             lost["clock"] = spent.held_by_power + spent.held_by_heat
         names = ("name", "stands", "is_full", "gain", "speed", "standing", "doubt")
         figures = {m.name: value for m in metrics.METRICS if (value := m.figure(self.test).value) is not None}
-        about = {"load": self.test.load, "few": self.test.has(Doubt.FEW), "figures": figures | lost}
-        return about | {name: getattr(self, name) for name in names}
+        found = {name: getattr(self, name) for name in names}
+        return found | {"load": self.test.load, "few": self.test.has(Doubt.FEW), "figures": figures | lost}
 
 
 def loads_of(summary: Summary) -> list[Load]:
     """The tests in the order of their loads; last the run's own, where it is none of them."""
-    test, result, probes = summary.performance, summary.result, summary.run.search or []
+    test, result, probes = summary.performance, summary.result, summary.tests
     spent = {time.folder or time.test: time for time in (test.gpu_time if test else [])}
     is_own = result and result not in probes and result.ttft_ms.p50 is not None
     own = result if is_own and (probes or (test and test.target_qps)) else None
     is_any_alone, last, found = any(not one.has(Doubt.BUSY) for one in probes), {o.load: o for o in summary.curve}, []
-    for probe in sorted(probes, key=lambda probe: probe.load):
+    for probe in probes:
         held = probe.has_held or probe.has_own_limits
         later = own if own and held and isclose(probe.load, own.load, rel_tol=1e-3) else last[probe.load]
         overruled = "" if later.has_kept == probe.has_kept else "the full test" if later is own else "a later test"

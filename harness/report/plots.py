@@ -156,8 +156,15 @@ def looks(curve: Curve, one: Load, style: tuple[str, str] | None) -> dict[str, A
     )
     outcome = f"the full test, {one.standing}" if one.mark == "own" else one.standing
     fill = "white" if one.doubt else color
-    look = {"color": color, "marker": shape, "markerfacecolor": fill, "markersize": 14 if shape == "*" else 6}
-    return look | {"label": curve.name if style else outcome, "linestyle": "none", "zorder": 3}
+    return {
+        "label": curve.name if style else outcome,
+        "color": color,
+        "marker": shape,
+        "markerfacecolor": fill,
+        "markersize": 14 if shape == "*" else 6,
+        "linestyle": "none",
+        "zorder": 3,
+    }
 
 
 def latency(axes: Any, kind: str, curves: Sequence[Curve]) -> None:
@@ -218,8 +225,7 @@ def distinguish(axes: Any, curve: Curve) -> None:
         joules, best = min(counted, key=lambda each: each[0])
         rings.append((best, "D", f"least energy: {number(joules, 3)} J per token"))
     for ((user, speed, _), shape, said), color in zip(rings, cycle((ORANGE, GREEN, GREY))):
-        look = {"markersize": 15, "markerfacecolor": "none", "linestyle": "none"}
-        axes.plot(user, speed, shape, color=color, label=said, **look)
+        axes.plot(user, speed, shape, color=color, label=said, markersize=15, markerfacecolor="none", linestyle="none")
 
 
 def label_loads(axes: Any, curve: Curve) -> None:
@@ -227,9 +233,7 @@ def label_loads(axes: Any, curve: Curve) -> None:
     The axes must have their final limits."""
     right, top = axes.get_xlim()[1], axes.get_ylim()[1]
     labelled: list[tuple[float, float]] = []
-    for user, speed, one in sorted(
-        curve.points, key=lambda point: (not curve.has_kept(point[2]), -point[0] * point[1])
-    ):
+    for user, speed, one in sorted(curve.points, key=lambda at: (not curve.has_kept(at[2]), -at[0] * at[1])):
         place = user / right, speed / top
         if all(math.dist(place, other) > CLOSE for other in labelled):
             labelled.append(place)
@@ -342,8 +346,8 @@ def latencies(requests: Sequence[Request], test: performance.Performance, found:
 def mark_limit(axes: Any, limit: float, far: bool) -> None:
     """The limit of a 99th percentile as a line; if it is far off, in words at the edge."""
     if far:
-        where = {"xycoords": "axes fraction", "ha": "right", "fontsize": 9, "color": RED}
-        axes.annotate(f"limit {number(limit)} ms \N{RIGHTWARDS ARROW}", (0.99, 0.06), **where)
+        text = f"limit {number(limit)} ms \N{RIGHTWARDS ARROW}"
+        axes.annotate(text, (0.99, 0.06), xycoords="axes fraction", ha="right", fontsize=9, color=RED)
     else:
         axes.axvline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
         axes.set_xlim(0, max(axes.get_xlim()[1], 1.06 * limit))

@@ -85,11 +85,9 @@ def shares(spent: telemetry.GpuTime) -> Iterator[dict[str, Any]]:
     tenths = {name: int(10 * value) for name, value in values.items()}
     for name in sorted(values, key=lambda name: 10 * values[name] % 1, reverse=True)[: 1000 - sum(tenths.values())]:
         tenths[name] += 1
-    begin = 0.0
-    for name, value in values.items():
+    for name, _, begin, width in page.split(values):
         said = "\N{EN DASH}" if getattr(spent, name) is None else f"{tenths[name] / 10:.1f} %"
-        yield {"name": name, "label": telemetry.SHARES[name][0], "said": said, "begin": begin, "width": value}
-        begin += value
+        yield {"name": name, "label": telemetry.SHARES[name][0], "said": said, "begin": begin, "width": width}
 
 
 def among(summary: Summary) -> page.Strip | None:

@@ -96,7 +96,9 @@ def draw_panels(recording: Recording, drawn: Sequence[Drawn]) -> Any:
         highest = 0.0
         for name, color in zip(names, cycle(COLORS)):
             values = with_gaps(columns[name])
-            highest, label = max([highest, *(value for value in values if not isnan(value))]), column_label(name)
+            highest = max([highest, *(value for value in values if not isnan(value))])
+            label = next(item.label for item in QUANTITIES if item.is_mine(name))
+            label = label.replace("GPU", f"GPU {name.partition('_')[0].removeprefix('gpu')}")  # by its number
             if name in SMOOTHED_QUANTITIES and len(values) > 2 * window:
                 axes.plot(seconds, values, color=color, alpha=0.25, linewidth=0.7)
                 values, label = running(values, window), f"{label}\n(mean of {window} s)"
@@ -117,12 +119,6 @@ def running(values: Sequence[float], window: int) -> list[float]:
     parts = (values[max(0, at - half) : at + half + 1] for at in range(len(values)))
     measured = ([value for value in part if not isnan(value)] for part in parts)
     return [sum(part) / len(part) if part else nan for part in measured]
-
-
-def column_label(column: str) -> str:
-    """A column of machine.csv in words: a GPU by its number."""
-    quantity = next(item for item in QUANTITIES if item.is_mine(column))
-    return quantity.label.replace("GPU", f"GPU {column.partition('_')[0].removeprefix('gpu')}")
 
 
 def with_gaps(values: Sequence[float | None]) -> list[float]:

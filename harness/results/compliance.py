@@ -8,8 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import files, reading
@@ -67,11 +65,11 @@ def judge_test06(folder: Path, eos: int, config: RunConfig) -> tuple[Compliance,
     }
     passed = False not in checks.values()
     names = ("First token check", "EOS check", "Sample length check")
-    found = zip(names, checks.values(), strict=True)
-    lines = [f"{name} pass: {'Skipped' if verdict is None else verdict}" for name, verdict in found]
+    pairs = zip(names, checks.values(), strict=True)
+    lines = [f"{name} pass: {'Skipped' if verdict is None else verdict}" for name, verdict in pairs]
     lines.append(f"TEST06 verification {'complete' if passed else 'failed'}")
-    facts: dict[str, JsonValue] = {"samples": len(entries), "eos": eos}
-    return Compliance(test="test06", passed=passed, checks=checks, facts=facts), "\n".join(lines) + "\n"
+    found = Compliance(test="test06", passed=passed, checks=checks, facts={"samples": len(entries), "eos": eos})
+    return found, "\n".join(lines) + "\n"
 
 
 def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:

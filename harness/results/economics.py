@@ -104,11 +104,10 @@ class Economics(schema.Model):
 def near_peak(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     """The shares of arithmetic and bandwidth of an Offline test of the reference model, all of it computed as the
     formula has it, on the GPUs of this host; else None."""
-    plan, seconds = facts.plan, test.result.duration_s
-    if not facts.concurrency or not seconds or not test.answered or test.result.ttft_ms:
+    plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
+    if not (facts.concurrency and seconds and test.answered and plan.reference_model) or test.result.ttft_ms:
         return None
-    engine_state = plan.engine_state
-    if not plan.reference_model or plan.config.has_other_hosts or plan.config.precision == "fp32":
+    if plan.config.has_other_hosts or plan.config.precision == "fp32":
         return None
     if engine_state.prefix_caching is not False or engine_state.speculation:
         return None

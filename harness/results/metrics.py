@@ -16,7 +16,7 @@ from harness.core.markdown import Column, Table, number
 from harness.core.schema import gpu_names
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
-from harness.runs.outcome import Doubt, Figure, Outcome, deciding
+from harness.runs.outcome import Doubt, Figure, Outcome
 
 OfRuns = Literal["report", "index", "sweep", "compare", "mlflow"]
 OfLoads = Literal["levels", "rates", "batches"]  # the table of the tests at each load, by its unit
@@ -234,9 +234,10 @@ TABLES: dict[str, Place] = {Poisson.unit: "rates", ClosedLoop.unit: "levels", Se
 
 
 # A line for each test of a load: what METRICS has for that place, and what came of it.
-def columns(place: Place) -> dict[str, Column]:
-    """The columns of a table of tests."""
-    return {metric.label: metric.shown for metric in metrics_of(place)}
+def columns(place: Place, head: str, load: str) -> dict[str, Column]:
+    """The columns of a table of tests: under a head of its own this attribute, which is the load."""
+    found: dict[str, Column] = {head: load, "verdict": lambda outcome: outcome.verdict.word}
+    return found | {metric.label: metric.shown for metric in metrics_of(place)}
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:
@@ -311,7 +312,7 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     result, score = summary.result, summary.accuracy
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
     is_by_level = BATCH in axes and summary.run.search
-    tests = deciding(summary.run.search or []) if is_by_level else [result] if result else []
+    tests = summary.curve if is_by_level else [result] if result else []
     if not tests:
         yield Cell(places(summary, axes), summary.meta.run, values(summary, "matrix"), "no speed was measured")
     for one in tests:

@@ -67,7 +67,7 @@ class Steady(Model):
         if part is None:
             return None
         found = {name: getattr(part, name) for name in ("begin_s", "seconds", "tokens_per_sec", "trend")}
-        found |= {"share_percent": 100 * part.seconds / seconds}
+        found["share_percent"] = 100 * part.seconds / seconds
         if not (plan.concurrency and part.requests):
             return cls(**found)
         result, kept = test.counted_result, slo_attainment(part.window, plan.limits, test.server)
@@ -137,8 +137,8 @@ class Conditions(Model):
     def of(test: TestRun, facts: RunFacts) -> Values:
         plan, log = facts.plan, test.result
         failures = [each.failure for each in test.requests if each.failure]
-        at = sorted((each.issued_s or 0.0) + (each.sent_ms or 0.0) / 1e3 for each in test.requests)
-        sent = at if plan.config.arrivals else []
+        at = ((each.issued_s or 0.0) + (each.sent_ms or 0.0) / 1e3 for each in test.requests)
+        sent = sorted(at) if plan.config.arrivals else []
         rate = log.samples_per_sec and log.samples_per_sec / plan.samples_per_query
         if sent and sent[-1] > sent[0]:
             rate = (len(sent) - 1) / (sent[-1] - sent[0])
@@ -275,11 +275,6 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
 
     steady: Steady | None = None
     """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
-
-    @property
-    def sent_requests(self) -> int:
-        """All requests of the test, those that failed included."""
-        return (self.samples or 0) + (self.failed_requests or 0)
 
     @property
     def counted(self) -> "Steady | Performance":

@@ -176,9 +176,14 @@ class Summary(File):
         return not self.meta.endpoints
 
     @property
+    def tests(self) -> list[Outcome]:
+        """The tests of a search or a curve, by load."""
+        return sorted(self.run.search or [], key=lambda outcome: outcome.load)
+
+    @property
     def curve(self) -> list[Outcome]:
         """The loads that were tested, in order, each with the test that decides."""
-        return deciding(self.run.search or [])
+        return deciding(self.tests)
 
     @property
     def result(self) -> Outcome | None:
@@ -284,13 +289,3 @@ class History(File):
             flaws=found.flaws if found else [],
         )
         return cls(**values)
-
-    @property
-    def format(self) -> str:
-        """The number format of the weights, as far as it is known."""
-        method = self.quantization if self.quantization not in (None, "none", self.precision) else None
-        return self.weights or ", ".join(filter(None, (self.precision, method))) or "–"
-
-    def metric(self, name: str) -> Any:
-        """The value of a metric, null where the line has none."""
-        return (self.model_extra or {}).get(name)

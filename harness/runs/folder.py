@@ -8,10 +8,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import ValidationError
 
@@ -36,8 +35,7 @@ FOLDER: dict[Test, str] = {
 }
 
 
-@dataclass(frozen=True)
-class RunFolder:
+class RunFolder(NamedTuple):
     results_dir: Path
     name: str
 
@@ -250,18 +248,14 @@ def point_latest(run: RunFolder) -> None:
 
 def history(results_dir: Path) -> Iterator[dict[str, object]]:
     """Finished runs, oldest first; lines that are not whole are passed over."""
-    try:
-        with reading.open_regular(results_dir / "history.jsonl", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return
+    lines = []
+    with suppress(OSError), reading.open_regular(results_dir / "history.jsonl", errors="replace") as file:
+        lines = file.read().splitlines()
     for line in lines:
-        try:
+        with suppress(ValueError, RecursionError):
             entry = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(entry, dict) and isinstance(entry.get("run"), str):
-            yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
+            if isinstance(entry, dict) and isinstance(entry.get("run"), str):
+                yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
 
 
 def now() -> str:
@@ -325,16 +319,14 @@ def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
 
 def label_of(path: Path) -> str:
     """The label in a config.json; empty where there is none, or it cannot be read."""
-    try:
+    with suppress(UsageError, KeyError, TypeError):
         label = read_json(path)["plan"]["config"]["label"]
-    except (UsageError, KeyError, TypeError):
-        return ""
-    return label if isinstance(label, str) else ""
+        return label if isinstance(label, str) else ""
+    return ""
 
 
 # A run under way: its folder, the screen, and what is known of it.
-@dataclass(frozen=True)
-class BenchmarkRun:
+class BenchmarkRun(NamedTuple):
     """One run under way: its folder, the screen, and what is known of it, which config.json always holds."""
 
     folder: RunFolder

@@ -142,8 +142,13 @@ class Spread(Model):
         if not lengths:
             return None
         ranked = sorted(lengths)
-        mean, p50, p99 = sum(ranked) / len(ranked), percentile(ranked, 0.5), percentile(ranked, 0.99)
-        return cls(min=ranked[0], mean=mean, p50=p50, p99=p99, max=ranked[-1])
+        return cls(
+            min=ranked[0],
+            mean=sum(ranked) / len(ranked),
+            p50=percentile(ranked, 0.5),
+            p99=percentile(ranked, 0.99),
+            max=ranked[-1],
+        )
 
 
 class Cost(Model):
