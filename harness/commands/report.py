@@ -132,7 +132,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
 def matrix_page(folders: list[Path], axes: list[str]) -> str:
     """The runs as one table, and what they differ in beside its axes."""
     runs = [comparison.read(folder.resolve()) for folder in folders]
-    differs = compare_page.difference([run.flags for run in runs], [run.versions for run in runs])
+    differs = compare_page.difference(runs)
     return f"{metrics.matrix([run.summary for run in runs], axes)}\n\nThese runs differ in: {differs}."
 
 

@@ -1,11 +1,10 @@
 """A run's results, the answer first: the lines of the last screen, and of the first one of its report."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import PurePath
 
-from harness.config.comparability import DUMMY_WEIGHTS, OTHER_MODEL, OTHER_SHAPE, RANDOM_WEIGHTS
-from harness.config.mlperf import Tail
+from harness.config import comparability, mlperf
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
@@ -14,28 +13,26 @@ from harness.core.processes import with_flag
 from harness.core.screen import Cells, LastScreen, Line, Tone
 from harness.core.statements import names_of
 from harness.loadgen.log import Latency
-from harness.results import advice, metrics
+from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
-from harness.results.telemetry import SHARES, GpuTime
 from harness.runs.folder import FOLDER
 from harness.runs.outcome import KINDS, MOST, Doubt, Outcome
 
 
-def tested(search: Sequence[Outcome], price: float | None) -> Table:
-    """The tests of a search or a curve, by load; with a price per hour what a million tokens cost at each level."""
-    unit = search[0].unit
-    columns: dict[str, Column] = {unit: "load", "verdict": lambda outcome: outcome.verdict.word}
-    columns |= metrics.columns(metrics.TABLES[unit], search)
+def tested(summary: Summary) -> Table:
+    """The tests of a search or a curve; with a price per hour what a million tokens cost at each level."""
+    unit, price = summary.tests[0].unit, summary.price
+    columns = metrics.columns(metrics.TABLES[unit], summary.tests, unit, "load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
-    return Table.of(sorted(search, key=lambda outcome: outcome.load), columns | {"why": "why"})
+    return Table.of(summary.tests, columns | {"why": "why"})
 
 
-def gpu_time(times: Sequence[GpuTime]) -> Table | None:
-    """Where the GPUs' time went, a line for each test; None where it was not recorded."""
-    shares: dict[str, Column] = {f"{label} ({mark}), %": (name, 3) for name, (label, mark) in SHARES.items()}
-    return Table.of(times, {"": "test", "100 %": "bar", **shares}) if times else None
+def gpu_time(times: Sequence[telemetry.GpuTime]) -> Table:
+    """Where the GPUs' time went, a line for each test."""
+    shares: dict[str, Column] = {f"{label} ({mark}), %": (name, 3) for name, (label, mark) in telemetry.SHARES.items()}
+    return Table.of(times, {"": "test", "100 %": "bar", **shares})
 
 
 def levels_table(cells: Sequence[Sequence[str]]) -> Table | None:
@@ -50,26 +47,24 @@ def levels_table(cells: Sequence[Sequence[str]]) -> Table | None:
 POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
 
 
-def latencies(summary: Summary) -> Table | None:
+def latencies(summary: Summary) -> Table:
     """Each kind of latency with its percentiles, of the steady part at fixed concurrency."""
     test, result = summary.performance, summary.result
-    if test is None or result is None:
-        return None
+    assert test and result
     rows, bound = [], f"{MOST} " if result.has(Doubt.FEW) else ""
     for kind in KINDS:
         if found := getattr(test.counted, f"{kind}_ms"):
             name = kind if kind == "latency" else f"{kind.upper()}{' of the buffering' if test.is_buffered else ''}"
-            values = [number(getattr(found, point)) for point in POINTS]
-            marked = [f"{bound * point.startswith('p99')}{value}" for point, value in zip(POINTS, values, strict=True)]
+            marked = (f"{bound * point.startswith('p99')}{number(getattr(found, point))}" for point in POINTS)
             rows.append([name, *marked, getattr(test.limits_ms, kind, None)])
     heads = (point.replace("_", ".") for point in POINTS)
     return Table(["ms" if test.counted is test else "ms of the steady part", *heads, "limit at p99"], rows)
 
 
-def intervals(test: Performance | None) -> list[str]:
+def intervals(test: Performance) -> list[str]:
     """The 95 % intervals of a test's percentiles, a kind of latency in a line."""
     found = []
-    for kind, points in (test.intervals if test else {}).items():
+    for kind, points in test.intervals.items():
         if points and (latency := getattr(test, f"{kind}_ms")):
             each = [f"{point} {number(getattr(latency, point))} ({ends(between)})" for point, between in points.items()]
             found.append(f"{kind if kind == 'latency' else kind.upper()} {', '.join(each)}")
@@ -86,19 +81,15 @@ def ends(interval: tuple[float, float | None] | None) -> str:
 NAME = "Llama-3.1-8B"  # of the reference model, whatever its repository is called
 NOT_COMPARABLE = "not comparable with MLPerf"
 MOST_REASONS = 3  # of them on the screen
-TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad", "VALID": "good", "INVALID": "bad"}
+TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 
 
 def last_screen(summary: Summary, whole: bool = False, scatter: str = "") -> LastScreen:
     """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report;
     `scatter` of earlier runs."""
-    return LastScreen(
-        title=title(summary),
-        subject=": ".join(filter(None, (summary.meta.label, subject(summary)))),
-        lines=[line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text],
-        levels=levels(summary),
-        tone=tone(summary),
-    )
+    about = ": ".join(filter(None, (summary.meta.label, subject(summary))))
+    said = [line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text]
+    return LastScreen(title(summary), about, said, levels(summary), tone(summary))
 
 
 def title(summary: Summary) -> str:
@@ -138,8 +129,8 @@ def speed(summary: Summary, test: Performance, found: Outcome) -> str:
     if found in (curve := summary.curve) and all(each.has_own_limits and each.reasons for each in curve):
         return f"no level is within the limits: the lowest, {curve[0].text}, is over"
     if found.has_own_limits:
-        rate = tokens if test.concurrency else f"{number(found.samples_per_sec)} requests/s ({tokens})"
-        return f"{rate}{f' with {found.text}' if test.concurrency else ''}, {standing(found)}"
+        requests = f"{number(found.samples_per_sec)} requests/s ({tokens})"
+        return f"{f'{tokens} with {found.text}' if test.concurrency else requests}, {standing(found)}"
     if metrics.BY_NAME["target_qps"].of(summary) is not None:
         kept = " within both limits" if test.limits_ms and not found.has(Doubt.BUFFERED) else ""
         return f"{number(test.achieved_qps)} samples/s{kept} ({tokens})"
@@ -171,8 +162,13 @@ def levels(summary: Summary) -> list[Cells]:
 
 def subject(summary: Summary, *more: Summary) -> str:
     """Scenario, model and weights, machine, engine: of several runs what all of them share."""
-    each = [parts(one) for one in (summary, *more)]
-    return ", ".join(part for part in each[0] if all(part in those for those in each))
+    return ", ".join(shared(map(parts, (summary, *more))))
+
+
+def shared(lists: Iterable[Sequence[str]]) -> list[str]:
+    """What of the first list is in all others, too."""
+    first, *others = lists
+    return [each for each in first if all(each in other for other in others)]
 
 
 def parts(summary: Summary) -> list[str]:
@@ -184,14 +180,16 @@ def parts(summary: Summary) -> list[str]:
 def model(summary: Summary) -> str:
     """The model as people name it, with what is known of its weights."""
     meta, name = summary.meta, model_name(summary.meta.model)
-    if names_of(meta.deviations, (RANDOM_WEIGHTS, DUMMY_WEIGHTS)):
+    if names_of(meta.deviations, (comparability.RANDOM_WEIGHTS, comparability.DUMMY_WEIGHTS)):
         return f"{name} with random weights"
     return f"{name} in {meta.weights.partition(' ')[0]}" if meta.weights and meta.model != "demo" else name
 
 
 def is_reference(summary: Summary) -> bool:
     """Whether a model of the reference's shape answered MLPerf's samples."""
-    return summary.meta.workload == OFFICIAL and not names_of(summary.meta.deviations, (OTHER_MODEL, OTHER_SHAPE))
+    return summary.meta.workload == OFFICIAL and not names_of(
+        summary.meta.deviations, (comparability.OTHER_MODEL, comparability.OTHER_SHAPE)
+    )
 
 
 def model_name(model: str) -> str:
@@ -244,7 +242,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
         yield Line("limits", of_curve(summary, test) if test.concurrency else held(test))
         unbound = "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
         yield Line("bounded by", str(test.ran_out[0]) if test.ran_out else unbound)
-        yield Line("cost, energy", "; ".join(expenses(summary, test)))
+        yield Line("cost, energy", "; ".join(expenses(summary)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))
     if meta.deviations:
         shown = meta.deviations if whole else meta.deviations[:MOST_REASONS]
@@ -270,15 +268,14 @@ def verdicts(summary: Summary) -> Iterator[Line]:
         first = ", at the first attempt" if test.valid and summary.run.search and not summary.run.attempts else ""
         yield Line(verdict, f"{count}{first}", tone)
     if score:
-        note = f" ({score.note})" if score.note else ""
-        yield Line(f"accuracy {score.verdict}", f"{scores(summary)}{note}", TONES.get(score.verdict, "careful"))
+        said = f"{scores(summary)}{f' ({score.note})' if score.note else ''}"
+        yield Line(f"accuracy {score.verdict}", said, TONES.get(score.verdict, "careful"))
     elif test:
         yield Line("accuracy", "not checked", "unknown")
     if score and score.verdict == "FAIL":
         yield Line("answers", f"the worst are in {FOLDER['accuracy']}/worst.md; report.py --compare has them by sample")
     for name, audit in (summary.run.compliance or {}).items():
-        verdict = "PASS" if audit.passed else "FAIL"
-        yield Line(name.upper(), verdict, TONES[verdict])
+        yield Line(name.upper(), audit.verdict, TONES[audit.verdict])
 
 
 def scores(summary: Summary) -> str:
@@ -291,7 +288,7 @@ def scores(summary: Summary) -> str:
     return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples"
 
 
-def tails(test: Performance) -> dict[str, Tail]:
+def tails(test: Performance) -> dict[str, mlperf.Tail]:
     """TTFT and TPOT at p99 with their limits by what they are called, the nearer to its limit first."""
     found = sorted(test.tails, key=lambda tail: tail.share, reverse=True)
     return {test.named(tail.kind): tail for tail in found}
@@ -303,11 +300,11 @@ def held(test: Performance, only_over: bool = False) -> str:
     return ", ".join(f"{name} {number(tail.p99)} of {number(tail.limit)} ms" for name, tail in found.items())
 
 
-def expenses(summary: Summary, test: Performance) -> Iterator[str]:
+def expenses(summary: Summary) -> Iterator[str]:
     """Money and energy, where they are known."""
     cost, joules = (metrics.BY_NAME[name].of(summary) for name in (metrics.COST, "joules_per_output_token"))
-    if cost and test.cost:
-        yield f"{number(cost)} per million output tokens at {number(test.cost.price_per_hour)} an hour"
+    if cost:
+        yield f"{number(cost)} per million output tokens at {number(summary.price)} an hour"
     if joules:
         yield f"{number(joules)} J per output token"
 
@@ -333,15 +330,15 @@ def next_command(summary: Summary) -> str:
     test, found, command, curve = summary.performance, summary.result, summary.meta.command, summary.curve
     good = [each.load for each in curve if each.has_held]
     if test is None and summary.meta.ended:
-        good = good or [each.load for each in curve if each.is_short]
-        rates = [each.load for each in curve if each.unit == Poisson.unit]
-        slower = max(good) if good else min(rates, default=0.0) / 2
-        return with_flag(command, "--server-target-qps", f"{round(slower, 3):g}") if rates else command
+        if not curve or curve[0].unit != Poisson.unit:
+            return command
+        good = good or [each.load for each in curve if each.is_short] or [curve[0].load / 2]
+        return with_flag(command, "--server-target-qps", f"{round(max(good), 3):g}")
     if test is None or found is None or (found.valid and not found.has_own_limits):
         return ""
     if test.concurrency and found.reasons:
         kept, lowest = [each.load for each in curve if not each.reasons], curve[0].load if curve else test.concurrency
-        lower = max(kept) if kept else max(1, lowest // 4)
+        lower = max(kept, default=max(1, lowest // 4))
         return with_flag(command, "--concurrency", f"{lower:.0f}") if lower < lowest or kept else ""
     if test.concurrency and test.limits_ms and curve and not curve[-1].reasons:
         return with_flag(command, "--concurrency", "max")
@@ -353,9 +350,10 @@ def next_command(summary: Summary) -> str:
     return with_flag(command, "--min-duration", "auto")
 
 
-def footer(summary: Summary) -> str:
-    """What a picture says of the run it is of, where it is shown without its report."""
-    meta = summary.meta
-    comparable = NOT_COMPARABLE if meta.deviations else "comparable with MLPerf"
-    label = [meta.label] if meta.label else []
-    return " \N{MIDDLE DOT} ".join([*label, subject(summary), meta.started[:10], comparable])
+def footer(*summaries: Summary) -> str:
+    """What a picture says of the runs it is of, where it is shown without their report: what all of them share."""
+    each = [
+        (one.meta.label, subject(one), one.meta.started[:10], NOT_COMPARABLE.removeprefix("not " * one.meta.comparable))
+        for one in summaries
+    ]
+    return " \N{MIDDLE DOT} ".join(filter(None, shared(each)))

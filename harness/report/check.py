@@ -13,20 +13,17 @@ from math import isclose
 from pathlib import Path
 from typing import Any
 
-from harness.config.checkpoint import load_tokenizer
-from harness.config.patterns import Poisson
+from harness.config import checkpoint, patterns
 from harness.core import files, reading
 from harness.core.errors import BenchmarkError, first_line
 from harness.core.schema import SCHEMA
 from harness.loadgen import log as loadgen_log
+from harness.loadgen import test_run, validity
 from harness.loadgen.log import DETAIL, Latency, LogError, TestResult, records
 from harness.loadgen.requests import TRACE, Request, decimal, read_requests, read_trace, times_of
-from harness.loadgen.test_run import TestRun
-from harness.loadgen.validity import ENTRY
 from harness.rates.probing import probe_of
 from harness.report.report import MADE, build, check_format, history_line
-from harness.results import accuracy
-from harness.results.performance import leaves
+from harness.results import accuracy, performance
 from harness.results.summary import Summary
 from harness.results.verdicts import SCORES_FILE, ScoresFile
 from harness.runs.folder import FOLDER, ended_early, facts_of, history, readable_status
@@ -108,7 +105,7 @@ def of_summary(folder: Path, result: TestResult) -> Iterator[str]:
     logged: dict[frozenset[str], Any] = {words(key): entry for key, entry, _ in records(folder / DETAIL)}
     for label, said in lines:
         check = CHECKS.get(label.removesuffix("satisfied").strip())
-        names = (ENTRY.get(check, ""), *(f"{kind} {label}" for kind in KINDS))  # type: ignore[call-overload]
+        names = (validity.ENTRY.get(check, ""), *(f"{kind} {label}" for kind in KINDS))  # type: ignore[call-overload]
         entry = next((logged[words(name)] for name in names if words(name) in logged), None)
         if isinstance(entry, bool | int | float) and not is_same(said, entry):
             yield f"{path.name} of {folder.name} says {label} {said}; the detail log says {json.dumps(entry)}"
@@ -207,8 +204,8 @@ def of_probe(folder: Path, kept: Outcome, facts: RunFacts, logged: TestResult) -
     plan = at_load(facts.plan, kept)
     if logged.scenario == "MultiStream":
         plan = replace(plan, samples_per_query=logged.effective.get("samples_per_query", 1))
-    made = probe_of(TestRun.read(folder / kept.folder, plan), plan, folder)
-    if kept.unit == Poisson.unit and not isclose(kept.load, logged.target_qps or 0.0, rel_tol=PRECISION):
+    made = probe_of(test_run.TestRun.read(folder / kept.folder, plan), plan, folder)
+    if kept.unit == patterns.Poisson.unit and not isclose(kept.load, logged.target_qps or 0.0, rel_tol=PRECISION):
         made = made.model_copy(update={"load": logged.target_qps})
     yield from unlike(f"config.json of {kept.folder}", dict(kept), dict(made))
 
@@ -221,7 +218,7 @@ def score_again(folder: Path, copy: Path, facts: RunFacts) -> str:
     if made != here:
         return f"the scores: made with {made} sentences, and here is {here}"
     try:
-        tokenizer = load_tokenizer(facts.config)
+        tokenizer = checkpoint.load_tokenizer(facts.config)
         library = custom.load(facts.config, tokenizer)
         library = library or cnn_dailymail.load(facts.config, tokenizer, facts.plan.samples)
     except BenchmarkError as error:
@@ -241,7 +238,7 @@ def of_files(folder: Path, copy: Path) -> Iterator[str]:
             yield f"{name} is not there"
             continue
         if name.endswith(".json"):
-            before, after = (dict(leaves(files.read_json(place / name))) for place in (folder, copy))
+            before, after = (dict(performance.leaves(files.read_json(place / name))) for place in (folder, copy))
             yield from unlike(name, before, after)
             continue
         pairs = zip_longest(*(reading.read_text(place / name).splitlines() for place in (folder, copy)))

@@ -9,8 +9,9 @@ from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.config.flags import OUTPUT
 from harness.config.mlperf import SAMPLE_SCORES, SHORT_SCORES
 from harness.config.run import RunConfig
-from harness.core import files
+from harness.core import files, schema
 from harness.core.errors import UsageError
+from harness.core.markdown import number
 from harness.core.statistics import PairedChange, paired_changes
 from harness.results.accuracy import read_log
 from harness.results.summary import Summary
@@ -42,6 +43,10 @@ class Pair:
     scores: dict[str, PairedChange]
     same_splitter: bool
     differing: list[Divergence]
+
+    @property
+    def words(self) -> str:
+        return f"{number(len(self.differing))} of {number(self.samples)} answers differ"
 
 
 Tables = list[dict[str, list[float | None]]]  # of two accuracy tests on the same samples
@@ -78,8 +83,8 @@ def divergences(a: Path, b: Path, tables: Tables) -> list[Divergence]:
         shorter = min(len(one), len(other))
         at = next((n for n in range(shorter) if one[n] != other[n]), shorter)
         there = [answer[at] if at < len(answer) else None for answer in (one, other)]
-        prompt, (first, second) = tables[0]["prompt_tokens"][n], (table[score][n] for table in tables)
-        found.append(Divergence(n, prompt, at, there[0], there[1], first, second))
+        scores = (table[score][n] for table in tables)
+        found.append(Divergence(n, tables[0]["prompt_tokens"][n], at, *there, *scores))
     return found
 
 
@@ -157,20 +162,26 @@ class ComparedRun:
         return answers(self.accuracy, other.accuracy, mine.splitter == theirs.splitter)
 
     @property
+    def gpus(self) -> str:
+        return schema.gpu_names(self.summary.gpu_models)
+
+    @property
     def verdict(self) -> str | None:
         score = self.summary.accuracy
         return score.verdict if score else None
 
     @property
     def validity(self) -> str | None:
-        test = self.summary.performance
-        return None if test is None else "VALID" if test.valid else "INVALID"
+        return self.summary.result.verdict.word if self.summary.result else None
 
     @property
-    def busy(self) -> str | None:
-        """What other programs took of the machine during its performance test; None where there were none."""
+    def busy(self) -> str:
+        """What other programs took of the machine during its performance test."""
         test = self.summary.performance
-        return "; ".join(test.background_load) or None if test else None
+        return "; ".join(test.background_load) if test else ""
+
+
+Runs = Sequence[ComparedRun]
 
 
 def cautions(run: ComparedRun, name: str) -> Iterator[str]:

@@ -2,70 +2,64 @@
 
 Two runs with an accuracy test on the same samples are compared answer by answer; any others by their numbers."""
 
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from io import BytesIO
+from collections.abc import Iterator, Sequence
+from itertools import starmap
 from pathlib import Path
 from statistics import mean
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from harness.config import mlperf
-from harness.config.comparability import differences, reason
-from harness.core.files import naming, write_table, write_text
-from harness.core.markdown import Column, Table, number, render, value_of
-from harness.core.schema import gpu_names
+from harness.config import comparability, mlperf
+from harness.core import files
+from harness.core.markdown import Table, number, render
 from harness.core.screen import LastScreen, Line, Tone
 from harness.report import answer, compare, plots, style
-from harness.report.compare import ComparedRun, Pair
+from harness.report.compare import ComparedRun, Pair, Runs
 from harness.report.page import of_screen
-from harness.report.style import BLUE, RED, footer, pyplot, thousands
-from harness.results.metrics import BY_NAME, Metric, metrics_of
+from harness.results.metrics import AXES, BY_NAME, Metric, metrics_of, value_at
 from harness.results.metrics import columns as metric_columns
 from harness.runs.outcome import Doubt, Figure
 
 # Runs side by side as a picture: a panel for each quantity that two of them have, and their curves in one.
 LONGEST_NAME = 40  # characters of a run's name
+TIME = re.compile(r"^\d+-\d+-(?=.)")  # that a run's id begins with
 
 
-def write(path: Path, runs: Sequence[ComparedRun]) -> None:
-    picture = BytesIO()  # a pipe, which may be what is named, cannot be gone back in
-    figure = draw_comparison(runs)
-    footer(figure, foot(runs))
-    figure.savefig(picture, format="png", dpi=110, bbox_inches="tight")
-    pyplot().close("all")
-    with naming(path):
-        path.write_bytes(picture.getvalue())
+def write(path: Path, runs: Runs) -> None:
+    with tempfile.TemporaryDirectory() as place:  # a pipe, which may be what is named, cannot be gone back in
+        picture = drawn(runs, Path(place), answer.footer(*(run.summary for run in runs))).read_bytes()
+    with files.naming(path):
+        path.write_bytes(picture)
 
 
-def foot(runs: Sequence[ComparedRun]) -> str:
-    each = [answer.footer(run.summary).split(" \N{MIDDLE DOT} ") for run in runs]
-    return " \N{MIDDLE DOT} ".join(part for part in each[0] if all(part in other for other in each))
+def drawn(runs: Runs, place: Path, words: str = "") -> Path:
+    return place / style.save({"comparison": draw_comparison(runs)}, place / "plots", words)["comparison"]
 
 
-def draw_comparison(runs: Sequence[ComparedRun]) -> Any:
+def draw_comparison(runs: Runs) -> Any:
     """Bars above, curves below where two runs have tested several loads."""
     figures = {metric: [metric.figure(run.summary) for run in runs] for metric in metrics_of("panel")}
     shown = {metric: found for metric, found in figures.items() if sum(each.value is not None for each in found) > 1}
     swept = [run for run in runs if run.summary.run.search]
     high, curves = 0.4 * len(runs) + 1.4, 4.4 * (len(swept) > 1)
     width = max(3.2 * len(shown) + 2, 14 if curves else 0)
-    figure = pyplot().figure(figsize=(width, high + curves), layout="constrained")
+    figure = style.pyplot().figure(figsize=(width, high + curves), layout="constrained")
     parts = figure.subfigures(2, 1, height_ratios=(high, curves)) if curves else [figure]
     bars(parts[0], runs, shown)
     if curves:
-        found = [plots.Curve.of(run.summary, name) for run, name in zip(swept, names(swept), strict=True)]
+        found = filter(None, (plots.Curve.of(run.summary, name) for run, name in zip(swept, names(swept), strict=True)))
         whose = "GPU" if any(run.summary.gpus for run in swept) else "machine"
-        plots.draw(parts[1].subplots(1, 3), [curve for curve in found if curve], whose)
+        plots.draw(parts[1].subplots(1, 3), [*found], whose)
     return figure
 
 
-def bars(part: Any, runs: Sequence[ComparedRun], shown: dict[Metric, list[Figure]]) -> None:
+def bars(part: Any, runs: Runs, shown: dict[Metric, list[Figure]]) -> None:
     """A bar for each run, red where LoadGen calls it INVALID, hollow where the machine was busy; the first on top."""
     panels, labels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False), names(runs)
     for axes, (metric, figures) in zip(panels[0], shown.items(), strict=False):
         widths = [each.value or 0 for each in figures]
-        colors = [RED if Doubt.INVALID in each.doubts else BLUE for each in figures]
+        colors = [style.RED if Doubt.INVALID in each.doubts else style.BLUE for each in figures]
         filled = ["none" if Doubt.BUSY in e.doubts else color for e, color in zip(figures, colors, strict=True)]
         drawn = axes.barh(labels, widths, color=filled, edgecolor=colors, height=0.65)
         texts = [f"{each.mark}{metric.text(each.value)}" for each in figures]
@@ -73,97 +67,83 @@ def bars(part: Any, runs: Sequence[ComparedRun], shown: dict[Metric, list[Figure
         axes.set(title=metric.label, xlim=(0, 1.3 * max(widths) or 1))
         axes.locator_params(axis="x", nbins=4)
         axes.grid(axis="y", visible=False)
-        thousands(axes.xaxis)
+        style.thousands(axes.xaxis)
     panels[0, 0].invert_yaxis()
     doubts = {doubt for figures in shown.values() for each in figures for doubt in each.doubts}
     notes = {Doubt.INVALID: "red: INVALID by LoadGen", Doubt.BUSY: "hollow: machine busy"}
     panels[0, 0].set_xlabel("; ".join(note for doubt, note in notes.items() if doubt in doubts))
 
 
-def names(runs: Sequence[ComparedRun]) -> list[str]:
+def names(runs: Runs) -> list[str]:
     """Each run's label, or what its folder is called without the time, after its machine where they have several;
     numbered where that is not enough."""
-    said = [run.summary.meta.label or short(run.folder.name) for run in runs]
-    machines = [
-        gpu_names([run.summary.system.cpu] if run.summary.gpu_models == [] else run.summary.gpu_models) for run in runs
-    ]
+    said = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
+    machines = [str(AXES["gpu"](run.summary)).replace("NVIDIA ", "") for run in runs]
     if len(set(machines)) > 1:  # what tells the runs apart stands first
-        short_names = [machine.replace("NVIDIA ", "") for machine in machines]
-        said = [f"{machine}: {name}" for machine, name in zip(short_names, said, strict=True)]
+        said = [f"{machine}: {name}" for machine, name in zip(machines, said, strict=True)]
     again = [f"{name} ({said[: n + 1].count(name)})" if said.count(name) > 1 else name for n, name in enumerate(said)]
-    return [
-        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}" for name in again
-    ]
-
-
-def short(name: str) -> str:
-    """A run's id without the time that it begins with."""
-    head, _, rest = name.partition("-")
-    clock, _, words = rest.partition("-")
-    return words if head.isdigit() and clock.isdigit() and words else name
+    return [cut(name, LONGEST_NAME) for name in again]
 
 
 SHOWN_ANSWERS = 20  # answers that differ
 IGNORED = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
 SMALLEST_CHANGE = 0.005  # of a speed, below which two are called equal within it
 CELL_PADDING, SHORTEST_CELL = 3, 10  # characters around a cell, and of one at least
-Value = str | float | None
-ReadValue = Callable[[ComparedRun], Value]
-RUN_COLUMNS: tuple[tuple[str, str, ReadValue], ...] = (
-    ("run", "run", lambda run: run.folder.name),
-    ("label", "label", lambda run: run.summary.meta.label or None),
-    ("model", "model", lambda run: run.summary.meta.model),
-    ("category", "category", lambda run: run.summary.meta.category),
-    ("scenario", "scenario", lambda run: run.summary.meta.scenario),
-    ("gpus", "GPU", lambda run: gpu_names(run.summary.gpu_models)),
-    ("attention", "attention backend", lambda run: run.summary.meta.kernels.get("attention")),
-    ("linear", "linear kernel", lambda run: run.summary.meta.kernels.get("linear")),
+RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
+    ("run", "run", "folder.name"),
+    ("label", "label", "summary.meta.label"),
+    ("model", "model", "summary.meta.model"),
+    ("category", "category", "summary.meta.category"),
+    ("scenario", "scenario", "summary.meta.scenario"),
+    ("gpus", "GPU", "gpus"),
+    ("attention", "attention backend", "summary.meta.kernels.attention"),
+    ("linear", "linear kernel", "summary.meta.kernels.linear"),
 )
-VERDICT_COLUMNS: tuple[tuple[str, str, ReadValue], ...] = (
-    ("verdict", "accuracy", lambda run: run.verdict),
-    ("valid", "performance", lambda run: run.validity),
-    ("others", "other programs", lambda run: run.busy),
-    ("ended", "ended early", lambda run: run.summary.meta.ended),
+VERDICT_COLUMNS = (
+    ("verdict", "accuracy", "verdict"),
+    ("valid", "performance", "validity"),
+    ("others", "other programs", "busy"),
+    ("ended", "ended early", "summary.meta.ended"),
 )
 
 
-@dataclass(frozen=True)
-class RunColumn:
+class RunColumn(NamedTuple):
     """One property of every run: a value each, in the order of the runs; of a metric also the run's own text."""
 
     name: str
     label: str
-    values: tuple[Value, ...]
+    values: tuple[plots.ProfileValue, ...]
     metric: Metric | None = None
     shown: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, metric: Metric, runs: Sequence[ComparedRun]) -> Self:
+    def of(cls, metric: Metric, runs: Runs) -> Self:
         shown = tuple(metric.shown(run.summary) for run in runs)
         return cls(metric.name, metric.label, tuple(metric.of(run.summary) for run in runs), metric, shown)
+
+    @classmethod
+    def at(cls, name: str, label: str, path: str, runs: Runs) -> Self:
+        return cls(name, label, tuple(value_at(run, path.split(".")) or None for run in runs))
 
     @property
     def texts(self) -> tuple[str, ...]:
         return self.shown or tuple(value if isinstance(value, str) else number(value) for value in self.values)
 
 
-def columns(runs: Sequence[ComparedRun]) -> list[RunColumn]:
+def columns(runs: Runs) -> list[RunColumn]:
     """The properties of the runs; settings only where they differ, metrics only where one has them."""
     settings = [run.settings for run in runs]
     names = dict.fromkeys(name for each in settings for name in each)
     found = [
-        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in RUN_COLUMNS),
+        *(RunColumn.at(*column, runs) for column in RUN_COLUMNS),
         *(
             RunColumn(name, name, tuple(each.get(name) for each in settings))
             for name in names
             if is_different(name, settings)
         ),
-        *(RunColumn(name, label, tuple(map(tell, runs))) for name, label, tell in VERDICT_COLUMNS),
+        *(RunColumn.at(*column, runs) for column in VERDICT_COLUMNS),
         *(RunColumn.of(metric, runs) for metric in metrics_of("compare")),
-        *(
-            RunColumn(name, label, values)
-            for name, label, values in plots.side_by_side([run.summary.run.profile for run in runs])
-        ),
+        *starmap(RunColumn, plots.side_by_side([run.summary.run.profile for run in runs])),
     ]
     return [column for column in found if {*column.texts} != {number(None)}]
 
@@ -172,24 +152,24 @@ def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:
     return len({each.get(name) for each in settings}) > 1
 
 
-def write_csv(path: Path, runs: Sequence[ComparedRun]) -> None:
+def write_csv(path: Path, runs: Runs) -> None:
     """The table as CSV: a line a run, numbers in full."""
     table = columns(runs)
-    write_table(path, [column.name for column in table], zip(*(column.values for column in table), strict=True))
+    files.write_table(path, [column.name for column in table], zip(*(column.values for column in table), strict=True))
 
 
-def page(runs: Sequence[ComparedRun]) -> str:
+def page(runs: Runs) -> str:
     """A Markdown page that puts the runs side by side, the finding first."""
     pair = pair_of(runs)
     return f"{render('screen.md.j2', screen=last_screen(runs, pair))}\n{tables(runs, pair)}"
 
 
-def pair_of(runs: Sequence[ComparedRun]) -> Pair | None:
+def pair_of(runs: Runs) -> Pair | None:
     """The answers of two runs to the same samples; None where they are not two, or the samples were not the same."""
     return runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
 
 
-def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = None, sent: bool = False) -> str:
+def tables(runs: Runs, pair: Pair | None, width: int | None = None, sent: bool = False) -> str:
     """The runs side by side in Markdown, and the answers of two; `sent`: headings say what came out.
 
     `width`: characters of a terminal's line; what has no room stands in a further table, again beside the first run.
@@ -206,15 +186,14 @@ def tables(runs: Sequence[ComparedRun], pair: Pair | None, width: int | None = N
     )
 
 
-def tested(runs: Sequence[ComparedRun]) -> Table:
+def tested(runs: Runs) -> Table:
     """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
-    columns: dict[str, Column] = {"load": "text", "verdict": lambda outcome: outcome.verdict.word}
-    found = [(run.name, each) for run in runs for each in sorted(run.summary.run.search or (), key=lambda o: o.load)]
-    columns |= metric_columns("beside", [each for _, each in found])
-    return Table(["run", *columns], [[name, *(value_of(each, c) for c in columns.values())] for name, each in found])
+    columns = metric_columns("beside", [each for run in runs for each in run.summary.tests], "load", "text")
+    tables = [(run.name, Table.of(run.summary.tests, columns)) for run in runs]
+    return Table(["run", *columns], [[name, *row] for name, found in tables for row in found.rows])
 
 
-def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
+def last_screen(runs: Runs, pair: Pair | None) -> LastScreen:
     """The finding of a comparison, and what must be known before it is passed on."""
     named, (start, reasons) = [*zip(letters(len(runs)), runs, strict=True)], refusals(runs)
     refused = {letter: why for (letter, _), why in zip(named, reasons, strict=True) if why}
@@ -229,7 +208,7 @@ def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
             if not alone
         ),
         *(Line("answers", said, tone) for said, tone in answers(runs, pair)),
-        Line("differs", difference([run.flags for run in runs], [run.versions for run in runs])),
+        Line("differs", difference(runs)),
         *(Line("careful", said, "careful") for said in cautions(named)),
         *(Line(letter, str(run.folder)) for letter, run in named),
         Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
@@ -238,15 +217,14 @@ def last_screen(runs: Sequence[ComparedRun], pair: Pair | None) -> LastScreen:
     return LastScreen(title, subject, [line for line in lines if line.text], tone="careful" if alone else "")
 
 
-def write_html(path: Path, runs: Sequence[ComparedRun], pair: Pair | None) -> None:
+def write_html(path: Path, runs: Runs, pair: Pair | None) -> None:
     with tempfile.TemporaryDirectory() as place:
-        drawn = style.save({"comparison": draw_comparison(runs)}, Path(place) / "plots")
+        pictures = {"Side by side": str(drawn(runs, Path(place)).relative_to(place))}
         text = f"## All of it :: settings that differ, speed, latency\n\n{tables(runs, pair, sent=True)}"
-        pictures = {"Side by side": drawn["comparison"]}
-        write_text(path, of_screen(last_screen(runs, pair), Path(place), text, pictures))
+        files.write_text(path, of_screen(last_screen(runs, pair), Path(place), text, pictures))
 
 
-def finding(runs: Sequence[ComparedRun]) -> str:
+def finding(runs: Runs) -> str:
     """The second of two runs, or the fastest of several, against the first; empty where they share no measurement."""
     headline = BY_NAME[runs[0].summary.scenario.headline]
     values = [(headline.of(run.summary) or 0.0, run) for run in runs]
@@ -268,19 +246,18 @@ def finding(runs: Sequence[ComparedRun]) -> str:
     return f"{run.name} is {number(100 * abs(change), 3)} % {word} ({text})"
 
 
-def answers(runs: Sequence[ComparedRun], pair: Pair | None) -> Iterator[tuple[str, Tone]]:
+def answers(runs: Runs, pair: Pair | None) -> Iterator[tuple[str, Tone]]:
     if pair is None:
         if len(runs) == 2 and all(run.summary.accuracy for run in runs):
             yield "not compared: the two runs did not answer the same samples", "unknown"
         return
-    count = f"{number(len(pair.differing))} of {number(pair.samples)} answers differ"
     if pair.differing:
-        yield f"{count}, the first from token {pair.differing[0].position} on", "careful"
+        yield f"{pair.words}, the first from token {pair.differing[0].position} on", "careful"
     else:
-        yield f"the same: {count}", "good"
+        yield f"the same: {pair.words}", "good"
 
 
-def table(runs: Sequence[ComparedRun]) -> list[list[str]]:
+def table(runs: Runs) -> list[list[str]]:
     """Lines of cells, the head first: what is in a line, each run's, and of two runs their ratio."""
     start, refused = refusals(runs)
     head = [f"{letter}: {run.name}" for letter, run in zip(letters(len(runs)), runs, strict=True)]
@@ -334,17 +311,16 @@ def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
         yield f"{count}: no interval here; `report.py RUN ... --baseline RUN ... --fail-if` has one of several runs"
 
 
-def difference(flags: Sequence[dict[str, str]], versions: Sequence[dict[str, str]]) -> str:
-    parts = []
-    for noun, each in (("setting", flags), ("version", versions)):
-        names = sorted(name for name in dict.fromkeys(key for one in each for key in one) if is_different(name, each))
+def difference(runs: Runs) -> str:
+    """The settings and the versions that differ between runs."""
+    parts, nouns = [], {"setting": [run.flags for run in runs], "version": [run.versions for run in runs]}
+    for noun, each in nouns.items():
+        names = sorted(name for name in {key for one in each for key in one} if is_different(name, each))
         parts.append(f"{noun}{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else f"no {noun}")
-    if all(part.startswith("no ") for part in parts):
-        return "no setting and no version"
-    return "; ".join(parts)
+    return (" and " if parts == ["no setting", "no version"] else "; ").join(parts)
 
 
-def refusals(runs: Sequence[ComparedRun]) -> tuple[int, list[str]]:
+def refusals(runs: Runs) -> tuple[int, list[str]]:
     """Which run the others are compared with: the first that has a ratio with half of them, or the first of all; and
     why each run's speed has no ratio with that one's, empty where it has, and for that one."""
     named = [*zip(runs, letters(len(runs)), strict=True)]
@@ -360,7 +336,7 @@ def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:
     """Why the speeds of two runs have no ratio; empty where they have one."""
     if not (a.is_measured and b.is_measured):
         return "not both measured"
-    return reason(differences(a.comparable, b.comparable, IGNORED), letters)
+    return comparability.reason(comparability.differences(a.comparable, b.comparable, IGNORED), letters)
 
 
 def ratios_of(column: RunColumn, refusals: Sequence[str], start: int) -> list[str]:
@@ -369,8 +345,6 @@ def ratios_of(column: RunColumn, refusals: Sequence[str], start: int) -> list[st
     if not column.metric or not column.metric.better or column.metric.name in mlperf.SCORES:
         return [""] * len(refusals)
     first = column.values[start]
-    comparable = [
-        isinstance(first, int | float) and isinstance(value, int | float) and bool(first) and not why and n != start
-        for n, (value, why) in enumerate(zip(column.values, refusals, strict=True))
-    ]
+    found = enumerate(zip(column.values, refusals, strict=True))
+    comparable = [first and value is not None and not why and n != start for n, (value, why) in found]
     return [f"{value / first:.3f}" if ok else "" for ok, value in zip(comparable, column.values, strict=True)]  # type: ignore[operator]

@@ -4,17 +4,15 @@ Nothing lies between two points: no line joins them, and the answer is one of th
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from math import ceil, floor, inf, isclose, log, log10
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
 from harness.core.markdown import number
 from harness.core.statistics import tail_name
-from harness.results.metrics import METRICS, TABLES, Metric, told
+from harness.results import metrics, telemetry
 from harness.results.summary import CURVES, Summary
-from harness.results.telemetry import GpuTime
 from harness.runs.folder import FOLDER
 from harness.runs.outcome import Doubt, Outcome
 
@@ -28,11 +26,11 @@ SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
 CLOSE = 10.0  # percent between two ticks, at least: a number of four digits on a phone
 COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
 SHARES = {"idle": "GPU idle, %", "clock": "GPU clock held down, %"}
+Tick = tuple[float, str]  # its place in percent, and what it says
 Limits = Mapping[str, float | None]  # milliseconds at p99, by kind of latency; None: no limit
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """A test at one load, as a point. `mark`: its shape; `stands`: it may be an answer; `is_full`: it is no probe;
     `spent`: where the GPU's time went in it; `overruled`: by which test of the same load with another outcome."""
 
@@ -41,7 +39,7 @@ class Load:
     mark: str
     stands: bool
     is_full: bool
-    spent: GpuTime | None
+    spent: telemetry.GpuTime | None
     overruled: str = ""
 
     @property
@@ -57,8 +55,9 @@ class Load:
     @property
     def standing(self) -> str:
         """The verdict, and what it does not say."""
-        found = [self.test.verdict.word, *([f"overruled by {self.overruled}"] if self.overruled else [])]
-        return ", ".join([*found, *(["but the queue grew"] if self.mark == "grew" else [])])
+        overruled = f"overruled by {self.overruled}" if self.overruled else ""
+        grew = "but the queue grew" if self.mark == "grew" else ""
+        return ", ".join(filter(None, (self.test.verdict.word, overruled, grew)))
 
     @property
     def doubt(self) -> str:
@@ -81,19 +80,19 @@ class Load:
             lost["idle"] = spent.idle + (spent.idle_while_waiting or 0.0)
             lost["clock"] = spent.held_by_power + spent.held_by_heat
         names = ("name", "stands", "is_full", "gain", "speed", "standing", "doubt")
-        figures = {m.name: value for m in METRICS if (value := m.figure(self.test).value) is not None}
-        about = {"load": self.test.load, "few": self.test.has(Doubt.FEW), "figures": figures | lost}
-        return about | {name: getattr(self, name) for name in names}
+        figures = {m.name: value for m in metrics.METRICS if (value := m.figure(self.test).value) is not None}
+        found = {name: getattr(self, name) for name in names}
+        return found | {"load": self.test.load, "few": self.test.has(Doubt.FEW), "figures": figures | lost}
 
 
 def loads_of(summary: Summary) -> list[Load]:
     """The tests in the order of their loads; last the run's own, where it is none of them."""
-    test, result, probes = summary.performance, summary.result, summary.run.search or []
+    test, result, probes = summary.performance, summary.result, summary.tests
     spent = {time.folder or time.test: time for time in (test.gpu_time if test else [])}
     is_own = result and result not in probes and result.ttft_ms.p50 is not None
     own = result if is_own and (probes or (test and test.target_qps)) else None
     is_any_alone, last, found = any(not one.has(Doubt.BUSY) for one in probes), {o.load: o for o in summary.curve}, []
-    for probe in sorted(probes, key=lambda probe: probe.load):
+    for probe in probes:
         held = probe.has_held or probe.has_own_limits
         later = own if own and held and isclose(probe.load, own.load, rel_tol=1e-3) else last[probe.load]
         overruled = "" if later.has_kept == probe.has_kept else "the full test" if later is own else "a later test"
@@ -109,8 +108,7 @@ def loads_of(summary: Summary) -> list[Load]:
     return found
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """An axis of latencies, with its limit; `y` gives pixels from the top."""
 
     log: bool
@@ -143,7 +141,7 @@ def steps(low: float, high: float) -> list[float]:
     return [step * n for n in range(ceil(low / step), floor(high / step) + 1)]
 
 
-def across(values: Sequence[float], is_rate: bool) -> tuple[dict[float, float], list[tuple[float, str]]]:
+def across(values: Sequence[float], is_rate: bool) -> tuple[dict[float, float], list[Tick]]:
     """The place of each load in percent, and the ticks with theirs: rates evenly, levels by their logarithm."""
     scale = float if is_rate else log
     low, high = scale(min(values)), scale(max(values))
@@ -154,7 +152,7 @@ def across(values: Sequence[float], is_rate: bool) -> tuple[dict[float, float], 
     return places, list(apart((places[tick], number(tick)) for tick in ticks))
 
 
-def apart(ticks: Iterator[tuple[float, str]]) -> Iterator[tuple[float, str]]:
+def apart(ticks: Iterator[Tick]) -> Iterator[Tick]:
     """The ticks that do not stand too close to the one before."""
     last = -inf
     for place, words in ticks:
@@ -163,8 +161,7 @@ def apart(ticks: Iterator[tuple[float, str]]) -> Iterator[tuple[float, str]]:
             yield place, words
 
 
-@dataclass(frozen=True)
-class LoadPicture:
+class LoadPicture(NamedTuple):
     """What the template draws and the script moves; `title_load`: the number of the load that the title is of."""
 
     loads: list[Load]
@@ -172,7 +169,7 @@ class LoadPicture:
     limits: Limits
     axes: dict[str, Axis]
     places: dict[float, float]
-    ticks: list[tuple[float, str]]
+    ticks: list[Tick]
     best: Load | None
     title_load: int
     points: dict[str, bool]
@@ -196,9 +193,9 @@ class LoadPicture:
         return cls(loads, unit, limits, axes, *places, best, own, points)
 
     @property
-    def columns(self) -> list[Metric]:
+    def columns(self) -> list[metrics.Metric]:
         """What a table of the loads shows of each."""
-        return told(TABLES[self.unit], [one.test for one in self.loads])
+        return metrics.told(metrics.TABLES[self.unit], [one.test for one in self.loads])
 
     @property
     def cells(self) -> list[tuple[str, str]]:
@@ -218,10 +215,13 @@ class LoadPicture:
 
     def data(self, file: str, watts: float | None) -> dict[str, Any]:
         """The same for the script; `file` is the name of its CSV."""
-        axes = {kind: asdict(axis) for kind, axis in self.axes.items()}
-        about = {"own": self.title_load, "unit": self.unit, "height": HEIGHT, "file": file, "watts": watts}
-        return about | {
-            "axes": axes,
+        return {
+            "own": self.title_load,
+            "unit": self.unit,
+            "height": HEIGHT,
+            "file": file,
+            "watts": watts,
+            "axes": {kind: axis._asdict() for kind, axis in self.axes.items()},
             "tests": [one.data for one in self.loads],
             "share": SHARE,
             "columns": self.cells[: -len(COMPUTED)],

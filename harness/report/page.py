@@ -9,11 +9,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from html import escape, unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
@@ -23,7 +22,7 @@ from harness.core.reading import ROOT, read_text
 from harness.core.screen import LastScreen
 from harness.loadgen.requests import Request
 from harness.report.loads import ROOM, steps
-from harness.results.published import ACCELERATORS, Published, published
+from harness.results.published import ACCELERATORS, Published, results_of
 
 # A picture's SVG file as a part of a page: the page's colours in both themes, and nothing that its policy forbids.
 PALETTE = {  # of matplotlib's pictures, by what the page calls it
@@ -89,8 +88,7 @@ PLACE = re.compile(r"(?<![\w:/.)\]])(?:~|\.{1,2})?/(?:[^\s/'\"`|,;:()<>=]+/)+") 
 ADDRESS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^\s'\"`|,)]*)?")
 
 
-@dataclass(frozen=True)
-class Fold:
+class Fold(NamedTuple):
     """A folded part: its closed line has the outcome; `body` is HTML."""
 
     title: str
@@ -137,8 +135,8 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 def of_screen(screen: LastScreen, folder: Path, markdown: str, pictures: Mapping[str, str]) -> str:
     """The page of a finding: a last screen, pictures of a folder by their titles, sections of a report."""
     drawn = {title: to_html(f"![{title}]({path})", folder) for title, path in pictures.items()}
-    about: dict[str, Any] = {"title": screen.title, "subject": screen.subject, "lines": screen.lines}
-    return html("screen.html.j2", **about, pictures=drawn, folds=sections(markdown, folder))
+    folds = sections(markdown, folder)
+    return html("screen.html.j2", title=screen.title, screen=screen, pictures=drawn, folds=folds)
 
 
 def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> str:
@@ -155,8 +153,6 @@ def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> st
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
     environment.filters |= {each.__name__: each for each in (number, sentence, without_places)}
-    environment.filters["million"] = lambda value: value and 1e6 * value
-    environment.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
     environment.globals["glossary"] = glossary()
     body = environment.get_template(template).render(**values)
     terms = {name: said for name, said in glossary().items() if f'popovertarget="t-{name}"' in body}
@@ -193,8 +189,7 @@ ROW, MIDDLE = 24, 12  # pixels
 SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
 
 
-@dataclass(frozen=True)
-class Strip:
+class Strip(NamedTuple):
     """Lines of the picture, fastest first: name, pixels from the top, the results with their places in percent; the
     run's own line has no results. `rate` is the run's samples/s per accelerator, `place` where it lies."""
 
@@ -208,8 +203,7 @@ class Strip:
 
 def strip(scenario: str, accelerator: str, rate: float, is_ranked: bool) -> Strip | None:
     """The published results with the run below those on its own accelerator, by its driver's name; None without any."""
-    every = [one for one in published() if one.scenario == scenario]
-    results = sorted(every, key=lambda one: one.samples_per_sec, reverse=True)
+    results = results_of(scenario)
     if not results:
         return None
     right = ROOM * max(rate, results[0].samples_per_sec) / 100
@@ -231,8 +225,7 @@ TIMES = 5  # that are named below the axis
 Part = tuple[str, float, float, float]
 
 
-@dataclass(frozen=True)
-class Bars:
+class Bars(NamedTuple):
     """For each request its parts (name, ms, pixels from the top, height); ticks (pixels from the top, ms) and times
     (percent, seconds of the test); the number of all requests; `names` of the parts."""
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle, repeat
+from itertools import accumulate, cycle, repeat
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,16 +22,16 @@ from harness.report.style import (
     ORANGE,
     RED,
     TITLES,
+    from_the_top,
     legend_below,
     logarithmic,
     pyplot,
     save,
     thousands,
 )
-from harness.results.performance import Performance
+from harness.results import performance, verdicts
 from harness.results.profile import Profile
 from harness.results.summary import Summary
-from harness.results.verdicts import Accuracy
 from harness.runs.folder import FOLDER, Test
 from harness.runs.outcome import Doubt, Outcome
 
@@ -41,15 +41,12 @@ PARTS = {"GPU": "kernel time", "CPU": "the operators' self time"}
 
 def kinds(profile: Profile) -> Any:
     figure, axes = pyplot().subplots(figsize=(8, 0.4 * len(profile.kinds) + 1.2))
-    shares = {kind.name: kind.percent for kind in profile.kinds}
-    bars = axes.barh([*shares], [*shares.values()], color=BLUE, height=0.6)
+    bars = axes.barh([*profile.shares], [*profile.shares.values()], color=BLUE, height=0.6)
     axes.bar_label(bars, fmt="%.1f %%", padding=4, fontsize=9)
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.set_xlim(0, 1.1 * profile.kinds[0].percent)
+    from_the_top(axes)
     idle = f"; the GPU idle for {profile.idle_percent:.0f} % of the window" if profile.idle_percent is not None else ""
-    axes.set_xlabel(f"% of {PARTS[profile.device or 'CPU']}")
-    axes.set_title(f"What the engine's time went to{idle}")
+    axes.set(title=f"What the engine's time went to{idle}", xlabel=f"% of {PARTS[profile.device or 'CPU']}")
+    axes.set_xlim(0, 1.1 * profile.kinds[0].percent)
     return figure
 
 
@@ -67,7 +64,7 @@ PROFILE_COLUMNS = (  # name, label, and the field of a profile
 def side_by_side(profiles: Sequence[Profile | None]) -> list[tuple[str, str, tuple[ProfileValue, ...]]]:
     """Name, label and each run's value, the kinds by what they take in the first profile; None where there is none."""
     found = [profile or Profile() for profile in profiles]
-    kinds = dict.fromkeys(share.name for profile in found for share in profile.kinds)
+    kinds = dict.fromkeys(kind for profile in found for kind in profile.shares)
     return [
         ("profile_failure", "profile: failed", tuple(each.failure or None for each in found)),
         *((name, label, tuple(getattr(each, field) for each in found)) for name, label, field in PROFILE_COLUMNS),
@@ -75,18 +72,11 @@ def side_by_side(profiles: Sequence[Profile | None]) -> list[tuple[str, str, tup
             (
                 f"profile_{kind.replace(' ', '_')}_percent",
                 f"profile: {kind}, %",
-                tuple(kind_percent(each, kind) for each in found),
+                tuple(each.shares.get(kind, 0.0) if each.device else None for each in found),
             )
             for kind in kinds
         ),
     ]
-
-
-def kind_percent(profile: Profile, kind: str) -> float | None:
-    """The percent of the time that a kind takes; 0 where a profile has none of it, None where there is none."""
-    if profile.device is None:
-        return None
-    return next((share.percent for share in profile.kinds if share.name == kind), 0.0)
 
 
 # How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
@@ -112,8 +102,7 @@ class Curve:
         """None of a run without a load to vary."""
         test = summary.performance
         picture = LoadPicture.of(summary, test.limits_ms if test else None)
-        price = test.cost.price_per_hour if test and test.cost else None
-        return cls(name, picture, max(1, summary.gpus), price) if picture else None
+        return cls(name, picture, max(1, summary.gpus), summary.price) if picture else None
 
     def has_kept(self, one: Load) -> bool:
         """Whether a test may be an answer, and kept the limits."""
@@ -134,7 +123,7 @@ class Curve:
 
 def draw_curves(summary: Summary) -> Any:
     figure, panels = pyplot().subplots(1, 3, figsize=(14, 4.6))
-    draw(panels, [curve] if (curve := Curve.of(summary)) else [], "GPU" if summary.gpus else "machine")
+    draw(panels, [*filter(None, [Curve.of(summary)])], "GPU" if summary.gpus else "machine")
     figure.tight_layout()
     return figure
 
@@ -167,8 +156,15 @@ def looks(curve: Curve, one: Load, style: tuple[str, str] | None) -> dict[str, A
     )
     outcome = f"the full test, {one.standing}" if one.mark == "own" else one.standing
     fill = "white" if one.test.has(Doubt.BUSY) else color
-    look = {"color": color, "marker": shape, "markerfacecolor": fill, "markersize": 14 if shape == "*" else 6}
-    return look | {"label": curve.name if style else outcome, "linestyle": "none", "zorder": 3}
+    return {
+        "label": curve.name if style else outcome,
+        "color": color,
+        "marker": shape,
+        "markerfacecolor": fill,
+        "markersize": 14 if shape == "*" else 6,
+        "linestyle": "none",
+        "zorder": 3,
+    }
 
 
 def latency(axes: Any, kind: str, curves: Sequence[Curve]) -> None:
@@ -197,8 +193,8 @@ def latency(axes: Any, kind: str, curves: Sequence[Curve]) -> None:
         logarithmic(axes.yaxis)
         axes.set_ylim(min(every) / HEADROOM, max(every) * HEADROOM)
     name = TITLES.get(kind.upper(), f"{kind} of a query")
-    axes.set(title=f"{name}, p50 to p99" if len(curves) == 1 else name, xlabel=", ".join(units))
-    axes.set_ylabel("ms (logarithmic)")
+    title = f"{name}, p50 to p99" if len(curves) == 1 else name
+    axes.set(title=title, xlabel=", ".join(units), ylabel="ms (logarithmic)")
 
 
 def speeds(axes: Any, curves: Sequence[Curve], whose: str) -> None:
@@ -207,10 +203,13 @@ def speeds(axes: Any, curves: Sequence[Curve], whose: str) -> None:
     for curve, style in styled(curves):
         for user, speed, one in curve.points:
             axes.plot(user, speed, **looks(curve, one, style) | ({} if style else {"label": ""}))
-    axes.set(title="Throughput against interactivity", xlabel="interactivity: output tokens/s of one user")
-    axes.set(ylabel=f"throughput: output tokens/s per {whose}")
-    axes.set(xlim=(0, 1.12 * max((user for user, *_ in points), default=1.0)))
-    axes.set(ylim=(0, 1.15 * max((speed for _, speed, _ in points), default=1.0)))
+    axes.set(
+        title="Throughput against interactivity",
+        xlabel="interactivity: output tokens/s of one user",
+        ylabel=f"throughput: output tokens/s per {whose}",
+        xlim=(0, 1.12 * max((user for user, *_ in points), default=1.0)),
+        ylim=(0, 1.15 * max((speed for _, speed, _ in points), default=1.0)),
+    )
     thousands(axes.xaxis, axes.yaxis)
 
 
@@ -218,18 +217,15 @@ def distinguish(axes: Any, curve: Curve) -> None:
     """Rings around what is best of the tests that kept the limits: the knee, with the largest product of both speeds;
     the cheapest, by price; and the one of least energy."""
     kept = [point for point in curve.points if curve.has_kept(point[2])]
-    rings: list[tuple[tuple[float, float, Load], str, str]] = []
-    if kept:
-        rings.append((max(kept, key=lambda point: point[0] * point[1]), "o", "knee"))
+    rings = [(max(kept, key=lambda point: point[0] * point[1]), "o", "knee")] if kept else []
     if kept and curve.price:
         best = max(kept, key=lambda point: point[1])
         rings.append((best, "s", f"cheapest: {number(best[2].test.cost(curve.price), 3)} per million tokens"))
-    if counted := [point for point in kept if point[2].test.joules_per_output_token]:
-        best = min(counted, key=lambda point: point[2].test.joules_per_output_token or 0.0)
-        rings.append((best, "D", f"least energy: {number(best[2].test.joules_per_output_token, 3)} J per token"))
+    if counted := [(joules, point) for point in kept if (joules := point[2].test.joules_per_output_token)]:
+        joules, best = min(counted, key=lambda each: each[0])
+        rings.append((best, "D", f"least energy: {number(joules, 3)} J per token"))
     for ((user, speed, _), shape, said), color in zip(rings, cycle((ORANGE, GREEN, GREY))):
-        look = {"markersize": 15, "markerfacecolor": "none", "linestyle": "none"}
-        axes.plot(user, speed, shape, color=color, label=said, **look)
+        axes.plot(user, speed, shape, color=color, label=said, markersize=15, markerfacecolor="none", linestyle="none")
 
 
 def label_loads(axes: Any, curve: Curve) -> None:
@@ -237,9 +233,7 @@ def label_loads(axes: Any, curve: Curve) -> None:
     The axes must have their final limits."""
     right, top = axes.get_xlim()[1], axes.get_ylim()[1]
     labelled: list[tuple[float, float]] = []
-    for user, speed, one in sorted(
-        curve.points, key=lambda point: (not curve.has_kept(point[2]), -point[0] * point[1])
-    ):
+    for user, speed, one in sorted(curve.points, key=lambda at: (not curve.has_kept(at[2]), -at[0] * at[1])):
         place = user / right, speed / top
         if all(math.dist(place, other) > CLOSE for other in labelled):
             labelled.append(place)
@@ -274,66 +268,63 @@ def draw_plots(folder: Path, summary: Summary, test: TestRun | None) -> dict[str
     return save(drawn, folder / "plots", answer.footer(summary))
 
 
-def scores(accuracy: Accuracy) -> Any:
+def scores(accuracy: verdicts.Accuracy) -> Any:
     checks = accuracy.checks
     figure, axes = pyplot().subplots(figsize=(8, 0.55 * len(checks) + 1.2))
-    shares = [100 * check.score / check.reference for check in checks]
-    for place, (check, share) in enumerate(zip(checks, shares, strict=True)):
+    for place, check in enumerate(checks):
+        share = 100 * check.score / check.reference
         good = check.low <= check.score and (check.high is None or check.score <= check.high)
-        axes.plot(share, place, "o", color=BLUE if good else RED, markersize=9, zorder=3)
+        color = BLUE if good else RED
+        axes.plot(share, place, "o", color=color, markersize=9, zorder=3)
         beside = {"xytext": (5 if good else -5, 8), "ha": "left" if good else "right"}  # away from its threshold
         axes.annotate(number(check.score, 6), (share, place), textcoords="offset points", fontsize=9, **beside)
         if check.interval:
             ends = [100 * end / check.reference for end in check.interval]
-            axes.plot(ends, [place, place], color=BLUE if good else RED, linewidth=2, alpha=0.5)
+            axes.plot(ends, [place, place], color=color, linewidth=2, alpha=0.5)
         for bound in (check.low, check.high):
             if bound is not None:
-                at = 100 * bound / check.reference
-                axes.plot([at, at], [place - 0.35, place + 0.35], color=RED, linewidth=2)
+                axes.plot([100 * bound / check.reference] * 2, [place - 0.35, place + 0.35], color=RED, linewidth=2)
     axes.axvline(100, color=GREY, linewidth=1)
     axes.set_yticks(range(len(checks)), [check.name for check in checks])
-    axes.set_ylim(len(checks) - 0.4, -0.7)
     lines = "; lines: 95 % intervals" if any(check.interval for check in checks) else ""
-    axes.set_xlabel(f"% of the reference score; red bars: thresholds{lines}")
-    axes.set_title(f"Accuracy against its thresholds: {accuracy.verdict}")
+    label = f"% of the reference score; red bars: thresholds{lines}"
+    title = f"Accuracy against its thresholds: {accuracy.verdict}"
+    axes.set(title=title, xlabel=label, ylim=(len(checks) - 0.4, -0.7))
     return figure
 
 
 def completions(requests: Sequence[Request]) -> Any | None:
     """Output tokens of the answers that had ended by each time. Nothing else is known in Offline: not when an answer
     began nor what the engine did meanwhile. None without times."""
-    import numpy as np
-
     ended = sorted((request.done_s, request.output_tokens) for request in requests if request.done_s)
     if not ended:
         return None
-    ends, sums = [0.0, *(end for end, _ in ended)], [0, *np.cumsum([count for _, count in ended]).tolist()]
+    ends, sums = [0.0, *(end for end, _ in ended)], [0, *accumulate(count for _, count in ended)]
     figure, axes = pyplot().subplots(figsize=(8, 3.4))
     axes.step(ends, sums, where="post", color=BLUE, label="tokens of the answers that have ended")
     mean = f"mean {number(sums[-1] / ends[-1])} output tokens/s"
     axes.plot([0, ends[-1]], [0, sums[-1]], color=ORANGE, linestyle="--", linewidth=1, label=mean)
-    axes.set(xlabel="seconds", ylabel="output tokens", xlim=(0, None), ylim=(0, None))
-    axes.set_title("Completed tokens against time, by the ends that LoadGen logged")
+    title = "Completed tokens against time, by the ends that LoadGen logged"
+    axes.set(title=title, xlabel="seconds", ylabel="output tokens", xlim=(0, None), ylim=(0, None))
     thousands(axes.yaxis)
     legend_below(axes, ncols=2)
     return figure
 
 
-def latencies(requests: Sequence[Request], test: Performance, found: Outcome, headline: str) -> Any:
+def latencies(requests: Sequence[Request], test: performance.Performance, found: Outcome, headline: str) -> Any:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     import numpy as np
 
     each = test.samples_per_query
     queries = [requests[first : first + each] for first in range(0, len(requests), each)]
-    series: dict[str, list[float]] = {
+    series = {
         "latency": [max(request.latency_ms or 0.0 for request in query) for query in queries],
-        "TTFT": [request.ttft_ms for request in requests if request.ttft_ms is not None],
-        "TPOT": [request.tpot_ms for request in requests if request.tpot_ms is not None],
+        "TTFT": [time for request in requests if (time := request.ttft_ms) is not None],
+        "TPOT": [time for request in requests if (time := request.tpot_ms) is not None],
     }
     figure, panels = pyplot().subplots(1, 3, figsize=(12, 3.6))
     for axes, (name, values) in zip(panels, series.items(), strict=True):
         kind = name.lower()
-        most = max(values, default=0.0)
         if values:
             axes.plot(np.sort(values), np.arange(1, len(values) + 1) / len(values), color=BLUE)
         point = "p90" if headline == f"{kind}_p90_ms" else "p99"
@@ -345,7 +336,7 @@ def latencies(requests: Sequence[Request], test: Performance, found: Outcome, he
         thousands(axes.xaxis)
         axes.set_xlim(0, 1.06 * axes.get_xlim()[1])
         if limit := getattr(test.limits_ms, kind, None):
-            mark_limit(axes, limit, far=limit > FAR_LIMIT * most > 0)
+            mark_limit(axes, limit, far=limit > FAR_LIMIT * max(values, default=0.0) > 0)
         legend_below(axes, ncols=2)
     panels[0].set_ylabel("share of queries at most this long")
     figure.tight_layout()
@@ -355,8 +346,8 @@ def latencies(requests: Sequence[Request], test: Performance, found: Outcome, he
 def mark_limit(axes: Any, limit: float, far: bool) -> None:
     """The limit of a 99th percentile as a line; if it is far off, in words at the edge."""
     if far:
-        where = {"xycoords": "axes fraction", "ha": "right", "fontsize": 9, "color": RED}
-        axes.annotate(f"limit {number(limit)} ms \N{RIGHTWARDS ARROW}", (0.99, 0.06), **where)
+        text = f"limit {number(limit)} ms \N{RIGHTWARDS ARROW}"
+        axes.annotate(text, (0.99, 0.06), xycoords="axes fraction", ha="right", fontsize=9, color=RED)
     else:
         axes.axvline(limit, color=RED, linestyle="--", label=f"limit {number(limit)} ms")
         axes.set_xlim(0, max(axes.get_xlim()[1], 1.06 * limit))

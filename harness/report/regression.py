@@ -8,22 +8,19 @@ logarithms.
 import math
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from harness.config import mlperf
-from harness.config.comparability import CONFIGURED, GATE_FAILED, OVER_LIMIT, differences, reason
-from harness.core.coerce import did_you_mean
+from harness.config import comparability, mlperf
+from harness.core import coerce, statistics
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.markdown import number
 from harness.core.processes import command_of
 from harness.core.screen import LastScreen, Line, Tone
-from harness.core.statistics import FEWEST_DIFFERING, welch
-from harness.report import answer, compare
-from harness.report.compare import ComparedRun, Pair
-from harness.report.compare_page import difference
+from harness.report import answer, compare, compare_page
+from harness.report.compare import ComparedRun, Pair, Runs
 from harness.results.metrics import BY_NAME, Metric
 
 Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
@@ -35,14 +32,13 @@ TONES: dict[Verdict, Tone] = {"FAIL": "bad", "NOT JUDGED": "careful", "PASS": "g
 NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
 # What a judgement lets differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
 # limit was measured all the same. Latencies do not follow from the configured rate; answers have no speed.
-IGNORED = ("software", "driver", GATE_FAILED, OVER_LIMIT)
-OF_LATENCIES = (*IGNORED, CONFIGURED)
+IGNORED = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
+OF_LATENCIES = (*IGNORED, comparability.CONFIGURED)
 OF_ANSWERS = (*IGNORED, "busyness", "validity", "rate")
 SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/evidence/performance.md)
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """What makes a run a regression. `bound`: percent of change to the baseline, or the value itself; without a metric,
     percent of the answers that may change."""
 
@@ -55,6 +51,9 @@ class Condition:
     @property
     def is_of_answers(self) -> bool:
         return self.metric is None or self.metric.name in mlperf.SCORES
+
+    def holds(self, value: float) -> bool:
+        return value > self.bound if self.above else value < self.bound
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,7 @@ class Judgement:
         return ": ".join(filter(None, (self.figures, self.why)))
 
 
-@dataclass(frozen=True)
-class AnswerChange:
+class AnswerChange(NamedTuple):
     """A change in percent, and the 95 % interval; the change itself where it has none."""
 
     percent: float
@@ -101,18 +99,17 @@ def condition(text: str) -> Condition:
     name = re.sub(r"_per_s$", "_per_sec", name)
     metric = BY_NAME.get(NAMES.get(name, name))
     if metric is None:
-        raise UsageError(f"--fail-if {text!r}: no metric {name}{did_you_mean(name, [*BY_NAME, *NAMES])}")
+        raise UsageError(f"--fail-if {text!r}: no metric {name}{coerce.did_you_mean(name, [*BY_NAME, *NAMES])}")
     if signed and not percent:
         raise UsageError(f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{sign}{signed}3%.")
     return Condition(text, metric, sign == ">", float(signed + digits), bool(percent))
 
 
-@dataclass(frozen=True)
-class Sides:
+class Sides(NamedTuple):
     """What is compared: finished runs of either side, and the settings that may differ."""
 
-    baseline: Sequence[ComparedRun]
-    runs: Sequence[ComparedRun]
+    baseline: Runs
+    runs: Runs
     may_differ: Sequence[str] = ()
 
     @property
@@ -125,8 +122,8 @@ class Sides:
         derived = [name for name in first.flags if name.startswith("effective_")] if self.may_differ else []
         allowed = {*self.may_differ, *derived} - set(first.comparable.work)  # an engine derives some from others
         for run in rest:
-            found = differences(first.comparable, run.comparable, {*ignore, *allowed})
-            if why := reason(found, (first.folder.name, run.folder.name)):
+            found = comparability.differences(first.comparable, run.comparable, {*ignore, *allowed})
+            if why := comparability.reason(found, (first.folder.name, run.folder.name)):
                 return f"{why}: --may-differ names those that are meant to" if found[0].aspect == "settings" else why
         return ""
 
@@ -154,7 +151,7 @@ def judgement_of(sides: Sides, one: Condition) -> Judgement:
         return with_answers(sides, one)
     if why := sides.refusal_of_speed(one.metric):
         return Judgement(one.text, "NOT JUDGED", why=why)
-    values = [[float(one.metric.of(run.summary) or 0) for run in side] for side in (sides.baseline, sides.runs)]
+    values = [[one.metric.of(run.summary) or 0.0 for run in side] for side in (sides.baseline, sides.runs)]
     found = judge_values(one, values, None if min(map(min, values)) <= 0 else change_of(*values))
     return replace(found, why=false_alarm(one)) if one.change and len(sides.everyone) == 2 else found
 
@@ -164,17 +161,16 @@ def judge_values(one: Condition, values: Sequence[Sequence[float]], change: Answ
     before, after = (", ".join(one.metric.text(value) if one.metric else "" for value in side) for side in values)
     if change is None:
         return Judgement(one.text, "NOT JUDGED", before, after, why="a value of 0 has no change")
-    if not one.change:
-        found = max(values[1]) if one.above else min(values[1])
-        worse = found > one.bound if one.above else found < one.bound
-        return Judgement(one.text, "FAIL" if worse else "PASS", before, after)
-    verdict, why = verdict_of(one, change)
-    return Judgement(one.text, verdict, before, after, change.words, why)
+    return judge_change(one, change, before, after) if one.change else judge_worst(one, values[1], before, after)
+
+
+def judge_worst(one: Condition, values: Iterable[float], *sides: str) -> Judgement:
+    return Judgement(one.text, "FAIL" if any(map(one.holds, values)) else "PASS", *sides)
 
 
 def change_of(before: Sequence[float], after: Sequence[float]) -> AnswerChange:
     """The change of the geometric mean, with its interval where a side has several runs."""
-    middle, half = welch(*([math.log(value) for value in side] for side in (before, after)))
+    middle, half = statistics.welch(*([math.log(value) for value in side] for side in (before, after)))
     return AnswerChange(*(100 * math.expm1(value) for value in (middle, middle - half, middle + half)))
 
 
@@ -189,12 +185,13 @@ def false_alarm(one: Condition) -> str:
     )
 
 
-def verdict_of(one: Condition, change: AnswerChange) -> tuple[Verdict, str]:
+def judge_change(one: Condition, change: AnswerChange, before: str, after: str) -> Judgement:
     """FAIL where the whole interval is beyond the bound, PASS where it is wholly within."""
-    beyond = [end > one.bound if one.above else end < one.bound for end in (change.low, change.high)]
-    if beyond[0] != beyond[1]:
-        return "NOT JUDGED", f"the runs scatter too much to say whether it is beyond {one.bound:+g} %: add runs"
-    return ("FAIL" if beyond[0] else "PASS"), ""
+    is_beyond, why = one.holds(change.low), ""
+    verdict: Verdict = "FAIL" if is_beyond else "PASS"
+    if is_beyond != one.holds(change.high):
+        verdict, why = "NOT JUDGED", f"the runs scatter too much to say whether it is beyond {one.bound:+g} %: add runs"
+    return Judgement(one.text, verdict, before, after, change.words, why)
 
 
 def with_answers(sides: Sides, one: Condition) -> Judgement:
@@ -211,19 +208,14 @@ def with_answers(sides: Sides, one: Condition) -> Judgement:
 
 
 def judge_pair(one: Condition, pair: Pair) -> Judgement:
-    """What comes of a condition on the answers."""
-    return judge_score(one, pair, one.metric.name) if one.metric else judge_answers(one, pair)
-
-
-def judge_answers(one: Condition, pair: Pair) -> Judgement:
-    """Whether more answers than allowed have other tokens."""
-    count = len(pair.differing)
-    words = f"{number(count)} of {number(pair.samples)} answers differ"
+    """What comes of a condition on the answers: on a score, or whether more than allowed have other tokens."""
+    if one.metric:
+        return judge_score(one, pair, one.metric.name)
+    words = pair.words
     if pair.differing:
         first = pair.differing[0]
         words += f", the first in sample {first.index} from token {first.position} on"
-    worse = 100 * count / pair.samples > one.bound
-    return Judgement(one.text, "FAIL" if worse else "PASS", change=words)
+    return replace(judge_worst(one, [100 * len(pair.differing) / pair.samples]), change=words)
 
 
 def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
@@ -233,13 +225,13 @@ def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
         return Judgement(one.text, "NOT JUDGED", why="it is not a mean over samples, so its change has no interval")
     sides = number(score.before, 6), number(score.after, 6)
     if not one.change:
-        worse = score.after > one.bound if one.above else score.after < one.bound
-        return Judgement(one.text, "FAIL" if worse else "PASS", *sides)
+        return judge_worst(one, [score.after], *sides)
     change = AnswerChange(*(100 * value / score.before for value in (score.change, score.low, score.high)))
-    verdict, why = verdict_of(one, change)
-    if verdict == "FAIL" and score.few:
-        verdict, why = "NOT JUDGED", f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
-    return Judgement(one.text, verdict, *sides, change.words, why)
+    found = judge_change(one, change, *sides)
+    if found.verdict == "FAIL" and score.few:
+        why = f"too few samples, or fewer than {statistics.FEWEST_DIFFERING} of them with another score"
+        return replace(found, verdict="NOT JUDGED", why=why)
+    return found
 
 
 def exit_code(judgements: Sequence[Judgement]) -> int:
@@ -254,17 +246,15 @@ def last_screen(sides: Sides, judgements: Sequence[Judgement]) -> LastScreen:
     first = next(one for one in judgements if CODES[one.verdict] == code)
     why = first.figures if code == NOT_ACCEPTED and first.figures else first.why
     title = f"{first.verdict}: {'no condition holds' if code == DONE else f'{first.condition}: {why}'}"
-    flags, versions = [run.flags for run in everyone], [run.versions for run in everyone]
     lines = [
         *(Line(one.verdict, f"{one.condition}: {one.text}", TONES[one.verdict]) for one in judgements),
         Line("interval", "95 %, by Welch's t of the logarithms" if len(everyone) > 2 else ""),
-        Line("differs", difference(flags, versions)),
+        Line("differs", compare_page.difference(everyone)),
         *(Line("careful", said, "careful") for run in everyone for said in compare.cautions(run, run.name)),
         Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),
         Line("run", ", ".join(str(run.folder) for run in sides.runs)),
+        Line("next", "" if code == DONE else next_command(sides, judgements), is_command=True),
     ]
-    if code != DONE:
-        lines.append(Line("next", next_command(sides, judgements), is_command=True))
     lines = [line for line in lines if line.text]
     return LastScreen(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])
 

@@ -4,16 +4,14 @@ All of it follows from the folder: config.json, LoadGen's logs, the scores.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.config import mlperf
-from harness.config.comparability import CACHE_UNSEEN, GATE_FAILED, INVALID
-from harness.config.patterns import ClosedLoop
+from harness.config import comparability, mlperf, patterns
 from harness.core.errors import UsageError
 from harness.core.files import read, write_json, write_text
-from harness.core.markdown import Column, Finished, Table, code, literal, number, render
+from harness.core.markdown import literal, number, render
 from harness.core.schema import RENDERED, SCHEMA
 from harness.core.screen import Line
 from harness.core.statements import Kind, Statement
@@ -21,13 +19,10 @@ from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page, plots
 from harness.report.loads import LoadPicture
-from harness.results import metrics, telemetry
+from harness.results import advice, compliance, metrics, telemetry, verdicts
 from harness.results import profile as traces
-from harness.results.advice import client, findings
-from harness.results.compliance import RESULT
-from harness.results.performance import Performance, performance
+from harness.results.performance import performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
-from harness.results.verdicts import SCORES_FILE, Compliance, ScoresFile
 from harness.runs import folder as results
 from harness.runs import outcome
 from harness.runs.folder import FOLDER
@@ -42,50 +37,40 @@ MAIN = {  # the picture of a run without a picture of loads: the first that was 
     "scores": "Scores against their thresholds",
     "timeline": "Where the time went",
 }
-SOURCES: Mapping[str, Column] = {
-    "accelerator": "accelerator",
-    "samples/s each": "samples_per_sec",
-    "accelerators": "accelerators",
-    **{name: name for name in ("submitter", "software", "weights", "round", "source")},
-}
-TRACK = 80.0  # percent of a bar's length at which its limit stands
 
 
 def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPicture | None, markdown: str) -> str:
     """The page; `picture` is of its loads, `markdown` is its report, whose sections are folded into the page."""
     found = summary.performance
     name = None if picture else next((name for name in MAIN if summary.plots.get(name)), None)
-    parts = page.sections(re.sub(rf"^!\[.*\]\(plots/{name}\.png\)$", "", markdown, flags=re.M), folder)
+    folds = page.sections(re.sub(rf"^!\[.*\]\(plots/{name}\.png\)$", "", markdown, flags=re.M), folder)
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
-    ranked = among(summary)
+    spent = found.gpu_time[-1] if found and found.gpu_time else None
     return page.html(
         "run.html.j2",
         data=picture.data(f"{summary.meta.run}.csv", watts) if picture else None,
         title=answer.title(summary),
         subject=f"{answer.subject(summary)}; {summary.meta.started[:10]}",
-        label=summary.meta.label,
         lines=[*of_levels(picture), *answer.lines(summary, whole=True)],
         test=found,
         summary=summary,
-        tracks=list(tracks(summary)),
+        answer=answer,
         cost=metrics.BY_NAME[metrics.COST].of(summary),
-        result=summary.result,
         watts=watts,
-        strip=ranked,
+        strip=among(summary),
         drawn=picture,
         main=(MAIN[name], page.to_html(f"![{MAIN[name]}]({summary.plots[name]})", folder)) if name else None,
-        spent=found.gpu_time[-1] if found and found.gpu_time else None,
-        shares=list(shares(found.gpu_time[-1])) if found and found.gpu_time else [],
+        spent=spent,
+        shares=list(shares(spent)) if spent else [],
         bars=page.bars(test.requests) if test else None,
         split=page.split(found.waits_ms) if found else [],
-        folds=parts,
-        published=page.to_html(str(Table.of(ranked.results, SOURCES)), folder) if ranked else "",
+        folds=folds,
     )
 
 
 def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
     """Which levels keep one's own limits."""
-    if picture and picture.unit == ClosedLoop.unit:
+    if picture and picture.unit == patterns.ClosedLoop.unit:
         over = dict.fromkeys(one.name for one in picture.loads if one.test.reasons and not one.overruled)
         if best := picture.best:
             kept = best.doubt or "within the limits"
@@ -94,26 +79,15 @@ def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
             yield Line("over the limits", f"with {', '.join(over)}", "bad")
 
 
-def tracks(summary: Summary) -> Iterator[dict[str, Any]]:
-    """Each latency against its limit, as a bar: its place and the limit's in percent."""
-    test = summary.performance
-    for name, (kind, value, limit) in (answer.tails(test) if test else {}).items():
-        full = max(100 * limit / TRACK, 1.05 * value)
-        places = {"fill": 100 * value / full, "edge": 100 * limit / full, "share": 100 * value / limit}
-        yield {"name": name, "kind": kind.lower(), "value": value, "limit": limit, **places}
-
-
 def shares(spent: telemetry.GpuTime) -> Iterator[dict[str, Any]]:
     """Where the GPU's time went: parts with their places, and percentages of one digit that add up to 100."""
     values = {name: getattr(spent, name) or 0.0 for name in reversed(telemetry.SHARES)}
     tenths = {name: int(10 * value) for name, value in values.items()}
     for name in sorted(values, key=lambda name: 10 * values[name] % 1, reverse=True)[: 1000 - sum(tenths.values())]:
         tenths[name] += 1
-    begin = 0.0
-    for name, value in values.items():
+    for name, _, begin, width in page.split(values):
         said = "\N{EN DASH}" if getattr(spent, name) is None else f"{tenths[name] / 10:.1f} %"
-        yield {"name": name, "label": telemetry.SHARES[name][0], "said": said, "begin": begin, "width": value}
-        begin += value
+        yield {"name": name, "label": telemetry.SHARES[name][0], "said": said, "begin": begin, "width": width}
 
 
 def among(summary: Summary) -> page.Strip | None:
@@ -145,65 +119,25 @@ def build(folder: Path) -> Summary:
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
     summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
     picture = LoadPicture.of(summary, facts.plan.limits)
-    values = template_values(facts, summary) | {"drawn": picture}
+    values = dict(
+        few=mlperf.FEWEST_BOOTSTRAPPED,
+        plan=facts.plan,
+        summary=summary,
+        metrics=metrics,
+        telemetry=telemetry,
+        answer=answer,
+        advice=advice,
+        screen=answer.last_screen(summary, whole=True),
+        literal=literal,
+        best=outcome.best(summary.curve),
+        drawn=picture,
+        **dict(summary),
+    )
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", f"{render('report.md.j2', sent=False, **values)}\n")
     page = html(folder, summary, test, picture, render("report.md.j2", sent=True, **values))
     write_text(folder / "report.html", page)
     return summary
-
-
-def template_values(facts: RunFacts, summary: Summary) -> dict[str, object]:
-    """What the report's template shows of a run, by the names that it uses."""
-    test, config = summary.performance, facts.config
-    return dict(
-        few=mlperf.FEWEST_BOOTSTRAPPED,
-        config=config,
-        request_set=facts.plan.request_set,
-        summary=summary,
-        scenario=summary.scenario,
-        numbers=metrics.rows(summary),
-        headline=metrics.BY_NAME[summary.scenario.headline],
-        quantities=telemetry.BY_NAME,
-        **curve(summary),
-        unexposed=telemetry.missing_counters(test.usage if test else {}),
-        screen=answer.last_screen(summary, whole=True),
-        levels=answer.levels_table(answer.levels(summary)),
-        setting=setting(summary),
-        latencies=answer.latencies(summary),
-        intervals=answer.intervals(test),
-        gpu_time=answer.gpu_time(test.gpu_time if test else []),
-        findings=findings(summary, "max" in (config.server_target_qps, config.concurrency)),
-        late=client(test),
-        **dict(summary),
-    )
-
-
-def setting(summary: Summary) -> list[tuple[str, str]]:
-    meta, loadgen = summary.meta, summary.system.packages.get("mlcommons-loadgen")
-    found = [
-        ("label", literal(meta.label)),
-        ("model", f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})"),
-        ("GPU" if summary.gpus else "machine", answer.machine(summary)),
-        ("precision", meta.weights or f"{meta.precision}, quantization {meta.quantization}"),
-        ("KV cache", meta.kv_cache_dtype if summary.is_in_process else ""),
-        ("engine", f"{answer.engine(summary)}{f', LoadGen {loadgen}' if loadgen else ''}"),
-        ("kernels", ", ".join(f"{name} {kernel}" for name, kernel in meta.kernels.items())),
-        ("date", meta.started[:10]),
-        ("command", Finished(f"`{code(meta.command)}`")),
-    ]
-    return [(label, text) for label, text in found if text]
-
-
-def curve(summary: Summary) -> dict[str, object]:
-    """The table of the loads, and where the most tokens are made within the limits, at what cost."""
-    test, search = summary.performance, summary.run.search
-    price, best = test.cost.price_per_hour if test and test.cost else None, outcome.best(summary.curve)
-    return {
-        "search_table": answer.tested(search, price) if search else None,
-        "best": best,
-        "best_cost": best.cost(price) if best and price else None,
-    }
 
 
 def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
@@ -217,7 +151,17 @@ def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
 
 def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
-    run = tests(folder, facts, performance(*test) if test else None)
+    scores = folder / FOLDER["accuracy"] / verdicts.SCORES_FILE
+    judged = folder / FOLDER["test06"] / compliance.RESULT
+    profile = folder / traces.FOLDER / traces.RESULT
+    run = Run(
+        accuracy=read(scores, verdicts.ScoresFile) if scores.exists() else None,
+        performance=performance(*test) if test else None,
+        search=facts.probes or None,
+        attempts=facts.attempts or None,
+        compliance={"test06": read(judged, verdicts.Compliance)} if judged.exists() else None,
+        profile=read(profile, traces.Profile) if profile.exists() else None,
+    )
     deviations = [*facts.deviations, *([Statement(UNFINISHED, kind=Kind.DEVIATION)] if ended else [])]
     deviations += result_deviations(run, facts.config.mode, facts.plan.engine_state.cache_counted)
     return Summary(
@@ -225,22 +169,8 @@ def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str |
         meta=meta(folder, facts, deviations, ended),
         system=facts.system,
         run=run,
-        logs=logs(folder),
+        logs=Logs.of(folder),
         plots={"tokens_per_sec": None, "latency_cdf": None},
-    )
-
-
-def tests(folder: Path, facts: RunFacts, measured: Performance | None) -> Run:
-    scores = folder / FOLDER["accuracy"] / SCORES_FILE
-    judged = folder / FOLDER["test06"] / RESULT
-    profile = folder / traces.FOLDER / traces.RESULT
-    return Run(
-        accuracy=read(scores, ScoresFile) if scores.exists() else None,
-        performance=measured,
-        search=facts.probes or None,
-        attempts=facts.attempts or None,
-        compliance={"test06": read(judged, Compliance)} if judged.exists() else None,
-        profile=read(profile, traces.Profile) if profile.exists() else None,
     )
 
 
@@ -283,16 +213,6 @@ def meta(folder: Path, facts: RunFacts, deviations: list[Statement], ended: str 
     return Meta(**{name: values[name] for name in Meta.model_fields})
 
 
-def logs(folder: Path) -> Logs:
-    folders = {test: folder / name for test, name in FOLDER.items() if (folder / name).is_dir()}
-    return Logs.of(
-        {
-            test: sorted(str(path.relative_to(folder)) for path in found.glob("*") if path.is_file())
-            for test, found in folders.items()
-        }
-    )
-
-
 def result_deviations(run: Run, mode: str, counted: bool = False) -> Iterator[Statement]:
     """Why what came out cannot stand beside MLPerf's, whatever the settings were; `counted`: the server had
     reported before what comes from its cache."""
@@ -301,12 +221,12 @@ def result_deviations(run: Run, mode: str, counted: bool = False) -> Iterator[St
     failed = number(test.failed_requests) if test and test.failed_requests else ""
     found = {
         "accuracy was not checked": test and not score,
-        GATE_FAILED: score and score.verdict == "FAIL",
+        comparability.GATE_FAILED: score and score.verdict == "FAIL",
         f"approximate {' and '.join(score.approximate if score else ())}": score and score.approximate,
         "performance was not measured": mode != "accuracy" and not test,
-        INVALID: test and not test.valid,
+        comparability.INVALID: test and not test.valid,
         **dict.fromkeys(test.disagreements if test else (), True),
-        CACHE_UNSEEN: unseen,
+        comparability.CACHE_UNSEEN: unseen,
         f"{failed} requests failed, which LoadGen's verdict counts as answered": failed,
         "LoadGen logged errors": test and test.errors,
         **{f"{name.upper()} failed": not audit.passed for name, audit in (run.compliance or {}).items()},

@@ -31,10 +31,10 @@ def thousands(*axis: Any) -> None:
 
 
 def logarithmic(axis: Any) -> None:
-    """A logarithmic axis whose ticks are 1, 2, 5, 10, ..."""
+    """A logarithmic axis of heights whose ticks are 1, 2, 5, 10, ..."""
     from matplotlib import ticker
 
-    axis.axes.set_yscale("log") if axis.axis_name == "y" else axis.axes.set_xscale("log")
+    axis.axes.set_yscale("log")
     axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axis.set_minor_locator(ticker.NullLocator())
     thousands(axis)
@@ -43,6 +43,16 @@ def logarithmic(axis: Any) -> None:
 def legend_below(axes: Any, **how: Any) -> None:
     """The legend under the plot, where it hides nothing."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, **how)
+
+
+def legend_beside(axes: Any) -> None:
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
+
+
+def from_the_top(axes: Any) -> None:
+    """Rows of bars, the first on top, with no lines between them."""
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
 
 
 def footer(figure: Any, words: str) -> None:

@@ -1,16 +1,14 @@
 """The pictures with a clock: the stages of a run, and what the engine and the machine did during a test."""
 
-from collections.abc import Mapping, Sequence
-from itertools import cycle
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, product
 from math import isnan, nan
 from textwrap import wrap
 from typing import Any
 
-from harness.core.markdown import sentence
-from harness.core.screen import Stage
-from harness.core.statements import Statement
+from harness.core import markdown, screen, statements
 from harness.loadgen.recorder import Recording
-from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, pyplot, thousands
+from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, from_the_top, legend_beside, pyplot, thousands
 from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
 from harness.runs.folder import Test
 
@@ -43,23 +41,22 @@ Drawn = tuple[str, list[str], float | None]  # label, columns, top of the axis
 
 def machine(
     recording: Recording,
-    ran_out: Sequence[Statement] = (),
+    ran_out: Sequence[statements.Statement] = (),
     times: Sequence[GpuTime] = (),
     steady: tuple[float, float] | None = None,
 ) -> Any:
     """What engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each test of
     the run: where its GPUs' time went. `ran_out`: what bound the test, first; it is the title. `steady`: begin and end
     of the steady part in seconds; what lies before and after is shaded."""
-    figure, panels = draw_panels(recording, panels_of(recording.columns, PANELS))
+    figure, panels = draw_panels(recording, list(panels_of(recording.columns)))
     if steady:
         ends = panels[0].get_xlim()
-        for axes in panels:
-            axes.axvspan(ends[0], steady[0], color=GREY, alpha=0.15, linewidth=0)
-            axes.axvspan(steady[1], max(ends[1], steady[1]), color=GREY, alpha=0.15, linewidth=0)
+        for axes, ramp in product(panels, ((ends[0], steady[0]), (steady[1], max(ends[1], steady[1])))):
+            axes.axvspan(*ramp, color=GREY, alpha=0.15, linewidth=0)
         panels[0].set_xlim(*ends)
         panels[-1].set_xlabel("seconds; shaded: ramps, which the steady part leaves out")
     said = ran_out[0].what if ran_out else "nothing ran out"
-    title = "\n".join(wrap(f"Bound by: {said}" if ran_out else sentence(said), LONGEST_TITLE))
+    title = "\n".join(wrap(f"Bound by: {said}" if ran_out else markdown.sentence(said), LONGEST_TITLE))
     (bars(figure, times) if times else panels[0]).set_title(title, fontsize=11)
     return figure
 
@@ -78,17 +75,16 @@ def bars(figure: Any, times: Sequence[GpuTime]) -> Any:
     axes.grid(visible=False)
     axes.set(xlim=(0, 100))
     axes.set_xlabel("% of the GPU's time", fontsize=8)
-    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
+    legend_beside(axes)
     return axes
 
 
-def panels_of(columns: Mapping[str, Sequence[float | None]], panels: Sequence[Drawn | tuple[Any, ...]]) -> list[Drawn]:
+def panels_of(columns: Mapping[str, Sequence[float | None]]) -> Iterator[Drawn]:
+    """The panels that something was recorded for, with its columns."""
     recorded = [name for name, values in columns.items() if any(value is not None for value in values)]
-    found = [
-        (label, [name for item in names for name in recorded if BY_NAME[item].is_mine(name)], top)
-        for label, names, top in panels
-    ]
-    return [panel for panel in found if panel[1]]
+    for label, names, top in PANELS:
+        if found := [name for item in names for name in recorded if BY_NAME[item].is_mine(name)]:
+            yield label, found, top
 
 
 def draw_panels(recording: Recording, drawn: Sequence[Drawn]) -> Any:
@@ -96,19 +92,20 @@ def draw_panels(recording: Recording, drawn: Sequence[Drawn]) -> Any:
     seconds, columns = recording.seconds, recording.columns
     rows, window = max(1, len(drawn)), max(LEAST_WINDOW, len(seconds) // WINDOW)
     figure, panels = pyplot().subplots(rows, 1, figsize=(8, 1.7 * rows + 0.3), sharex=True, squeeze=False)
-    for axes, (label, names, top) in zip(panels[:, 0], drawn, strict=False):
+    for axes, (title, names, top) in zip(panels[:, 0], drawn, strict=False):
         highest = 0.0
         for name, color in zip(names, cycle(COLORS)):
             values = with_gaps(columns[name])
-            smooth = name in SMOOTHED_QUANTITIES and len(values) > 2 * window
-            if smooth:
-                axes.plot(seconds, values, color=color, alpha=0.25, linewidth=0.7)
-            said = f"{column_label(name)}\n(mean of {window} s)" if smooth else column_label(name)
-            axes.plot(seconds, running(values, window) if smooth else values, color=color, label=said)
             highest = max([highest, *(value for value in values if not isnan(value))])
+            label = next(item.label for item in QUANTITIES if item.is_mine(name))
+            label = label.replace("GPU", f"GPU {name.partition('_')[0].removeprefix('gpu')}")  # by its number
+            if name in SMOOTHED_QUANTITIES and len(values) > 2 * window:
+                axes.plot(seconds, values, color=color, alpha=0.25, linewidth=0.7)
+                values, label = running(values, window), f"{label}\n(mean of {window} s)"
+            axes.plot(seconds, values, color=color, label=label)
         most = top or (1 + 2 * AXIS_MARGIN) * highest or 1.0
-        axes.set(ylabel=label, ylim=(-AXIS_MARGIN * most, most))
-        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
+        axes.set(ylabel=title, ylim=(-AXIS_MARGIN * most, most))
+        legend_beside(axes)
         thousands(axes.yaxis)
     figure.align_ylabels()
     panels[-1, 0].set_xlabel("seconds")
@@ -124,39 +121,29 @@ def running(values: Sequence[float], window: int) -> list[float]:
     return [sum(part) / len(part) if part else nan for part in measured]
 
 
-def column_label(column: str) -> str:
-    """A column of machine.csv in words: a GPU by its number."""
-    quantity = next(item for item in QUANTITIES if item.is_mine(column))
-    return quantity.label.replace("GPU", f"GPU {column.partition('_')[0].removeprefix('gpu')}")
-
-
 def with_gaps(values: Sequence[float | None]) -> list[float]:
     """Values with a gap in the line where there is none."""
     return [nan if value is None else value for value in values]
 
 
-def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> Any:
+def stages(recordings: Mapping[Test, Recording], times: Sequence[screen.Stage]) -> Any:
     """The time line of a run: its stages with their starts; the machine's load, where a test recorded it.
 
     The last stage ends the picture.
     """
     last = {stage.kind: stage.start_s for stage in times}  # of a test that was run again, the recording is the last's
     loads = [(last[test], recording) for test, recording in recordings.items() if test in last and recording]
-    figure, panels = pyplot().subplots(
-        1 + bool(loads), 1, figsize=(8, 0.3 * len(times) + 1.2 + 1.8 * bool(loads)), sharex=True, squeeze=False
-    )
+    more = bool(loads)
+    size = (8, 0.3 * len(times) + 1.2 + 1.8 * more)
+    figure, panels = pyplot().subplots(1 + more, 1, figsize=size, sharex=True, squeeze=False)
     axes = panels[0, 0]
     ends = [stage.start_s for stage in times[1:]]
     for place, ((_, start, kind), end) in enumerate(zip(times, ends, strict=False)):
         axes.barh(place, end - start, left=start, color=GREY if kind == "other" else BLUE, height=0.6)
-        axes.annotate(
-            f"{end - start:,.0f} s", (end, place), (4, 0), textcoords="offset points", va="center", fontsize=8
-        )
+        axes.annotate(f" {end - start:,.0f} s", (end, place), va="center", fontsize=8)
     axes.set_yticks(range(len(ends)), [stage.name for stage in times[:-1]])
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.set_xlim(0, 1.07 * ends[-1] or 1)
-    axes.set_title("Where the time went: engine busy (blue), idle (grey)")
+    from_the_top(axes)
+    axes.set(title="Where the time went: engine busy (blue), idle (grey)", xlim=(0, 1.07 * ends[-1] or 1))
     for start, recording in loads:
         columns = recording.columns
         cards = [name for name in columns if BY_NAME["gpu_load_percent"].is_mine(name)]

@@ -16,21 +16,17 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.config.checkpoint import load_tokenizer
-from harness.config.engine import EngineConfig
+from harness.config import checkpoint, engine
 from harness.config.mlperf import FEWEST_BOOTSTRAPPED, ROUGE, Scores, Task, bounds
 from harness.config.plan import Plan
+from harness.core import markdown, reading, schema, statistics, system
 from harness.core.errors import LoadGenError, why
 from harness.core.files import write_json, write_table, write_text
-from harness.core.markdown import render
-from harness.core.reading import read_bytes, read_text
-from harness.core.schema import SCHEMA
-from harness.core.statistics import intervals
-from harness.core.system import core_count
 from harness.results.verdicts import Accuracy, Check, ScoresFile, Verdict
 from harness.workloads.cnn_dailymail import Library, from_json
 
 LARGEST_LOG = 2**32  # bytes of an accuracy log
+Row = tuple[float, ...]  # of a sample: its scores, and the characters of its answer
 Splitter = Literal["nltk punkt_tab", "built-in"]
 CUT = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy_log leaves of a log
 
@@ -43,7 +39,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
     """
     text = ""
     try:
-        text = read_text(path, LARGEST_LOG)
+        text = reading.read_text(path, LARGEST_LOG)
         entries = json.loads(text)
     except OSError as error:
         raise LoadGenError(f"{path}: {why(error)}.") from None
@@ -108,7 +104,7 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
     return "built-in", lambda text: re.split(r"(?<=[.!?])\s+(?=[\"'(\[]?[A-Z0-9])", text)
 
 
-def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
+def rouge(pairs: Sequence[tuple[str, str]]) -> list[Row]:
     """ROUGE-1, -2, -L, -Lsum F1 x100 of each (answer, reference), and the answer's characters (gen_len).
 
     One newline a sentence, Porter stemmer: what the official evaluation does, with each word stemmed only once.
@@ -131,10 +127,10 @@ def rouge(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, ...]]:
     return rows
 
 
-def score(texts: Sequence[str], references: Sequence[str], workers: int | None = None) -> list[tuple[float, ...]]:
+def score(texts: Sequence[str], references: Sequence[str], workers: int | None = None) -> list[Row]:
     """ROUGE and characters of every sample, shape [samples, 5], spread over the cores where it pays."""
     pairs = list(zip(texts, references, strict=True))
-    workers = min(workers or core_count(), 1 + len(pairs) // 1000)
+    workers = min(workers or system.core_count(), 1 + len(pairs) // 1000)
     if workers == 1:
         return rouge(pairs)
     size = -(-len(pairs) // (4 * workers))
@@ -143,7 +139,7 @@ def score(texts: Sequence[str], references: Sequence[str], workers: int | None =
         return [scores for rows in pool.map(rouge, chunks) for scores in rows]
 
 
-def totals(rows: Sequence[tuple[float, ...]]) -> Scores:
+def totals(rows: Sequence[Row]) -> Scores:
     """The means over samples, rounded as the official evaluation does, and the characters in all."""
     *columns, characters = zip(*rows, strict=True)
     means = {name: round(sum(column) / len(rows), 4) for name, column in zip(ROUGE, columns, strict=True)}
@@ -153,11 +149,15 @@ def totals(rows: Sequence[tuple[float, ...]]) -> Scores:
 WORST = 10
 
 
-def judge(rows: Sequence[tuple[float, ...]], task: Task, high_accuracy: bool = False) -> list[Check]:
+def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[Check]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     part, whole = len(rows) / task.samples, len(rows) == task.samples
-    spread = None if whole else intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
+    spread = (
+        None
+        if whole
+        else statistics.intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
+    )
     checks = []
     for column, (name, (low, high)) in enumerate(limits.items()):
         reference = getattr(task.reference, name)
@@ -189,29 +189,28 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
     """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
     answers = read_log(folder / "mlperf_log_accuracy.json", len(library))
     texts = to_text(answers, tokenizer)
-    rows = score(texts, library.references)
-    checks = judge(rows, plan.task, plan.config.high_accuracy)
-    limit = plan.config.max_new_tokens
+    rows, splitter = score(texts, library.references), sentence_splitter()[0]
+    config, is_nltk = plan.config, splitter == "nltk punkt_tab"
+    checks = judge(rows, plan.task, config.high_accuracy)
     special = set(tokenizer.all_special_ids)
-    stops = ["eos" if a and a[-1] in special else "length" if len(a) >= limit else "" for a in answers]
+    stops = ["eos" if a and a[-1] in special else "length" if len(a) >= config.max_new_tokens else "" for a in answers]
     note = ""
-    if plan.config.has_dummy_weights or plan.random_weights:
-        kind = "dummies" if plan.config.has_dummy_weights else "random"
+    if config.has_dummy_weights or plan.random_weights:
+        kind = "dummies" if config.has_dummy_weights else "random"
         note = f"the weights are {kind}: the answers, and so the scores, mean nothing"
-    splitter = sentence_splitter()[0]
     result = ScoresFile(
-        schema_version=SCHEMA,
+        schema_version=schema.SCHEMA,
         verdict="NOT JUDGED" if note else overall(checks),
         checks=checks,
         samples=len(answers),
         full_set=plan.is_full,
-        high_accuracy=plan.config.high_accuracy,
+        high_accuracy=config.high_accuracy,
         generated_tokens=sum(map(len, answers)),
         characters=int(totals(rows).gen_len),
         at_token_limit=stops.count("length"),
         splitter=splitter,
-        splitter_version=metadata.version("nltk") if splitter == "nltk punkt_tab" else "",
-        approximate=[] if splitter == "nltk punkt_tab" else ["rougeLsum", "gen_len"],
+        splitter_version=metadata.version("nltk") if is_nltk else "",
+        approximate=[] if is_nltk else ["rougeLsum", "gen_len"],
         note=note,
         log=digest(folder / "mlperf_log_accuracy.json"),
     )
@@ -224,25 +223,14 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
     head = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters")
     write_table(folder / "samples.csv", head, lines)
     worst = sorted(range(len(rows)), key=lambda index: rows[index][ROUGE.index("rougeL")])[:WORST]
-    cases = [
-        {
-            "index": index,
-            "scores": rows[index],
-            "prompt_tokens": lengths[index],
-            "new_tokens": len(answers[index]),
-            "answer": texts[index],
-            "reference": library.references[index],
-            "article": library.articles[index],
-        }
-        for index in worst
-    ]
-    write_text(folder / "worst.md", f"{render('worst.md.j2', worst=cases)}\n")
+    page = markdown.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
+    write_text(folder / "worst.md", f"{page}\n")
     return result
 
 
 def digest(log: Path) -> str:
     """An accuracy log's SHA-256, which says that scores are of that log."""
-    return hashlib.sha256(read_bytes(log)).hexdigest()
+    return hashlib.sha256(reading.read_bytes(log)).hexdigest()
 
 
 def accuracy_txt(scores: Scores, samples: int, sha256: str) -> str:
@@ -256,7 +244,7 @@ def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     its text."""
     records = from_json(dataset)
     answers = read_log(log, len(records), token_bytes)
-    texts = to_text(answers, load_tokenizer(EngineConfig(model=model)))
+    texts = to_text(answers, checkpoint.load_tokenizer(engine.EngineConfig(model=model)))
     scores = totals(score(texts, [record.reference for record in records]))
     text = accuracy_txt(scores, len(answers), digest(log))
     write_text(log.parent / "accuracy.txt", text)

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 
 from harness.core.markdown import number, sentence
 from harness.core.statistics import tail_name
-from harness.results.economics import CARDS
+from harness.results import economics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
-from harness.results.telemetry import WAITING_REQUESTS
 
 DRIFT = 0.1  # of the speed, between the halves of a test
 IDLE_SHARE = 0.02  # of a place's time in a closed loop: beyond, the client's own time lowers the speed
@@ -24,17 +23,20 @@ def findings(summary: Summary, searched: bool = False) -> list[str]:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
     steady = [*room(test, searched), *formats(summary)] if test.valid else []
-    limits = {"the KV cache": "kv_cache_percent", "request slots": "requests_waiting"}
-    limits |= {"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}
-    limits |= {"the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent"}
+    limits = {
+        "the KV cache": "kv_cache_percent",
+        "request slots": "requests_waiting",
+        **({"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}),
+        "the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent",
+    }
     return [*broken, *bounds(test, limits), *(f"{sentence(said)}." for said in steady)]
 
 
-def client(test: Performance | None) -> str:
+def client(test: Performance) -> str:
     """That the client's own delay shows in TTFT, or in the speed of a closed loop, where it does; else empty."""
-    delay, first = (test.client_delay_ms, test.ttft_ms) if test else (None, None)
-    late = f"{tail_name('delay', test.is_few)} {number(delay.p99, 3)} ms" if test and delay else ""
-    if test and delay and test.latency_ms and test.concurrency:
+    delay, first = test.client_delay_ms, test.ttft_ms
+    late = f"{tail_name('delay', test.is_few)} {number(delay.p99, 3)} ms" if delay else ""
+    if delay and test.latency_ms and test.concurrency:
         idle = delay.mean / (delay.mean + test.latency_ms.mean)
         if idle <= IDLE_SHARE:
             return ""
@@ -43,7 +45,7 @@ def client(test: Performance | None) -> str:
             f"{number(100 * idle, 2)} % of the time of each of the {number(test.concurrency)} slots (a warning above "
             f"{100 * IDLE_SHARE:g} %): the server had less to do than was asked for"
         )
-    if not (test and delay and first and delay.p99 > DELAY_SHARE * first.p99):
+    if not (delay and first and delay.p99 > DELAY_SHARE * first.p99):
         return ""
     return (
         f"the client was late: {late} from its schedule until a request was sent, "
@@ -107,7 +109,7 @@ TRADE_OFFS = {
 
 def formats(summary: Summary) -> list[str]:
     """Fewer bits, where the GPUs have arithmetic for them that was not used."""
-    card = CARDS.get(summary.system.gpus[0]) if summary.gpus else None
+    card = economics.CARDS.get(summary.system.gpus[0]) if summary.gpus else None
     if card is None or card.fp8 is None or summary.meta.quantization != "none":
         return []
     return [
@@ -143,7 +145,7 @@ def late_starts(test: Performance) -> str:
     waiting = test.usage.get("requests_waiting")
     if waiting is None:
         return "TTFT is over its limit: --extra-metrics shows whether requests waited, or their prompts took too long"
-    if waiting.mean >= WAITING_REQUESTS:
+    if waiting.mean >= telemetry.WAITING_REQUESTS:
         return (
             f"TTFT is over its limit because requests queue ({waiting.mean:,.0f} waited on average, {waiting.max:,.0f} "
             f"at most): {less(test)}, or whatever bounds it"

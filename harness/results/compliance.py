@@ -8,13 +8,10 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
+from harness.core import files, reading
 from harness.core.errors import LoadGenError
-from harness.core.files import write_json, write_text
-from harness.core.reading import read_text
 from harness.loadgen.session import LoadGenSession
 from harness.results.accuracy import LARGEST_LOG, decode_hex
 from harness.results.verdicts import Compliance
@@ -40,8 +37,8 @@ def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:
     """
     folder = session.test("test06", plan, AUDIT)
     outcome, text = judge_test06(folder, eos, plan.config)
-    write_text(folder / "verify_accuracy.txt", text)
-    write_json(folder / RESULT, outcome.model_dump())
+    files.write_text(folder / "verify_accuracy.txt", text)
+    files.write_json(folder / RESULT, outcome.model_dump())
     return outcome
 
 
@@ -52,7 +49,7 @@ def judge_test06(folder: Path, eos: int, config: RunConfig) -> tuple[Compliance,
     """
     path = folder / "mlperf_log_accuracy.json"
     try:
-        entries = json.loads(read_text(path, LARGEST_LOG))
+        entries = json.loads(reading.read_text(path, LARGEST_LOG))
         answers = [decode_hex(entry["data"], 4, f"{path}: entry {n}") for n, entry in enumerate(entries)]
         counts = [entry["token_count"] for entry in entries]
     except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
@@ -67,12 +64,12 @@ def judge_test06(folder: Path, eos: int, config: RunConfig) -> tuple[Compliance,
         "token count": [len(answer) for answer in answers] == counts,
     }
     passed = False not in checks.values()
-    said = ["Skipped" if verdict is None else str(verdict) for verdict in checks.values()]
     names = ("First token check", "EOS check", "Sample length check")
-    lines = [f"{name} pass: {verdict}" for name, verdict in zip(names, said, strict=True)]
+    pairs = zip(names, checks.values(), strict=True)
+    lines = [f"{name} pass: {'Skipped' if verdict is None else verdict}" for name, verdict in pairs]
     lines.append(f"TEST06 verification {'complete' if passed else 'failed'}")
-    facts: dict[str, JsonValue] = {"samples": len(entries), "eos": eos}
-    return Compliance(test="test06", passed=passed, checks=checks, facts=facts), "\n".join(lines) + "\n"
+    found = Compliance(test="test06", passed=passed, checks=checks, facts={"samples": len(entries), "eos": eos})
+    return found, "\n".join(lines) + "\n"
 
 
 def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:

@@ -1,15 +1,15 @@
 """What a measured rate costs, and how close it is to what the hardware can do."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic import AliasChoices, Field
 
 from harness.config import mlperf, models
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
-from harness.core.schema import Model
+from harness.core import files, reading, schema
 from harness.loadgen.test_run import TestRun
 from harness.runs.records import Capacity, Cost, RunFacts
 
@@ -20,8 +20,7 @@ from harness.runs.records import Capacity, Cost, RunFacts
 # output tokens alone; and attention, four operations for each layer, hidden dimension and earlier token. Bandwidth,
 # from below: each output token reads the attention cache of all tokens before it, and each step of the engine reads the
 # weights, of which there are at least as many as output tokens, divided by the requests that can be computed at once.
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """Peak rates of a GPU: dense 16-bit and 8-bit floating point, 10^12 operations/s; memory, 10^12 bytes/s."""
 
     bf16: float
@@ -29,41 +28,16 @@ class Card:
     memory: float
 
 
-CARDS = {  # by NVML's whole name, so that a MIG slice is none; from NVIDIA's data sheets, without sparsity
-    "NVIDIA GB200": Card(2500, 5000, 8.0),
-    "NVIDIA B200": Card(2250, 4500, 8.0),
-    "NVIDIA GH200 144G HBM3e": Card(989.5, 1979, 4.9),
-    "NVIDIA GH200 480GB": Card(989.5, 1979, 4.0),
-    "NVIDIA H200 NVL": Card(835.5, 1671, 4.8),
-    "NVIDIA H200": Card(989.5, 1979, 4.8),
-    "NVIDIA H100 PCIe": Card(756, 1513, 2.0),
-    "NVIDIA H100 NVL": Card(835.5, 1671, 3.9),
-    "NVIDIA H100 80GB HBM3": Card(989.5, 1979, 3.35),
-    "NVIDIA A100-SXM4-80GB": Card(312, None, 2.039),
-    "NVIDIA A100 80GB PCIe": Card(312, None, 1.935),
-    "NVIDIA A100-SXM4-40GB": Card(312, None, 1.555),
-    "NVIDIA A100-PCIE-40GB": Card(312, None, 1.555),
-    "NVIDIA A30": Card(165, None, 0.933),
-    "NVIDIA L40S": Card(362, 733, 0.864),
-    "NVIDIA L40": Card(181, 362, 0.864),
-    "NVIDIA L4": Card(121, 242.5, 0.3),
+# By NVML's whole name, so that a MIG slice is none; from NVIDIA's data sheets, without sparsity.
+CARDS = {
+    name: Card(*map(files.finite, rates))  # type: ignore[arg-type]
+    for name, *rates in map(dict.values, files.read_table(reading.read_text(Path(__file__).with_name("cards.csv"))))
 }
-HEAD_SIZE = SHAPE["hidden_size"] // SHAPE["num_attention_heads"]
-KV_VALUES = 2 * SHAPE["num_hidden_layers"] * SHAPE["num_key_value_heads"] * HEAD_SIZE  # of a token
-LINEAR = SHAPE["num_hidden_layers"] * (
-    2 * SHAPE["hidden_size"] ** 2
-    + 2 * SHAPE["hidden_size"] * SHAPE["num_key_value_heads"] * HEAD_SIZE
-    + 3 * SHAPE["hidden_size"] * SHAPE["intermediate_size"]
-)
-OUTPUT_LAYER = SHAPE["vocab_size"] * SHAPE["hidden_size"]
-
-
-def bits(quantization: str, known_checkpoint: bool) -> int | None:
-    """Of weights and activations in the linear layers. A checkpoint's own format may have any number of them: 8 in
-    those that are known here."""
-    if quantization in ("none", "fp8"):
-        return 16 if quantization == "none" else 8
-    return 8 if known_checkpoint else None
+LAYERS, HIDDEN = SHAPE["num_hidden_layers"], SHAPE["hidden_size"]
+KV_SIZE = SHAPE["num_key_value_heads"] * (HIDDEN // SHAPE["num_attention_heads"])
+KV_VALUES = 2 * LAYERS * KV_SIZE  # of a token
+LINEAR = LAYERS * HIDDEN * (2 * HIDDEN + 2 * KV_SIZE + 3 * SHAPE["intermediate_size"])
+OUTPUT_LAYER = SHAPE["vocab_size"] * HIDDEN
 
 
 def shares(
@@ -81,13 +55,13 @@ def shares(
     `prompts` and `answers` are tokens of each request, `seconds` for all of them; `bits` those of weights and
     activations in the linear layers, None where they are not known; `concurrency` over all replicas.
     """
-    card = CARDS.get(gpus[0]) if gpus else None
+    card = CARDS.get(gpus[0]) if len(set(gpus)) == 1 else None
     peak = {16: card.bf16, 8: card.fp8}.get(bits or 0) if card else None
-    if card is None or peak is None or len(set(gpus)) > 1 or not seconds:
+    if not (card and peak and seconds):
         return None
     whole = 1e12 * len(gpus) * seconds / 100
     pairs, new = list(zip(prompts, answers, strict=True)), sum(answers)
-    attention = 4 * SHAPE["num_hidden_layers"] * SHAPE["hidden_size"] * sum(sum(pair) ** 2 / 2 for pair in pairs)
+    attention = 4 * LAYERS * HIDDEN * sum(sum(pair) ** 2 / 2 for pair in pairs)
     operations = 2 * LINEAR * (sum(prompts) + new) + 2 * OUTPUT_LAYER * new + attention
     earlier = sum(wrote * (read + wrote / 2) for read, wrote in pairs)
     weights = LINEAR * (bits or 16) / 8 + 2 * OUTPUT_LAYER
@@ -96,7 +70,7 @@ def shares(
     return operations / (peak * whole), bytes_read / (card.memory * whole)
 
 
-class Economics(Model):
+class Economics(schema.Model):
     """What the rate costs, and how close it is to what the hardware can do."""
 
     joules_per_output_token: float | None = None
@@ -108,41 +82,40 @@ class Economics(Model):
     mbu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
     """Model bandwidth utilization: at least this share of the GPUs' memory bandwidth; null as for MFU."""
 
-    @classmethod
-    def of(cls, test: TestRun, facts: RunFacts) -> Self:
-        plan, log, tokens = facts.plan, test.result, sum(each.output_tokens for each in test.answered)
+    @staticmethod
+    def of(test: TestRun, facts: RunFacts) -> dict[str, Any]:
+        plan, log, counted, total = facts.plan, test.result, test.counted_result, test.total_tokens_per_sec
+        tokens = sum(each.output_tokens for each in test.answered)
         here = plan.config.may_see_gpus and not plan.config.has_other_hosts
-        joules, shares = test.machine.gpu_joules if here else None, near_peak(test, facts)
-        speeds = (log.tokens_per_sec, test.total_tokens_per_sec, log.samples_per_sec)
+        joules = test.machine.gpu_joules if here else None
+        arithmetic, bandwidth = near_peak(test, facts) or (None, None)
         if (part := test.window) and part.requests:  # the result of a fixed concurrency is without its ramps
-            both = part.tokens_per_sec + part.input_tokens_per_sec
-            speeds = (part.tokens_per_sec, both, part.samples_per_sec)
+            total = part.tokens_per_sec + part.input_tokens_per_sec
         counts = log.valid or not plan.pattern.is_rated
-        return cls(
+        return dict(
             joules_per_output_token=joules / tokens if joules and tokens else None,
-            cost=cost(plan.config.price_per_hour, *speeds),
+            cost=cost(plan.config.price_per_hour, counted.tokens_per_sec, total, counted.samples_per_sec),
             capacity=capacity(plan, log.samples_per_sec) if counts else None,
-            mfu_percent=shares[0] if shares else None,
-            mbu_percent=shares[1] if shares else None,
+            mfu_percent=arithmetic,
+            mbu_percent=bandwidth,
         )
 
 
 def near_peak(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     """The shares of arithmetic and bandwidth of an Offline test of the reference model, all of it computed as the
     formula has it, on the GPUs of this host; else None."""
-    plan, seconds = facts.plan, test.result.duration_s
-    if not facts.concurrency or not seconds or not test.answered or test.result.ttft_ms:
+    plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
+    if not (facts.concurrency and seconds and test.answered and plan.reference_model) or test.result.ttft_ms:
         return None
-    engine_state = plan.engine_state
-    if not plan.reference_model or plan.config.has_other_hosts or plan.config.precision == "fp32":
+    if plan.config.has_other_hosts or plan.config.precision == "fp32":
         return None
     if engine_state.prefix_caching is not False or engine_state.speculation:
         return None
     model = plan.config.model
-    in_eight_bits = model in models.QUANTIZED or bool(models.made_of(model))
+    is_known = model in models.QUANTIZED or models.made_of(model)  # another checkpoint may have any number of bits
     return shares(
         gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
-        bits=bits(engine_state.quantization, in_eight_bits),
+        bits={"none": 16, "fp8": 8}.get(engine_state.quantization, 8 if is_known else None),
         kv_cache_dtype=engine_state.kv_cache_dtype,
         replicas=plan.data_parallel_size,
         concurrency=facts.concurrency,

@@ -7,8 +7,7 @@ comparisons and MLflow go through this list.
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from harness.config import mlperf
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
@@ -17,7 +16,7 @@ from harness.core.markdown import Column, Table, number
 from harness.core.schema import gpu_names
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
-from harness.runs.outcome import Doubt, Figure, Outcome, deciding
+from harness.runs.outcome import Doubt, Figure, Outcome
 
 OfRuns = Literal["report", "index", "sweep", "compare", "mlflow"]
 OfLoads = Literal["levels", "rates", "batches"]  # the table of the tests at each load, by its unit
@@ -32,8 +31,7 @@ Better = Literal["higher", "lower"] | None
 TEST = "run.performance."
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """`path` leads to the value in a Summary; `streaming`: only where first tokens are reported to LoadGen."""
 
     name: str
@@ -64,13 +62,14 @@ class Metric:
         """The value with the doubts that it has, of a run or of one test."""
         outcome = source if isinstance(source, Outcome) else source.result
         if isinstance(source, Outcome):
-            value = walk(source, [step for step in self.steps if step != "steady"])
+            value = value_at(source, [step for step in self.steps if step != "steady"])
         elif not self.is_of(source):
             return Figure(None)
         else:
             test = source.performance
-            is_of_part = self.path.startswith(TEST) and test and hasattr(test.counted, self.steps[0])
-            value = walk(test.counted, self.steps) if test and is_of_part else walk(source, self.path.split("."))
+            part = test.counted if test and self.path.startswith(TEST) else None
+            is_of_part = hasattr(part, self.steps[0])
+            value = value_at(part, self.steps) if is_of_part else value_at(source, self.path.split("."))
         return Figure(value, tuple(doubt for doubt in (outcome.doubts if outcome else ()) if doubt in self.doubts))
 
     def of(self, source: Summary | Outcome) -> float | None:
@@ -92,8 +91,10 @@ class Metric:
 
     def shown(self, source: Summary | Outcome) -> str:
         """The value with the mark of what it is not."""
-        found = self.figure(source)
-        return f"{found.mark}{self.text(found.value)}"
+        return self.show(self.figure(source))
+
+    def show(self, figure: Figure) -> str:
+        return f"{figure.mark}{self.text(figure.value)}"
 
     @property
     def short(self) -> str:
@@ -101,12 +102,12 @@ class Metric:
         return self.label.removeprefix("output ").removesuffix(", ms").replace("tokens/s per", "per")
 
 
-def walk(start: object, steps: Sequence[str]) -> float | None:
+def value_at(start: object, steps: Sequence[str]) -> Any:
     """What attributes and keys of these names lead to; None where one is missing."""
     found: Any = start
     for step in steps:
         found = found.get(step) if isinstance(found, Mapping) else getattr(found, step, None)
-    return None if found is None else found + 0  # a number, or our mistake
+    return found
 
 
 def test(name: str, label: str, better: Better, shown: Places, path: str = "", **more: Any) -> Metric:
@@ -148,12 +149,7 @@ METRICS: tuple[Metric, ...] = (
     test("samples_per_sec", "samples/s", "higher", (*INDEXED, *get_args(OfLoads))),
     test("target_qps", "target, queries/s", None, INDEXED, rate_flag="server_target_qps"),
     test(
-        "expected_samples_per_sec",
-        "expected samples/s",
-        None,
-        PLACES,
-        "target_qps",
-        rate_flag="offline_expected_qps",
+        "expected_samples_per_sec", "expected samples/s", None, PLACES, "target_qps", rate_flag="offline_expected_qps"
     ),
     test("concurrency", "requests in flight at most", None, PLACES),
     test("steady_tokens_per_sec", "output tokens/s without ramp and drain", "higher", PLACES, "steady.tokens_per_sec"),
@@ -171,16 +167,8 @@ METRICS: tuple[Metric, ...] = (
     latency("tpot", "p90", places=("levels", "rates")),
     latency("tpot", "p99", "sweep", "sweep row", "index", "batches", "levels", "rates", "row", "beside", *SIDES),
     test("trend", "trend", None, ("levels",), "steady.trend", digits=3),
-    *(
-        test(
-            f"client_delay_{at}_ms",
-            f"client delay {at}, ms",
-            "lower",
-            (*PLACES, *more),
-            f"client_delay_ms.{at}",
-        )
-        for at, more in (("p50", ()), ("p99", ("rates",)))
-    ),
+    test("client_delay_p50_ms", "client delay p50, ms", "lower", PLACES, "client_delay_ms.p50"),
+    test("client_delay_p99_ms", "client delay p99, ms", "lower", (*PLACES, "rates"), "client_delay_ms.p99"),
     test("slo_attainment", "SLO attainment (requests within both limits), %", "higher", PLACES),
     test("goodput", "goodput (requests within both limits), requests/s", "higher", PLACES),
     test("requests_in_flight", "requests in flight, mean", None, ("report",)),
@@ -231,8 +219,13 @@ def metrics_of(place: Place) -> tuple[Metric, ...]:
 
 
 def values(summary: Summary, place: Place) -> dict[str, float | None]:
-    """What a place shows of a run: name -> value."""
+    """What a place has of a run, as far as it counts: name -> value."""
     return {metric.name: metric.of(summary) for metric in metrics_of(place)}
+
+
+def figures(source: Summary | Outcome, place: Place) -> dict[str, Figure]:
+    """What a place shows of a run, or of one test, by name."""
+    return {metric.name: metric.figure(source) for metric in metrics_of(place)}
 
 
 def rows(summary: Summary) -> list[tuple[Metric, str]]:
@@ -253,9 +246,10 @@ def told(place: Place, tests: Sequence[Outcome]) -> list[Metric]:
     return [metric for metric in metrics_of(place) if any(metric.figure(one).value is not None for one in tests)]
 
 
-def columns(place: Place, tests: Sequence[Outcome]) -> dict[str, Column]:
-    """The columns of a table of tests."""
-    return {metric.label: metric.shown for metric in told(place, tests)}
+def columns(place: Place, tests: Sequence[Outcome], head: str, load: str) -> dict[str, Column]:
+    """The columns of a table of tests: under a head of its own this attribute, which is the load."""
+    found: dict[str, Column] = {head: load, "verdict": lambda outcome: outcome.verdict.word}
+    return found | {metric.label: metric.shown for metric in told(place, tests)}
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:
@@ -287,13 +281,12 @@ HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
 COST = "cost_per_million_output_tokens"
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A run, or a level of it, where it stands on each axis: its metrics, and why its cost does not count, in words."""
 
     axes: tuple[str, ...]
     run: str
-    values: dict[str, float | None]
+    figures: dict[str, Figure]
     flaw: str
 
 
@@ -303,13 +296,14 @@ def matrix(summaries: Sequence[Summary], axes: Sequence[str]) -> Table:
     if len(set(axes)) < len(axes):
         raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
     found = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=in_order)
-    counted = [cell for cell in found if cell.values[COST] and not cell.flaw]
+    counted = [cell for cell in found if cell.figures[COST].value and not cell.flaw]
     cheapest = {
-        rivals_of(cell, axes): cell for cell in sorted(counted, key=lambda cell: -(cell.values[COST] or math.inf))
+        rivals_of(cell, axes): cell
+        for cell in sorted(counted, key=lambda cell: -(cell.figures[COST].value or math.inf))
     }
-    shown = [metric for metric in metrics_of("matrix") if any(cell.values[metric.name] is not None for cell in found)]
+    shown = [m for m in metrics_of("matrix") if any(cell.figures[m.name].value is not None for cell in found)]
     rows = [
-        [*cell.axes, cell.run, *(metric.text(cell.values[metric.name]) for metric in shown), said]
+        [*cell.axes, cell.run, *(metric.show(cell.figures[metric.name]) for metric in shown), said]
         for cell in found
         for said in [cell.flaw or "cheapest within the limits" * (cheapest.get(rivals_of(cell, axes)) is cell)]
     ]
@@ -328,24 +322,18 @@ def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
-    test, result, score = summary.performance, summary.result, summary.accuracy
+    result, score = summary.result, summary.accuracy
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
     is_by_level = BATCH in axes and summary.run.search
-    tests = deciding(summary.run.search or []) if is_by_level else [result] if result else []
+    tests = summary.curve if is_by_level else [result] if result else []
     if not tests:
-        yield Cell(
-            places(summary, axes),
-            summary.meta.run,
-            dict.fromkeys(metric.name for metric in metrics_of("matrix")),
-            "no speed was measured",
-        )
+        yield Cell(places(summary, axes), summary.meta.run, figures(summary, "matrix"), "no speed was measured")
     for one in tests:
-        source: Summary | Outcome = one if is_by_level else summary
-        values = {metric.name: metric.of(source) for metric in metrics_of("matrix")}
-        if is_by_level and test and test.cost:
-            values[COST] = one.cost(test.cost.price_per_hour)
+        found = figures(one if is_by_level else summary, "matrix")
+        if is_by_level and summary.price:
+            found[COST] = Figure(one.cost(summary.price))
         flaw = "; ".join(filter(None, (gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))))
-        yield Cell(places(summary, axes, one if is_by_level else None), summary.meta.run, values, flaw)
+        yield Cell(places(summary, axes, one if is_by_level else None), summary.meta.run, found, flaw)
 
 
 def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> tuple[str, ...]:

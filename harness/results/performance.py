@@ -11,20 +11,22 @@ from pydantic import Field, JsonValue, model_validator
 from harness.config import engine
 from harness.config.mlperf import Limits, Tail
 from harness.config.workload import variation
+from harness.core import statements, statistics
 from harness.core.markdown import number
 from harness.core.schema import Model, Said
-from harness.core.statements import Statement
-from harness.core.statistics import quantile_interval, tail_name
 from harness.engines.protocol import ServerUse
-from harness.loadgen.log import Latency, LogError, TestResult
-from harness.loadgen.requests import Request, times_of, without_failures
-from harness.loadgen.test_run import SteadyPart, TestRun, steady_part
+from harness.loadgen.log import Latency, LogError
+from harness.loadgen.requests import Request, without_failures
+from harness.loadgen.test_run import TestRun, steady_part
 from harness.results import telemetry
 from harness.results.economics import Economics
 from harness.results.verdicts import Count
 from harness.runs.folder import FOLDER
 from harness.runs.outcome import Doubt, Outcome, Times
 from harness.runs.records import MachineUse, RunFacts, Spread, Usage
+
+Values = dict[str, Any]  # of fields, by name
+Intervals = dict[str, dict[str, tuple[float, float | None] | None]]
 
 
 # A test without its ramps, and the share of requests that kept both limits.
@@ -64,47 +66,40 @@ class Steady(Model):
         part = test.window if plan.concurrency else steady_part(test.requests, at_once)
         if part is None:
             return None
-        of_window = window(test, part, plan.limits) if plan.concurrency and part.requests else {}
+        found = {name: getattr(part, name) for name in ("begin_s", "seconds", "tokens_per_sec", "trend")}
+        found["share_percent"] = 100 * part.seconds / seconds
+        if not (plan.concurrency and part.requests):
+            return cls(**found)
+        result, kept = test.counted_result, slo_attainment(part.window, plan.limits, test.server)
+        user_ms = result.tpot_ms.p90 if result.tpot_ms and not (test.server and test.server.is_buffered) else None
         return cls(
-            begin_s=part.begin_s,
-            seconds=part.seconds,
-            share_percent=100 * part.seconds / seconds,
-            tokens_per_sec=part.tokens_per_sec,
-            trend=part.trend,
-            **of_window,
+            **found | of_names(cls, result),
+            input_tokens_per_sec=part.input_tokens_per_sec or None,
+            total_tokens_per_sec=part.input_tokens_per_sec + part.tokens_per_sec,
+            requests=len(part.requests),
+            slo_attainment=kept,
+            goodput=None if kept is None else kept / 100 * len(part.ended) / part.seconds,
+            tokens_per_sec_per_user=1000 / user_ms if user_ms else None,
         )
 
 
-def window(test: TestRun, part: SteadyPart, limits: Limits | None) -> dict[str, Any]:
-    """What is the result at fixed concurrency, instead of the same of the whole test."""
-    is_buffered, times = test.server is not None and test.server.is_buffered, times_of(part.requests)
-    kept, each = None if is_buffered else slo_attainment(part.window, limits), times["tpot_ms"]
-    return {
-        "input_tokens_per_sec": part.input_tokens_per_sec or None,
-        "total_tokens_per_sec": part.input_tokens_per_sec + part.tokens_per_sec,
-        "samples_per_sec": part.samples_per_sec,
-        "requests": len(part.requests),
-        **times,
-        "slo_attainment": kept,
-        "goodput": None if kept is None else kept / 100 * len(part.ended) / part.seconds,
-        "tokens_per_sec_per_user": 1000 / each.p90 if each and each.p90 and not is_buffered else None,
-    }
-
-
-def slo_attainment(requests: Sequence[Request], limits: Limits | None) -> float | None:
+def slo_attainment(requests: Sequence[Request], limits: Limits | None, server: ServerUse | None = None) -> float | None:
     """Percent of the requests that kept both limits, which failed ones did not; an answer of one token has no time per
-    output token to keep. None where there are no limits, or the time of a first token is not known."""
+    output token to keep. None where there are no limits, or the time of a first token is not the engine's or not
+    known."""
     answered = without_failures(requests)
     if limits is None or not requests or any(each.ttft_ms is None for each in answered):
+        return None
+    if server and server.is_buffered:
         return None
     times = [(each.ttft_ms or 0.0, each.tpot_ms or 0.0) for each in answered]
     kept = sum(first <= limits.ttft and token <= limits.tpot for first, token in times)
     return 100 * kept / len(requests)
 
 
-def logged(part: type[Model], log: TestResult) -> dict[str, Any]:
-    """What LoadGen logged, under the names that a part has for it."""
-    return {name: getattr(log, name) for name in part.model_fields if hasattr(log, name)}
+def of_names(model: type[Model], source: object) -> Values:
+    """What a source, such as LoadGen's log, has under the names of a model's fields."""
+    return {name: getattr(source, name) for name in model.model_fields if hasattr(source, name)}
 
 
 class Conditions(Model):
@@ -138,30 +133,29 @@ class Conditions(Model):
     errors: list[str] = []
     warnings: list[str] = []
 
-    @classmethod
-    def of(cls, test: TestRun, facts: RunFacts) -> Self:
+    @staticmethod
+    def of(test: TestRun, facts: RunFacts) -> Values:
         plan, log = facts.plan, test.result
-        pattern, failures = plan.pattern, [each.failure for each in test.requests if each.failure]
-        at = sorted((each.issued_s or 0.0) + (each.sent_ms or 0.0) / 1e3 for each in test.requests)
-        sent = at if plan.config.arrivals else []
+        failures = [each.failure for each in test.requests if each.failure]
+        at = ((each.issued_s or 0.0) + (each.sent_ms or 0.0) / 1e3 for each in test.requests)
+        sent = sorted(at) if plan.config.arrivals else []
         rate = log.samples_per_sec and log.samples_per_sec / plan.samples_per_query
         if sent and sent[-1] > sent[0]:
             rate = (len(sent) - 1) / (sent[-1] - sent[0])
-        values = dict(
+        return dict(
             scenario=plan.config.scenario,
             valid=bool(log.valid),
             samples_per_query=plan.samples_per_query,
             concurrency=plan.concurrency,
             arrivals=plan.config.arrivals,
             arrivals_cv=variation(sent) if sent else None,
-            target_qps=pattern.target_qps(plan.target_qps, log.target_qps),
+            target_qps=plan.pattern.target_qps(plan.target_qps, log.target_qps),
             achieved_qps=rate,
             failed_requests=len(failures) if engine.may_fail(plan.config.max_failed, 10**9) else None,
             failures=with_counts(failures),
             errors=with_counts(log.errors),
             warnings=with_counts(log.warnings),
         )
-        return cls(**logged(cls, log) | values)
 
 
 class Throughput(Model):
@@ -184,11 +178,11 @@ class Throughput(Model):
     longer: int = 0
     """Answers that are longer than the run allowed."""
 
-    @classmethod
-    def of(cls, test: TestRun, facts: RunFacts) -> Self:
-        log, new = test.result, [each.output_tokens for each in test.answered]
+    @staticmethod
+    def of(test: TestRun, facts: RunFacts) -> Values:
+        new = [each.output_tokens for each in test.answered]
         prompts = [each.prompt_tokens for each in test.answered]
-        values = dict(
+        return dict(
             total_new_tokens=sum(new) if new else None,
             total_input_tokens=sum(prompts) if prompts else None,
             input_lengths=Spread.of(prompts),
@@ -197,7 +191,6 @@ class Throughput(Model):
             total_tokens_per_sec=test.total_tokens_per_sec,
             longer=sum(count > facts.plan.max_new_tokens for count in new),
         )
-        return cls(**logged(cls, log) | values)
 
 
 class Latencies(Model):
@@ -208,7 +201,7 @@ class Latencies(Model):
     """Time to the first token."""
     tpot_ms: Latency | None = None
     """Time per output token after the first."""
-    intervals: dict[str, dict[str, tuple[float, float | None] | None]] = {}
+    intervals: Intervals = {}
     """95 % intervals of p50, p90 and p99 of latency, TTFT and TPOT, from this test's requests by order statistics and
     blocks of time; null where too few of them are independent: they waited in one queue. The upper end is null where
     there are too few requests for it."""
@@ -228,13 +221,13 @@ class Latencies(Model):
     requests_in_flight: float | None = None
     """On average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are issued at once."""
 
-    @classmethod
-    def of(cls, test: TestRun, facts: RunFacts) -> Self:
+    @staticmethod
+    def of(test: TestRun, facts: RunFacts) -> Values:
         log, limits = test.result, facts.plan.limits
         mean, rate = log.mean_sample_latency_ms, log.samples_per_sec
-        kept = None if test.server and test.server.is_buffered else slo_attainment(test.requests, limits)
+        kept = slo_attainment(test.requests, limits, test.server)
         sent = len(test.requests) / len(test.answered) if test.answered else 1.0  # for each that was answered
-        values = dict(
+        return dict(
             intervals=intervals(test),
             client_delay_ms=test.client_delay,
             limits_ms=limits,
@@ -242,7 +235,6 @@ class Latencies(Model):
             goodput=rate * sent * kept / 100 if kept is not None and rate else None,
             requests_in_flight=rate * mean / 1000 if log.ttft_ms and rate and mean else None,
         )
-        return cls(**logged(cls, log) | values)
 
 
 class Machine(MachineUse):
@@ -261,13 +253,13 @@ class Machine(MachineUse):
     disagreements: list[str] = []
     """Where the wire shows what this program's own figures do not (tokens, the server's cache, delivery), in words."""
 
-    @classmethod
-    def of(cls, test: TestRun, facts: RunFacts) -> Self:
+    @staticmethod
+    def of(test: TestRun, facts: RunFacts) -> Values:
         addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
         peak = used.get("gpu_memory_gib") if facts.plan.config.may_see_gpus else None
         times = telemetry.gpu_times(test, facts)
         others = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
-        return cls(
+        return dict(
             peak_memory_gib=peak.max if peak else None,
             usage=used,
             gpu_time=times,
@@ -283,11 +275,6 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
 
     steady: Steady | None = None
     """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
-
-    @property
-    def sent_requests(self) -> int:
-        """All requests of the test, those that failed included."""
-        return (self.samples or 0) + (self.failed_requests or 0)
 
     @property
     def counted(self) -> "Steady | Performance":
@@ -311,34 +298,29 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
 
     def named(self, kind: str) -> str:
         """What the p99 of a kind of latency is."""
-        return f"{tail_name(kind, self.is_few)}{' of the buffering' if self.is_buffered else ''}"
+        return f"{statistics.tail_name(kind, self.is_few)}{' of the buffering' if self.is_buffered else ''}"
 
     def outcome(self, unit: str) -> Outcome:
         """The test beside others of its run, whose loads are in this unit."""
         part, own = self.counted, bool(self.concurrency or self.arrivals)
         queries = (part.requests if isinstance(part, Steady) else self.samples) or 0
-        over = [Statement(name=tail.kind, what=f"{tail.kind} is over its limit") for tail in self.tails if tail.is_over]
-        return Outcome(
+        over = [
+            statements.Statement(name=tail.kind, what=f"{tail.kind} is over its limit")
+            for tail in self.tails
+            if tail.is_over
+        ]
+        fields = of_names(Outcome, self) | of_names(Outcome, part)
+        fields |= {name: Times.of(value) for name, value in fields.items() if name.endswith("_ms")}
+        fields |= dict(
             load=self.concurrency or self.target_qps or self.samples_per_query,
             unit=unit,
-            valid=self.valid,
             has_own_limits=own,
             reasons=(*(() if own or self.valid else self.invalid_reasons), *over),
-            tokens_per_sec=part.tokens_per_sec,
-            samples_per_sec=part.samples_per_sec,
-            latency_ms=Times.of(part.latency_ms),
-            ttft_ms=Times.of(part.ttft_ms),
-            tpot_ms=Times.of(part.tpot_ms),
-            client_delay_ms=Times.of(self.client_delay_ms),
-            joules_per_output_token=self.joules_per_output_token,
             trend=self.steady.trend if self.steady else None,
             queries=queries // self.samples_per_query,
-            duration_s=self.duration_s,
-            is_buffered=self.is_buffered,
-            disagreements=tuple(self.disagreements),
-            background_load=tuple(self.background_load),
             folder=FOLDER["performance"],
         )
+        return Outcome(**fields)
 
     @model_validator(mode="before")
     @classmethod
@@ -358,8 +340,9 @@ def performance(test: TestRun, facts: RunFacts) -> Performance:
     ):
         if found != planned:
             raise LogError(f"{test.folder}: a log of another run: its {name}: {found}, not {planned}.")
-    parts = (Conditions.of, Throughput.of, Latencies.of, Machine.of, Economics.of)
-    fields = {name: value for part in parts for name, value in part(test, facts)}
+    fields = of_names(Performance, log)
+    for part in (Conditions, Throughput, Latencies, Machine, Economics):
+        fields |= part.of(test, facts)
     made = Performance(**fields, steady=Steady.of(test, facts))
     ends_s = plan.pattern.longest_s(made.duration_s)
     times = [1000 * ends_s] if ends_s else [each.latency_ms for each in test.requests if each.latency_ms is not None]
@@ -374,13 +357,13 @@ def impossible(test: Performance, longest_ms: float | None) -> Iterator[str]:
             yield f"{name} is {value:g}"
     whole = longest_ms * 1.001 if longest_ms else None  # by what clocks differ
     longest = test.latency_ms.max if test.latency_ms else None
-    for name, found, most in (
-        ("the longest latency", longest, whole),
-        ("the longest TTFT", test.ttft_ms.max if test.ttft_ms else None, longest),
-        ("the longest TPOT", test.tpot_ms.max if test.tpot_ms else None, longest),
+    for name, times, most in (
+        ("latency", test.latency_ms, whole),
+        ("TTFT", test.ttft_ms, longest),
+        ("TPOT", test.tpot_ms, longest),
     ):
-        if found is not None and most is not None and found > most * (1 + 1e-9):
-            yield f"{name} is {number(found)} ms, beyond {number(most)} ms"
+        if times and most is not None and times.max > most * (1 + 1e-9):
+            yield f"the longest {name} is {number(times.max)} ms, beyond {number(most)} ms"
 
 
 def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -392,7 +375,7 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(value, f"{name}.{key}".lstrip("."))
 
 
-def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None] | None]]:
+def intervals(test: TestRun) -> Intervals:
     """The interval of each percentile, by kind of latency and name; none of what is not known of each request."""
     series = {
         "latency": [each.latency_ms for each in test.answered] if test.result.ttft_ms else [],
@@ -402,7 +385,11 @@ def intervals(test: TestRun) -> dict[str, dict[str, tuple[float, float | None] |
     timed = {kind: [value for value in values if value is not None] for kind, values in series.items()}
     shares = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
     return {  # without the slowest, which is no percentile
-        kind: {name: quantile_interval(values, share) for name, share in shares if len(values) * (1 - share) >= 1}
+        kind: {
+            name: statistics.quantile_interval(values, share)
+            for name, share in shares
+            if len(values) * (1 - share) >= 1
+        }
         for kind, values in timed.items()
         if values
     }

@@ -10,21 +10,19 @@ import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, cycle
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from harness.config.plan import Plan
-from harness.core import files, reading
+from harness.core import files, reading, schema
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
-from harness.core.schema import SCHEMA, File, Model
 from harness.engines.protocol import Engine
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.patterns import ask, driver_of
+from harness.loadgen import patterns
 from harness.loadgen.session import LoadGenSession
 from harness.runs import folder as results
 from harness.workloads.cnn_dailymail import Prompt
@@ -62,12 +60,12 @@ TRACKS: dict[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]] = {  # which G
     "kernel": lambda event: (event.get("args", {}).get("device", 0),),
     "cpu_op": lambda event: (event.get("pid"), event.get("tid")),
 }
+Device = Literal["GPU", "CPU"]
 COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in KINDS)
 READ_ERRORS = (OSError, EOFError, zlib.error, ValueError, RecursionError, LookupError, TypeError, AttributeError)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One piece of work; `track` is the GPU, or the thread, that did it. Microseconds."""
 
     name: str
@@ -80,7 +78,7 @@ class Event:
         return self.start + self.duration
 
 
-class Share(Model):
+class Share(schema.Model):
     """Time of one kind of kernels or operators, or of all with one name; over all GPUs."""
 
     name: str
@@ -91,12 +89,12 @@ class Share(Model):
     calls: int
 
 
-class Profile(File):
+class Profile(schema.File):
     """profile.json: what the engine's time went to in a window of load after the measured test."""
 
     failure: str = ""
     """Why there is none, in one line."""
-    device: Literal["GPU", "CPU"] | None = None
+    device: Device | None = None
     seconds: float | None = None
     """From the beginning of the first kernel or operator to the end of the last; the longest of the traces."""
     idle_percent: float | None = None
@@ -114,11 +112,16 @@ class Profile(File):
     """Relative to the run folder."""
 
     @property
+    def shares(self) -> dict[str, float]:
+        """Percent of the time by kind."""
+        return {share.name: share.percent for share in self.kinds}
+
+    @property
     def headline(self) -> str:
         if self.failure:
             return f"failed, the measured results stand: {self.failure}"
-        shares = ", ".join(f"{share.name} {share.percent:.0f} %" for share in self.kinds[:3])
-        return shares + (f"; GPU idle {self.idle_percent:.0f} %" if self.idle_percent is not None else "")
+        largest = ", ".join(f"{name} {percent:.0f} %" for name, percent in [*self.shares.items()][:3])
+        return largest + (f"; GPU idle {self.idle_percent:.0f} %" if self.idle_percent is not None else "")
 
 
 def profile(folder: Path) -> Profile:
@@ -127,14 +130,14 @@ def profile(folder: Path) -> Profile:
     if not paths:
         raise UsageError(f"{folder}: the profiler left no trace there; engine.log may say why.")
     found = [read(path) for path in paths]
-    device: Literal["GPU", "CPU"] = "GPU" if any("kernel" in kinds for kinds in found) else "CPU"
+    device: Device = "GPU" if any("kernel" in kinds for kinds in found) else "CPU"
     work = [kinds.get(CATEGORIES[device], []) for kinds in found]
     if not any(work):
         raise UsageError(f"{folder}: no kernel and no operator in the traces.")
     return sum_traces(work, device, [f"{folder.name}/{path.name}" for path in paths])
 
 
-def sum_traces(work: Sequence[Sequence[Event]], device: Literal["GPU", "CPU"], traces: list[str]) -> Profile:
+def sum_traces(work: Sequence[Sequence[Event]], device: Device, traces: list[str]) -> Profile:
     """The profile of the work of each trace: all kernels, or the operators' self time."""
     busy = [events for events in work if events]
     own = [(each.name, each.duration) for events in busy for each in events]  # kernels call no others
@@ -179,24 +182,18 @@ def kind_of(name: str) -> str:
 def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
     """Each operator with the time that it spent in no other."""
     for track in by_track(events):
-        inside: list[tuple[Event, float]] = []  # the operators begun and not ended, and the time in those they call
-        for event in sorted(track, key=lambda event: (event.start, -event.duration)):
-            while inside and inside[-1][0].end <= event.start:
-                yield self_time(inside.pop())
+        ordered = sorted(track, key=lambda event: (event.start, -event.duration))
+        own, inside = [event.duration for event in ordered], list[int]()  # places of those begun and not ended
+        for place, event in enumerate(ordered):
+            while inside and ordered[inside[-1]].end <= event.start:
+                inside.pop()
             if inside:
-                caller, spent = inside.pop()
-                inside.append((caller, spent + event.duration))
-            inside.append((event, 0.0))
-        yield from map(self_time, inside)
+                own[inside[-1]] -= event.duration
+            inside.append(place)
+        yield from ((event.name, max(0.0, time)) for event, time in zip(ordered, own, strict=True))
 
 
-def self_time(operator: tuple[Event, float]) -> tuple[str, float]:
-    event, spent = operator
-    return event.name, max(0.0, event.duration - spent)
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(NamedTuple):
     """What one GPU did from its first kernel to the end of its last: microseconds with a kernel and without, and the
     times without."""
 
@@ -266,7 +263,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
         found = profile(folder)
     except BenchmarkError as error:
         found = Profile(failure=first_line(error))
-    found = found.model_copy(update={"schema_version": SCHEMA})
+    found = found.model_copy(update={"schema_version": schema.SCHEMA})
     files.write_json(folder / RESULT, found.model_dump(mode="json"))
     return found
 
@@ -311,6 +308,6 @@ def load(plan: Plan, session: LoadGenSession) -> Load:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
 
     async def answer(prompt: Prompt) -> None:
-        await ask(engine, prompt, pattern)
+        await patterns.ask(engine, prompt, pattern)
 
-    return driver_of(plan).endless(engine.concurrency).send(cycle(requests), answer)
+    return patterns.driver_of(plan).endless(engine.concurrency).send(cycle(requests), answer)

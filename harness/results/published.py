@@ -4,12 +4,11 @@ Samples, since a harness counts 128 or 129 tokens of the same answer. The source
 """
 
 import csv
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from harness.core import reading
-from harness.core.errors import UsageError
+from harness.core import errors, reading
 
 FILE = Path(__file__).with_suffix(".csv")
 SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share
@@ -23,8 +22,7 @@ ACCELERATORS = {
 }
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """One published result: samples/s of one of its accelerators."""
 
     round: str
@@ -50,25 +48,27 @@ def published() -> tuple[Published, ...]:
         for cells in csv.DictReader(file):
             rate, count, name = cells["samples_per_sec"], cells["accelerators"], cells["accelerator"]
             if rate and count and name and SEVERAL not in name:
-                same = {
-                    key: cells[key] for key in ("round", "scenario", "submitter", "accelerator", "software", "weights")
-                }
-                each = float(rate) / int(count)
-                found.append(Published(accelerators=int(count), samples_per_sec=each, source=cells["source"], **same))
+                own: dict[str, Any] = {name: cells[name] for name in Published._fields}
+                own |= {"accelerators": int(count), "samples_per_sec": float(rate) / int(count)}
+                found.append(Published(**own))
     return tuple(found)
 
 
-def points(scenario: str, accelerator: str) -> list[Published]:
-    """The results of a scenario, as MLPerf writes it, on a kind of accelerator, as a driver or MLPerf calls it; the
-    fastest first."""
-    name = ACCELERATORS.get(accelerator, accelerator)
-    found = [each for each in published() if (each.scenario, each.accelerator) == (scenario, name)]
+def results_of(scenario: str) -> list[Published]:
+    """The results of a scenario, as MLPerf writes it; the fastest first."""
+    found = [each for each in published() if each.scenario == scenario]
     return sorted(found, key=lambda each: each.samples_per_sec, reverse=True)
+
+
+def points(scenario: str, accelerator: str) -> list[Published]:
+    """Those on a kind of accelerator, as a driver or MLPerf calls it."""
+    name = ACCELERATORS.get(accelerator, accelerator)
+    return [each for each in results_of(scenario) if each.accelerator == name]
 
 
 def fastest(scenario: str, accelerator: str) -> Published:
     """The first of them. Raises UsageError where there is none."""
     if found := points(scenario, accelerator):
         return found[0]
-    there = ", ".join(sorted({each.accelerator for each in published() if each.scenario == scenario})) or "none"
-    raise UsageError(f"no {scenario} result is published for {accelerator!r}; known accelerators: {there}")
+    there = ", ".join(sorted({each.accelerator for each in results_of(scenario)})) or "none"
+    raise errors.UsageError(f"no {scenario} result is published for {accelerator!r}; known accelerators: {there}")

@@ -7,26 +7,28 @@ schema of summary.json. What is shown where: `metrics`.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
-from harness.config.comparability import Comparable, Deviation, differences
+from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import SCENARIO, SCENARIOS, SEEDS, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.workload import OFFICIAL
+from harness.core import reading, screen
 from harness.core.markdown import number
-from harness.core.reading import ROOT
-from harness.core.schema import SCHEMA, File, Model, is_absent, stored_as
-from harness.core.screen import Stage
+from harness.core.schema import SCHEMA, File, Model, stored_as
 from harness.core.system import System
 from harness.loadgen.log import DETAIL
 from harness.results.performance import Performance
 from harness.results.profile import Profile
 from harness.results.verdicts import SCORES_FILE, Accuracy, Compliance, Verdict
-from harness.runs.outcome import Outcome, deciding
+from harness.runs.folder import FOLDER, Test
+from harness.runs.outcome import Known, Outcome, deciding
+from harness.runs.records import Deviations
 
-SCHEMA_FILE = ROOT / "templates" / "summary.schema.json"
+SCHEMA_FILE = reading.ROOT / "templates" / "summary.schema.json"
 Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]
 
 
@@ -52,7 +54,7 @@ class Meta(Model):
     """Whether the result can stand beside MLPerf's; `deviations` says why not."""
     ended: str | None = None
     """Why the run ended before its end; null where it did not."""
-    deviations: Annotated[list[Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]
+    deviations: Deviations
     notes: list[str]
     precision: str
     quantization: str
@@ -69,7 +71,7 @@ class Meta(Model):
     data: str | None = None
     mean_prompt_tokens: float | None = None
     engine_start_s: float | None = None
-    stages: list[Stage] = []
+    stages: list[screen.Stage] = []
     """Each stage of the run, and the second it began."""
     engine: str | None = None
     """The engine and its version; null in summaries of older versions."""
@@ -93,11 +95,11 @@ class Run(Model):
 
     accuracy: Accuracy | None = None
     performance: Performance | None = None
-    search: list[Outcome] | None = Field(default=None, exclude_if=is_absent)
-    attempts: list[Outcome] | None = Field(default=None, exclude_if=is_absent)
+    search: Known[list[Outcome]] = None
+    attempts: Known[list[Outcome]] = None
     """Performance tests that did not hold and were followed by another."""
-    compliance: dict[str, Compliance] | None = Field(default=None, exclude_if=is_absent)
-    profile: Profile | None = Field(default=None, exclude_if=is_absent)
+    compliance: Known[dict[str, Compliance]] = None
+    profile: Known[Profile] = None
 
 
 class Logs(Model):
@@ -107,15 +109,20 @@ class Logs(Model):
     detail_txt: str | None = None
     accuracy_json: str | None = None
     rouge_json: str | None = None
-    accuracy: list[str] | None = Field(default=None, exclude_if=is_absent)
-    performance: list[str] | None = Field(default=None, exclude_if=is_absent)
-    test06: list[str] | None = Field(default=None, exclude_if=is_absent)
+    accuracy: Known[list[str]] = None
+    performance: Known[list[str]] = None
+    test06: Known[list[str]] = None
 
     @classmethod
-    def of(cls, files: dict[str, list[str]]) -> Self:
-        """The files of each test, and by name those that people look for."""
+    def of(cls, folder: Path) -> Self:
+        """The files of each test of a run, and by name those that people look for."""
+        files = {
+            test: sorted(str(path.relative_to(folder)) for path in (folder / name).glob("*") if path.is_file())
+            for test, name in FOLDER.items()
+            if (folder / name).is_dir()
+        }
 
-        def first(name: str, *tests: str) -> str | None:
+        def first(name: str, *tests: Test) -> str | None:
             paths = (path for test in tests for path in files.get(test, []))
             return next((path for path in paths if path.endswith(f"/{name}")), None)
 
@@ -158,14 +165,25 @@ class Summary(File):
         return self.run.accuracy
 
     @property
+    def price(self) -> float | None:
+        """An hour of the machine, where it was given."""
+        test = self.performance
+        return test.cost.price_per_hour if test and test.cost else None
+
+    @property
     def is_in_process(self) -> bool:
         """Whether the engine was in this process; else it was a server."""
         return not self.meta.endpoints
 
     @property
+    def tests(self) -> list[Outcome]:
+        """The tests of a search or a curve, by load."""
+        return sorted(self.run.search or [], key=lambda outcome: outcome.load)
+
+    @property
     def curve(self) -> list[Outcome]:
         """The loads that were tested, in order, each with the test that decides."""
-        return deciding(self.run.search or [])
+        return deciding(self.tests)
 
     @property
     def result(self) -> Outcome | None:
@@ -219,39 +237,33 @@ def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mappi
     return f"{count}: {' to '.join(ends)} {label}"
 
 
+KEPT = reading.names_in(
+    """
+    started mlperf_version mode samples kv_cache_dtype load_format batch_size tensor_parallel_size data_parallel_size
+    max_new_tokens setup work
+    """
+)
+
+
 class History(File):
-    """A line of results/history.jsonl: what outlives the run folder. Metrics are further keys, by name."""
+    """A line of results/history.jsonl: what outlives the run folder. Further keys are KEPT of the summary's `meta`, and
+    metrics by name; here is what the index reads."""
 
     model_config = ConfigDict(extra="allow")
 
     run: str
     label: str = ""
-    started: str | None = None
-    mlperf_version: str | None = None
     model: str | None = None
     category: str | None = None
     scenario: str | None = None
     workload: str = OFFICIAL
-    mode: str | None = None
-    samples: int | None = None
     comparable: bool | None = None
     precision: str | None = None
     quantization: str | None = None
-    kv_cache_dtype: str | None = None
     weights: str | None = None
-    load_format: str | None = None
-    batch_size: int | None = None
-    tensor_parallel_size: int | None = None
-    data_parallel_size: int | None = None
-    max_new_tokens: int | None = None
-    samples_per_query: int | None = None
     valid: bool | None = None
-    mean_new_tokens: float | None = None
     verdict: Verdict | None = None
-    scores: dict[str, float] | None = None
     gpus: list[str] | None = None
-    setup: dict[str, object] | None = None
-    work: dict[str, object] | None = None
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     result: str | None = None
     """What it came to in a word: LoadGen's verdict, or that on one's own limits; null in lines of older versions."""
@@ -263,10 +275,8 @@ class History(File):
         """The line of a run; `metrics` by name."""
         meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
         tokens = test.total_new_tokens if test else None
-        values: dict[str, Any] = {name: value for name, value in meta if name in cls.model_fields}
-        values |= metrics
-        return cls(
-            **values,
+        values: dict[str, Any] = {name: value for name, value in meta if name in (*cls.model_fields, *KEPT)}
+        values |= metrics | dict(
             schema_version=SCHEMA,
             valid=test.valid if test else None,
             samples_per_query=test.samples_per_query if test else None,
@@ -278,13 +288,4 @@ class History(File):
             result=found.verdict.word if found else None,
             flaws=found.flaws if found else [],
         )
-
-    @property
-    def format(self) -> str:
-        """The number format of the weights, as far as it is known."""
-        method = self.quantization if self.quantization not in (None, "none", self.precision) else None
-        return self.weights or ", ".join(filter(None, (self.precision, method))) or "–"
-
-    def metric(self, name: str) -> Any:
-        """The value of a metric, null where the line has none."""
-        return (self.model_extra or {}).get(name)
+        return cls(**values)

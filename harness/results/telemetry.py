@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from harness.core.markdown import number
 from harness.core.schema import Model
@@ -104,13 +105,12 @@ LOST_PERCENT = 3.0  # percent of the GPUs' time from which on a loss is named
 WAITING_REQUESTS = 1.0  # requests that wait on average
 
 
-@dataclass(frozen=True)
-class Quantity:
+class Quantity(NamedTuple):
     """What the columns of machine.csv of this name, gpuN_ for gpu_, tell in one number a second."""
 
     name: str
     label: str
-    unit: str
+    unit: str = ""
     total: bool = False  # over the GPUs, else their mean
     digits: int = 3
 
@@ -130,14 +130,14 @@ class Quantity:
 
 
 QUANTITIES = (
-    Quantity("requests_running", "requests running", ""),
-    Quantity("requests_waiting", "requests waiting", ""),
+    Quantity("requests_running", "requests running"),
+    Quantity("requests_waiting", "requests waiting"),
     Quantity("kv_cache_percent", "KV cache in use", "%"),
     Quantity("prefix_hit_percent", "prompt tokens from the prefix cache", "%"),
     Quantity("inter_token_ms", "inter-token latency (ITL)", "ms"),
-    Quantity("preemptions", "preemptions a second", ""),
-    Quantity("prompt_tokens_per_sec", "prompt tokens/s", "", digits=5),
-    Quantity("generation_tokens_per_sec", "generated tokens/s", "", digits=5),
+    Quantity("preemptions", "preemptions a second"),
+    Quantity("prompt_tokens_per_sec", "prompt tokens/s", digits=5),
+    Quantity("generation_tokens_per_sec", "generated tokens/s", digits=5),
     Quantity("gpu_load_percent", "GPU load", "%"),
     Quantity("gpu_memory_gib", "GPU memory", "GiB", total=True),
     Quantity("gpu_power_w", "GPU power", "W", total=True),
@@ -156,6 +156,9 @@ BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 ENGINES = {column.name for column in prometheus.COLUMNS}  # quantities of an engine's own metrics
 
 
+Used = Mapping[str, Usage]  # by the name of a quantity
+
+
 def usage_of(recording: Recording) -> dict[str, Usage]:
     """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded."""
     found = {}
@@ -168,12 +171,9 @@ def usage_of(recording: Recording) -> dict[str, Usage]:
     return found
 
 
-def missing_counters(used: Mapping[str, Usage]) -> list[str]:
+def missing_counters(used: Used) -> list[str]:
     """The quantities that an engine tells and this one did not."""
     return [item.label for item in QUANTITIES if item.name in ENGINES and item.name not in used]
-
-
-Used = Mapping[str, Usage]
 
 
 def mean(used: Used, name: str) -> float:
@@ -236,26 +236,22 @@ def launch(args: Mapping[str, object]) -> str:
     )
 
 
+LOSSES = {  # shares of the GPUs' time: in words, and what helps where `launch` does not say it
+    "idle": ("the GPU was idle {} % of its time, and nothing waited", ""),
+    "idle_while_waiting": ("the GPU was idle {} % of its time while requests waited", ""),
+    "held_by_power": (
+        "clock held down by power, {} % of the GPU's time",
+        "what is left is work that costs less energy: fewer bits, other kernels, or a higher limit",
+    ),
+    "held_by_heat": ("clock held down by heat, {} % of the GPU's time", "see to its cooling"),
+}
+
+
 def losses(time: GpuTime, args: Mapping[str, object]) -> list[Statement]:
     """The GPUs' time that was lost, the largest share first; `args` are the engine's."""
-    remedies = {
-        "held_by_heat": "see to its cooling",
-        "held_by_power": "what is left is work that costs less energy: fewer bits, other kernels, or a higher limit",
-    }
-    shares = {name: getattr(time, name) or 0.0 for name in SHARES if name != "busy"}
-    found = sorted(((share, name) for name, share in shares.items() if share >= LOST_PERCENT), reverse=True)
-    words = {
-        "idle": "the GPU was idle {} % of its time, and nothing waited",
-        "idle_while_waiting": "the GPU was idle {} % of its time while requests waited",
-    }
-    return [
-        bound(
-            name,
-            words.get(name, f"{SHARES[name][0]}, {{}} % of the GPU's time").format(number(share, 3)),
-            remedies.get(name) or launch(args),
-        )
-        for share, name in found
-    ]
+    shares = sorted(((getattr(time, name) or 0.0, name) for name in LOSSES), reverse=True)
+    found = [(share, name, *LOSSES[name]) for share, name in shares if share >= LOST_PERCENT]
+    return [bound(name, said.format(number(share, 3)), remedy or launch(args)) for share, name, said, remedy in found]
 
 
 def ran_out(

@@ -42,11 +42,6 @@ class Accuracy(Model):
     checks: list[Check]
 
     @property
-    def share_at_limit(self) -> float:
-        """Of the answers, those that end at the token limit."""
-        return self.at_token_limit / self.samples
-
-    @property
     def headline(self) -> str:
         """The verdict and what it rests on, in one line."""
         rouge = ", ".join(
@@ -117,6 +112,10 @@ class Compliance(Model):
     facts: dict[str, JsonValue]
 
     @property
+    def verdict(self) -> Verdict:
+        return "PASS" if self.passed else "FAIL"
+
+    @property
     def headline(self) -> str:
         failed = ", ".join(name for name, passed in self.checks.items() if passed is False)
-        return f"{self.test.upper()}: {'PASS' if self.passed else f'FAIL ({failed})'}"
+        return f"{self.test.upper()}: {self.verdict}{f' ({failed})' if failed else ''}"

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from harness.core import reading
+from harness.core import files, reading, secrets
 from harness.core.errors import (
     ENGINE_FAILED,
     INTERRUPTED,
@@ -26,9 +26,7 @@ from harness.core.errors import (
     line_of,
     plain,
 )
-from harness.core.files import check_space
 from harness.core.processes import end_children, ignore_signals
-from harness.core.secrets import hide_text, scrub
 from harness.runs.folder import RunFolder
 
 
@@ -38,7 +36,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     log = run.path / "engine.log"
     if isinstance(error, EngineError | OSError):
         try:
-            check_space(run.path)
+            files.check_space(run.path)
         except BenchmarkError as cause:
             error = cause
     error = as_input(error) or error
@@ -47,14 +45,12 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     interrupted = isinstance(error, KeyboardInterrupt)
     if interrupted:
         code, line = INTERRUPTED, "interrupted"
-    elif isinstance(error, EngineError):
-        code, line = error.exit_code, explain(error, log)
     elif isinstance(error, BenchmarkError):
-        code, line = error.exit_code, str(error)
+        code, line = error.exit_code, explain(error, log) if isinstance(error, EngineError) else str(error)
     else:
         traceback.print_exception(error)  # to engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
-    line = plain(line_of(hide_text(line)))
+    line = plain(line_of(secrets.hide_text(line)))
     with suppress(OSError):  # a full disk must not keep the process alive
         run.fail("interrupted" if interrupted else "failed", line)
     errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
@@ -72,7 +68,7 @@ def exit(code: int, log: Path) -> NoReturn:
     os.register_at_fork(after_in_child=partial(os._exit, code))
     end_children()
     with suppress(OSError):
-        scrub(log)
+        secrets.scrub(log)
         sys.stdout.flush()
         sys.stderr.flush()
     end_children()

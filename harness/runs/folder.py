@@ -8,23 +8,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import ValidationError
 
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import processes, reading, system
+from harness.core import markdown, processes, reading, secrets, statements, system
 from harness.core.errors import BenchmarkError, UsageError, why
 from harness.core.files import append_line, check_space, existing, parse_as, read, read_json, write_json, write_text
-from harness.core.markdown import render
 from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
-from harness.core.secrets import hide, hide_word
-from harness.core.statements import together
 from harness.runs.records import RunFacts, RunStatus
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
@@ -39,8 +35,7 @@ FOLDER: dict[Test, str] = {
 }
 
 
-@dataclass(frozen=True)
-class RunFolder:
+class RunFolder(NamedTuple):
     results_dir: Path
     name: str
 
@@ -60,7 +55,7 @@ class RunFolder:
     def status_json(self, status: Status, reason: str) -> str:
         """What status.json holds, with room for what it may have to hold at the end."""
         kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
-        return (json.dumps(hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
+        return (json.dumps(secrets.hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
 
     def fail(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
@@ -83,10 +78,10 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
     Without a label, `<time>`.
     """
+    stem = "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label)))
     try:
         results_dir.mkdir(parents=True, exist_ok=True)
-        stem = time.strftime("%Y%m%d-%H%M%S") + (f"-{label}" if label else "")
-        names = (stem + (f"-{n}" if n > 1 else "") for n in range(1, 1000))
+        names = (f"{stem}-{n}" if n > 1 else stem for n in range(1, 1000))
         run = next(RunFolder(results_dir, name) for name in names if make_folder(results_dir / name))
     except OSError as error:
         raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
@@ -120,7 +115,7 @@ def first_facts() -> dict[str, Any]:
 def record_facts(run: RunFolder, facts: RunFacts) -> None:
     """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""
     kept = facts.model_dump(mode="json")
-    kept["plan"]["config"]["engine_arg"] = [hide_word(pair) for pair in facts.plan.config.engine_arg]
+    kept["plan"]["config"]["engine_arg"] = [secrets.hide_word(pair) for pair in facts.plan.config.engine_arg]
     write_json(run.path / "config.json", kept)
 
 
@@ -132,10 +127,9 @@ def status_of(folder: Path) -> RunStatus | None:
 
 def readable_status(folder: Path) -> RunStatus | None:
     """How far a run came; None also for a status that cannot be read."""
-    try:
+    with suppress(UsageError):
         return status_of(folder)
-    except UsageError:
-        return None
+    return None
 
 
 def ended_early(folder: Path, reported: bool = False) -> str | None:
@@ -254,18 +248,14 @@ def point_latest(run: RunFolder) -> None:
 
 def history(results_dir: Path) -> Iterator[dict[str, object]]:
     """Finished runs, oldest first; lines that are not whole are passed over."""
-    try:
-        with reading.open_regular(results_dir / "history.jsonl", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return
+    lines = []
+    with suppress(OSError), reading.open_regular(results_dir / "history.jsonl", errors="replace") as file:
+        lines = file.read().splitlines()
     for line in lines:
-        try:
+        with suppress(ValueError, RecursionError):
             entry = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(entry, dict) and isinstance(entry.get("run"), str):
-            yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
+            if isinstance(entry, dict) and isinstance(entry.get("run"), str):
+                yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
 
 
 def now() -> str:
@@ -279,7 +269,7 @@ def write_index(results_dir: Path, template: str, kind: type[File], **more: Any)
     for line in history(results_dir):
         with suppress(ValidationError):
             lines.append((kind.model_validate(line), os.path.isdir(results_dir / str(line["run"]))))
-    write_text(results_dir / "index.md", f"{render(template, runs=lines[::-1], **more)}\n")
+    write_text(results_dir / "index.md", f"{markdown.render(template, runs=lines[::-1], **more)}\n")
 
 
 # The names of runs: a path, `latest`, a run's id, or a label that one run or several were given.
@@ -329,16 +319,14 @@ def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
 
 def label_of(path: Path) -> str:
     """The label in a config.json; empty where there is none, or it cannot be read."""
-    try:
+    with suppress(UsageError, KeyError, TypeError):
         label = read_json(path)["plan"]["config"]["label"]
-    except (UsageError, KeyError, TypeError):
-        return ""
-    return label if isinstance(label, str) else ""
+        return label if isinstance(label, str) else ""
+    return ""
 
 
 # A run under way: its folder, the screen, and what is known of it.
-@dataclass(frozen=True)
-class BenchmarkRun:
+class BenchmarkRun(NamedTuple):
     """One run under way: its folder, the screen, and what is known of it, which config.json always holds."""
 
     folder: RunFolder
@@ -366,7 +354,7 @@ class BenchmarkRun:
         self.facts.adopt(plan)
         self.save()
         if new := [reason for reason in plan.deviations if reason not in told]:
-            self.display.say(f"not comparable with MLPerf results: {together(new)}", style="yellow")
+            self.display.say(f"not comparable with MLPerf results: {statements.together(new)}", style="yellow")
 
     def save(self) -> None:
         record_facts(self.folder, self.facts)

@@ -5,18 +5,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from harness.config import comparability
-from harness.config.comparability import OVER_LIMIT
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
+from harness.core import screen, statements
 from harness.core.markdown import number
 from harness.core.schema import Model, Said, is_absent, stored_as
-from harness.core.screen import Tone
-from harness.core.statements import names_of
 from harness.core.statistics import FEWEST_P99
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
@@ -55,18 +53,19 @@ class Figure(NamedTuple):
         return f"{MOST} " if Doubt.FEW in self.doubts and self.value is not None else ""
 
 
-Known = Annotated[float | None, Field(exclude_if=is_absent)]
+T = TypeVar("T")
+Known = Annotated[T | None, Field(exclude_if=is_absent)]  # left out of a file where it is not
 
 
 class Times(Model):
     """One kind of latency, in milliseconds, as far as a record has it."""
 
-    min: Known = None
-    mean: Known = None
-    p50: Known = None
-    p90: Known = None
-    p99: Known = None
-    max: Known = None
+    min: Known[float] = None
+    mean: Known[float] = None
+    p50: Known[float] = None
+    p90: Known[float] = None
+    p99: Known[float] = None
+    max: Known[float] = None
 
     @classmethod
     def of(cls, latency: object) -> Self:
@@ -106,7 +105,7 @@ class Verdict(NamedTuple):
     """What a test came to in a word: LoadGen's, or that on one's own limits at fixed concurrency."""
 
     word: str
-    tone: Tone
+    tone: screen.Tone
 
 
 class Outcome(Model):
@@ -197,13 +196,13 @@ class Outcome(Model):
         """What keeps its figures from being compared: a latency over its limit is a measurement all the same, whatever
         LoadGen calls the test."""
         is_over = self.over or (self.has_own_limits and self.reasons)
-        verdict = [OVER_LIMIT] if is_over else [] if self.valid else [comparability.INVALID]
+        verdict = [comparability.OVER_LIMIT] if is_over else [] if self.valid else [comparability.INVALID]
         return [*verdict, *self.disagreements]
 
     @property
     def over(self) -> list[str]:
         """The latencies that were over their limits."""
-        return names_of(self.reasons, LIMITED)
+        return statements.names_of(self.reasons, LIMITED)
 
     @property
     def tokens_per_sec_per_user(self) -> float | None:

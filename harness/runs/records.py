@@ -9,9 +9,8 @@ from harness.config.comparability import Comparable, Deviation
 from harness.config.flags import setting
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core.coerce import as_flag
+from harness.core import coerce, screen
 from harness.core.schema import File, Model, stored_as
-from harness.core.screen import Stage
 from harness.core.statistics import percentile
 from harness.core.system import System
 from harness.runs.outcome import Outcome
@@ -42,16 +41,14 @@ class Facts(File):
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
 
 
-OLDER = AliasChoices("deviations", "shortcomings")  # as they were called before format 3
+Deviations = Annotated[list[Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]  # before 3
 
 
 class RunFacts(Facts):
     """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
 
     plan: Plan
-    deviations: Annotated[
-        list[Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))
-    ]  # before 3
+    deviations: Deviations
     loadgen: dict[str, str] = {}
     probes: list[Outcome] = []
     attempts: list[Outcome] = []  # performance tests that another one followed
@@ -60,7 +57,7 @@ class RunFacts(Facts):
     weights: str | None = None  # their number format in words, where this process loads them
     data: str | None = None
     mean_prompt_tokens: float | None = None
-    stages: list[Stage] = []
+    stages: list[screen.Stage] = []
     unread: Annotated[list[str], Field(exclude=True)] = []
     """What of the record this version does not read, in words."""
 
@@ -72,7 +69,7 @@ class RunFacts(Facts):
             case {"plan": {"config": {**config}} as plan}:
                 settings = {setting(str(name)): value for name, value in config.items()}
                 unknown = sorted(settings.keys() - RunConfig.model_fields.keys())
-                left = [f"config.json: {as_flag(name)} is no setting of this version" for name in unknown]
+                left = [f"config.json: {coerce.as_flag(name)} is no setting of this version" for name in unknown]
                 return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": left}
         return data
 
@@ -145,8 +142,13 @@ class Spread(Model):
         if not lengths:
             return None
         ranked = sorted(lengths)
-        mean, p50, p99 = sum(ranked) / len(ranked), percentile(ranked, 0.5), percentile(ranked, 0.99)
-        return cls(min=ranked[0], mean=mean, p50=p50, p99=p99, max=ranked[-1])
+        return cls(
+            min=ranked[0],
+            mean=sum(ranked) / len(ranked),
+            p50=percentile(ranked, 0.5),
+            p99=percentile(ranked, 0.99),
+            max=ranked[-1],
+        )
 
 
 class Cost(Model):

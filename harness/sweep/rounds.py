@@ -153,7 +153,7 @@ def tables(found: ServerComparison) -> list[Table]:
 
 def judge(found: ServerComparison, letter: str, one: Condition, pair: Pair | None) -> Judgement:
     """What comes of a condition on a server, by the same rules as between finished runs."""
-    one = replace(one, text=f"{letter}: {one.text}")
+    one = one._replace(text=f"{letter}: {one.text}")
     if one.metric is None or one.is_of_answers:
         if pair is None:
             return Judgement(one.text, "NOT JUDGED", why="no answers were compared")

@@ -43,7 +43,8 @@ def test_a_report_holds_no_html_no_escapes_and_no_lines_of_others(tmp_path: Path
 
 def test_an_index_holds_no_html(tmp_path: Path) -> None:
     lines = SimpleNamespace(run="a", model=f"{HTML}\n# b", category="", scenario="", workload="summarization", label="")
-    lines.gpus, lines.format, lines.verdict = [], "", ""
+    lines.gpus, lines.verdict, lines.result = [], "", "VALID"
+    lines.weights, lines.precision, lines.quantization = HTML, "", ""
     lines.valid, lines.comparable, lines.background_load, lines.metric = True, True, [], lambda name: 1.0
     page = pages.render("index.md.j2", runs=[(lines, True)], metrics=[])
     assert "<img" not in page and "&lt;img" in page

@@ -12,7 +12,7 @@ import pytest
 from harness.core import files, processes
 from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange
-from harness.report import compare, compare_page, regression
+from harness.report import answer, compare, compare_page, regression
 from harness.report import report as rendering
 from harness.report.compare import Divergence, Pair
 from harness.runs import folder as names
@@ -345,7 +345,7 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
     assert [len({line.get_marker() for line in axes.lines} - {"None"}) for axes in curves] == [3, 3, 3]
     assert [axes.get_yscale() for axes in curves] == ["log", "log", "linear"]
     assert "per machine" in curves[2].get_ylabel()
-    assert "not comparable" in compare_page.foot(runs)
+    assert "not comparable" in answer.footer(*(run.summary for run in runs))
 
 
 def test_a_busy_run_is_left_out_by_the_next_command(tmp_path: Path) -> None:

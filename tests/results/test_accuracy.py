@@ -19,8 +19,9 @@ from rouge_score.rouge_scorer import RougeScorer
 from harness.__main__ import main
 from harness.config import mlperf
 from harness.core.errors import LoadGenError
+from harness.core.statistics import intervals
 from harness.results import accuracy
-from harness.results.accuracy import intervals, judge, overall, read_log, rouge, sentence_splitter, totals
+from harness.results.accuracy import judge, overall, read_log, rouge, sentence_splitter, totals
 from tests.conftest import ROOT
 
 DEMO = json.loads((ROOT / "demo" / "cnn_eval.json").read_text())

@@ -13,7 +13,7 @@ from harness.config import mlperf
 from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import UsageError
-from harness.core.schema import SCHEMA, gpu_names
+from harness.core.schema import RENDERED, SCHEMA, gpu_names
 from harness.loadgen.requests import COLUMNS
 from harness.report import compare, compare_page
 from harness.report import report as rendering
@@ -188,7 +188,7 @@ def test_files_of_older_formats_are_read_and_not_rendered_again(tmp_path: Path) 
     assert "| output tokens/s | 1,024 | 1,024 | 1.000 |" in compare_page.page(runs)
     assert files.read(tmp_path / "run" / "status.json", RunStatus).status == "complete"
     before = (tmp_path / "run" / "report.md").read_bytes()
-    with pytest.raises(UsageError, match=f"run: of format 1, .* renders format {SCHEMA}"):
+    with pytest.raises(UsageError, match=f"run: of format 1, .* renders format {RENDERED}"):
         rendering.build(tmp_path / "run")
     assert (tmp_path / "run" / "report.md").read_bytes() == before
 
