@@ -153,6 +153,8 @@ def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> st
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
     environment.filters |= {each.__name__: each for each in (number, sentence, without_places)}
+    environment.filters["million"] = lambda value: value and 1e6 * value
+    environment.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
     environment.globals["glossary"] = glossary()
     body = environment.get_template(template).render(**values)
     terms = {name: said for name, said in glossary().items() if f'popovertarget="t-{name}"' in body}

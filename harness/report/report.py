@@ -39,6 +39,9 @@ MAIN = {  # the picture of a run without a picture of loads: the first that was 
 }
 
 
+TRACK = 80.0  # percent of a bar's length at which its limit stands
+
+
 def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPicture | None, markdown: str) -> str:
     """The page; `picture` is of its loads, `markdown` is its report, whose sections are folded into the page."""
     found = summary.performance
@@ -54,7 +57,7 @@ def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPict
         lines=[*of_levels(picture), *answer.lines(summary, whole=True)],
         test=found,
         summary=summary,
-        answer=answer,
+        tracks=list(tracks(summary)),
         cost=metrics.BY_NAME[metrics.COST].of(summary),
         watts=watts,
         strip=among(summary),
@@ -77,6 +80,15 @@ def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
             yield Line(kept, f"with {best.name}", best.test.verdict.tone)
         if over:
             yield Line("over the limits", f"with {', '.join(over)}", "bad")
+
+
+def tracks(summary: Summary) -> Iterator[dict[str, Any]]:
+    """Each latency against its limit, as a bar: its place and the limit's in percent."""
+    test = summary.performance
+    for name, (kind, value, limit) in (answer.tails(test) if test else {}).items():
+        full = max(100 * limit / TRACK, 1.05 * value)
+        places = {"fill": 100 * value / full, "edge": 100 * limit / full, "share": 100 * value / limit}
+        yield {"name": name, "kind": kind.lower(), "value": value, "limit": limit, **places}
 
 
 def shares(spent: telemetry.GpuTime) -> Iterator[dict[str, Any]]:

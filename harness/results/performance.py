@@ -277,6 +277,11 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
     """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
 
     @property
+    def sent_requests(self) -> int:
+        """All requests of the test, those that failed included."""
+        return (self.samples or 0) + (self.failed_requests or 0)
+
+    @property
     def counted(self) -> "Steady | Performance":
         """What its figures are of: the test without its ramps where latencies are known so, else all of it."""
         return self.steady if self.steady and self.steady.ttft_ms else self
