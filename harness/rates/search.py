@@ -374,7 +374,8 @@ def for_longer(evidence: Evidence) -> Choice:
         return None
     error, rate, took_s = min((one.completed_error / one.completed, one.completed, seconds) for one, seconds in grown)
     seconds = min(SURELY * took_s * (error / PRECISE) ** 2, evidence.goal.full_s(rate))
-    return (OVERLOAD * rate, seconds) if took_s < 0.9 * seconds else None
+    is_done = any(one.load > rate and (one.duration_s or 0.0) >= 0.9 * seconds for one in evidence.probes)
+    return None if is_done else (OVERLOAD * rate, seconds)
 
 
 def slower(evidence: Evidence) -> Choice:
