@@ -88,7 +88,7 @@ def changed(outcome: Outcome, **flat: Any) -> Outcome:
             names = {text: next((kind for kind in LIMITED if kind in text), "") for text in value.split("; ") if text}
             data["reasons"] = [{"what": text, "name": kind} for text, kind in names.items()]
         elif name == "busy":
-            data["background_load"] = [value] if value else []
+            data["others"] = [value] if value else []
         else:
             data[OTHERWISE.get(name, name)] = value
     return Outcome.model_validate(data)

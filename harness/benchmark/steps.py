@@ -190,7 +190,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         return
     result = test.result
     speed = f"{number(result.tokens_per_sec)} output tokens/s" if result.tokens_per_sec else "no tokens"
-    run.display.done(f"performance test: {'VALID' if result.valid else 'INVALID'}, {speed}")
+    run.display.done(f"performance test: {attempt.verdict.word}, {speed}")
 
 
 def report(run: BenchmarkRun) -> Summary:

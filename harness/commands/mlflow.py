@@ -176,7 +176,7 @@ def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
         "accuracy": score.verdict if score else "not run",
         "loadgen": ("VALID" if test.valid else "INVALID") if test else "not run",
         "result": found.verdict.word if found else "not run",
-        "flaws": "; ".join((*found.background_load, *found.flaws)) if found else "",
+        "flaws": "; ".join((*summary.background_load, *found.flaws)) if found else "",
     }
     params = facts.settings | {f"engine.{name}": value for name, value in facts.engine_args.items()}
     return TrackedRun(folder, meta.started, status, params, numbers, tags | machine(summary.system, summary.gpu_models))

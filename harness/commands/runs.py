@@ -38,8 +38,8 @@ def runs(
 
     kept = (line for line in results.history(results_dir) if (results_dir / str(line["run"])).is_dir())
     ranked = sorted(kept, key=merit, reverse=True)
-    rows = [[line.get(name) for name in ("run", "label", "scenario", by)] for line in ranked]
-    print(Table(["run", "label", "scenario", metric.label], rows))
+    rows = [[line.get(name) for name in ("run", "label", "scenario", "result", by)] for line in ranked]
+    print(Table(["run", "label", "scenario", "result", metric.label], rows))
 
 
 command = make_command(runs)

@@ -15,7 +15,7 @@ from harness.core.statements import names_of
 from harness.loadgen.log import Latency
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
-from harness.results.summary import Summary
+from harness.results.summary import CURVES, Summary
 from harness.runs.folder import FOLDER
 from harness.runs.outcome import KINDS, MOST, Doubt, Outcome
 
@@ -107,7 +107,7 @@ def title(summary: Summary) -> str:
 def without_speed(summary: Summary) -> str:
     score, meta = summary.accuracy, summary.meta
     if score is None:
-        kept = [each.text for each in summary.curve if not each.reasons]
+        kept = [each.text for each in summary.curve if each.has_kept and each.verdict.tone == "good"]
         held = f"; {kept[-1]} held until then" if kept else ""
         return f"No result{f': {meta.ended}' if meta.ended else ''}{held}"
     if score.verdict == "FAIL":
@@ -120,7 +120,8 @@ def broken(test: Performance) -> str:
     """Why LoadGen calls a test INVALID: the limits that it broke, else its first reason."""
     rate = f" at {number(test.target_qps)} queries/s" if test.limits_ms and test.target_qps else ""
     over = held(test, only_over=True)
-    return f"{over or '; '.join(each.what for each in test.invalid_reasons) or 'LoadGen gives no reason'}{rate}"
+    why = "; ".join(each.what for each in test.invalid_reasons) or "LoadGen gives no reason"
+    return f"{over}{rate}" if over else f"{why}{rate and f'; sent{rate}'}"
 
 
 def speed(summary: Summary, test: Performance, found: Outcome) -> str:
@@ -264,7 +265,7 @@ def verdicts(summary: Summary) -> Iterator[Line]:
     test, found, score = summary.performance, summary.result, summary.accuracy
     if test and found and not found.has_own_limits:
         (verdict, tone), unit = found.verdict, summary.scenario.pattern.queries_are
-        count = f"{number(test.samples, 9)} {unit} in {number(test.duration_s)} s"
+        count = f"{number(found.queries, 9)} {unit} in {number(test.duration_s)} s"
         first = ", at the first attempt" if test.valid and summary.run.search and not summary.run.attempts else ""
         yield Line(verdict, f"{count}{first}", tone)
     if score:
@@ -312,10 +313,10 @@ def expenses(summary: Summary) -> Iterator[str]:
 def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
-    yield from (f"{said}: no gate judges this run" for said in test.background_load)
-    busy = [number(each.load) for each in summary.curve if each.has(Doubt.BUSY)]
-    if test.concurrency and 0 < len(busy) < len(summary.curve):
-        yield f"other programs ran during the tests with {', '.join(busy)} in flight, so those tests do not count"
+    yield from (f"{said}: no gate judges this run" for said in summary.background_load)
+    busy = [each.text for each in summary.curve if each.has(Doubt.BUSY)]
+    if summary.run.search and not test.background_load and busy and summary.curve[0].unit in CURVES:
+        yield f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count"
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"
     if test.failed_requests:

@@ -120,7 +120,7 @@ class ComparedRun:
         return replace(
             self.facts.comparable,
             machine={"gpus": system.gpus} if system.gpus else {"cpu": system.cpu, "cores": system.cores},
-            busyness=dict.fromkeys(found.background_load if found else [], True),
+            busyness=dict.fromkeys(self.summary.background_load, True),
             validity=dict.fromkeys(flaws, True),
             rate={"target_qps": found.load} if found and has_rate else {},
         )
@@ -177,19 +177,20 @@ class ComparedRun:
     @property
     def busy(self) -> str:
         """What other programs took of the machine during its performance test."""
-        test = self.summary.performance
-        return "; ".join(test.background_load) if test else ""
+        return "; ".join(self.summary.background_load)
 
 
 Runs = Sequence[ComparedRun]
 
 
 def cautions(run: ComparedRun, name: str) -> Iterator[str]:
-    """What other programs took of its machine, and where that is not known; `name` is the run's."""
+    """What other programs took of its machine, and where that is not known; what else its figures suffer from."""
     if run.busy:
         yield f"the machine was busy in {name}: {run.busy}"
     elif (test := run.summary.performance) and test.others_cpu_cores is None:
         yield f"other programs were not measured in {name}"
+    if (found := run.summary.result) and found.flaws:
+        yield f"{name}: {'; '.join(found.flaws)}"
 
 
 def words(value: Any) -> str:

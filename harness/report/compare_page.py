@@ -55,11 +55,13 @@ def draw_comparison(runs: Runs) -> Any:
 
 
 def bars(part: Any, runs: Runs, shown: dict[Metric, list[Figure]]) -> None:
-    """A bar for each run, red where LoadGen calls it INVALID, hollow where the machine was busy; the first on top."""
+    """A bar for each run, the first on top: red where it is INVALID or over its limits, hollow where the machine was
+    busy."""
     panels, labels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False), names(runs)
+    bad = [run.summary.result is not None and run.summary.result.verdict.tone == "bad" for run in runs]
     for axes, (metric, figures) in zip(panels[0], shown.items(), strict=False):
         widths = [each.value or 0 for each in figures]
-        colors = [style.RED if Doubt.INVALID in each.doubts else style.BLUE for each in figures]
+        colors = [style.RED if each else style.BLUE for each in bad]
         filled = ["none" if Doubt.BUSY in e.doubts else color for e, color in zip(figures, colors, strict=True)]
         drawn = axes.barh(labels, widths, color=filled, edgecolor=colors, height=0.65)
         texts = [f"{each.mark}{metric.text(each.value)}" for each in figures]
@@ -70,8 +72,8 @@ def bars(part: Any, runs: Runs, shown: dict[Metric, list[Figure]]) -> None:
         style.thousands(axes.xaxis)
     panels[0, 0].invert_yaxis()
     doubts = {doubt for figures in shown.values() for each in figures for doubt in each.doubts}
-    notes = {Doubt.INVALID: "red: INVALID by LoadGen", Doubt.BUSY: "hollow: machine busy"}
-    panels[0, 0].set_xlabel("; ".join(note for doubt, note in notes.items() if doubt in doubts))
+    notes = {"red: INVALID, or over the limits": any(bad), "hollow: machine busy": Doubt.BUSY in doubts}
+    panels[0, 0].set_xlabel("; ".join(note for note, holds in notes.items() if holds))
 
 
 def names(runs: Runs) -> list[str]:

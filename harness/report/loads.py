@@ -186,7 +186,7 @@ class LoadPicture(NamedTuple):
         if not axes:
             return None
         kept = [one for one in loads if one.stands and not one.over(limits)]
-        best = max(kept, key=lambda one: one.gain, default=None)
+        best = max(kept, key=lambda one: (one.test == summary.result and unit in CURVES, one.gain), default=None)
         own = next((n for n, one in enumerate(loads) if one.test == summary.result), len(loads) - 1)
         points = {p: any(one.test.at(kind, p) is not None for one in loads for kind in kinds) for p in POINTS}
         places = across([one.test.load for one in loads], unit == Poisson.unit)

@@ -141,7 +141,7 @@ def build(folder: Path) -> Summary:
         advice=advice,
         screen=answer.last_screen(summary, whole=True),
         literal=literal,
-        best=outcome.best(summary.curve),
+        best=summary.result if summary.result and summary.result.has_kept else None,
         drawn=picture,
         **dict(summary),
     )
@@ -156,8 +156,8 @@ def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
     """Raises UsageError for a folder of an older format than this."""
     if facts.schema_version < oldest:
         raise UsageError(
-            f"{folder}: of format {facts.schema_version}, from an older version of this program: its summary.json and "
-            f"report.md stay as they are; this version {verb} format {oldest} and later."
+            f"{folder}: of format {facts.schema_version}, from an older version of this program; this version "
+            f"{verb} format {oldest} and later."
         )
 
 

@@ -195,6 +195,17 @@ class Summary(File):
         return next((level for level in levels if level.load == own.load), own)
 
     @property
+    def background_load(self) -> list[str]:
+        """What other programs took during the test that is the result, or during one with more output that may have
+        been it on an idle machine."""
+        found = self.result
+        if found is None:
+            return []
+        curve = self.curve if found.unit in CURVES else []
+        rivals = [o for o in curve if o.has_kept and (o.tokens_per_sec or 0.0) > (found.tokens_per_sec or 0.0)]
+        return [*found.background_load, *(f"with {o.text}, {said}" for o in rivals for said in o.background_load)]
+
+    @property
     def gpus(self) -> int:
         """How many GPUs the engine used; none where that is not known."""
         used = self.meta.tensor_parallel_size * self.meta.data_parallel_size
@@ -284,7 +295,7 @@ class History(File):
             verdict=score.verdict if score else None,
             scores=score.scores if score else None,
             gpus=summary.gpu_models,
-            background_load=list(found.background_load) if found else [],
+            background_load=summary.background_load,
             result=found.verdict.word if found else None,
             flaws=found.flaws if found else [],
         )

@@ -156,7 +156,7 @@ class Outcome(Model):
     @classmethod
     def read_flat(cls, data: Any) -> Any:
         """Until format 5 each percentile was a field, the load one of three, and reasons were one text."""
-        return from_flat(data) if isinstance(data, dict) and "qps" in data else data
+        return from_flat(data) if isinstance(data, dict) and "qps" in data and "load" not in data else data
 
     @property
     def verdict(self) -> Verdict:

@@ -273,5 +273,5 @@ def from_summary(summary: Summary) -> ExperimentOutcome:
         return ExperimentOutcome(values, verdict=verdict)
     lengths = test.output_lengths
     answers = (test.samples, int(lengths.max)) if test.samples and lengths and lengths.min == lengths.max else None
-    load, bounds, flaws = found.background_load, tuple(test.ran_out), tuple(found.flaws)
+    load, bounds, flaws = tuple(summary.background_load), tuple(test.ran_out), tuple(found.flaws)
     return ExperimentOutcome(values, test.valid, verdict, load, bounds, flaws, answers)

@@ -41,7 +41,7 @@
     const under = typed.length ? `${point} within ${typed.join(" and ")} ms` : "without a limit";
     const word = document.createElement("span");
     word.className = `word ${!best ? "bad" : best.is_full && !best.doubt ? "good" : "care"}`;
-    word.textContent = !best ? "No test that counts is within these limits" : !typed.length ? "Highest measured:"
+    word.textContent = !best ? "No test that counts is within these limits" : !typed.length ? "Highest that counts:"
       : best.doubt ? "Not judged, the machine was busy:" : best.is_full ? "Within these limits:" : "Within these limits, by a probe alone:";
     find("answer").replaceChildren(word, best ? ` ${best.speed}, ${best.name} (${under}).${replicas(best)}`
       : ` (${under}); the lowest load that was measured is ${lowest.name}.`);

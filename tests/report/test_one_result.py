@@ -183,3 +183,25 @@ def test_an_index_says_what_a_title_says(tmp_path: Path) -> None:
     rendering.write_index(tmp_path)
     rows = [line for line in (tmp_path / "index.md").read_text().splitlines() if "-a" in line]
     assert [" within |" in row for row in rows] == [False, True] and " over: TTFT |" in rows[0]
+
+
+@pytest.mark.parametrize("asked", [ASKED["concurrency"], ASKED["multistream"]], ids=["concurrency", "multistream"])
+def test_a_result_below_a_busy_level_is_compared_with_nothing(tmp_path: Path, asked: dict[str, Any]) -> None:
+    """On an idle machine the larger load may have been the result: two runs of one machine are no 75 % apart."""
+    compared = []
+    for name, busy in (("a", ""), ("b", BUSY)):
+        folder = made.run(tmp_path / name, **asked)
+        unit = "concurrency" if "concurrency" in asked else "samples_per_query"
+        loads = [(2, 500.0, ""), (8, 2000.0, busy)]
+        levels = [made.probe(None, True, tokens_per_sec=v, busy=b, queries=500, **{unit: n}) for n, v, b in loads]
+        made.levels(folder, levels)
+        for place in folder.rglob("mlperf_log_detail.txt"):
+            write_json(place.parent / "machine.json", {"others_cpu_cores": 0.0, "others": []})
+        rendering.build(folder)
+        compared.append(compare.read(folder))
+    assert [run.summary.result and run.summary.result.load for run in compared] == [8, 2]
+    assert compare_page.refusal(*compared, "A", "B") == "the machine was busy in B"
+    judged = regression.judge(Sides([compared[0]], [compared[1]]), [condition("tokens_per_sec<-3%")])
+    assert judged[0].verdict == "NOT JUDGED"
+    assert any(BUSY in line.text for line in answer.last_screen(compared[1].summary).lines)
+    assert from_summary(compared[1].summary).background_load and rendering.history_line(compared[1].summary)["others"]
