@@ -72,4 +72,4 @@ def test_other_programs_of_a_container_are_those_that_use_its_quota(
     with recorder.watch_others() as found:
         group("400000 100000", 50_000_000)
     assert found.cpu_cores == 2.0  # of 30 s in 10 s another 20 were not this process's
-    assert "2.0 of 4 CPU cores" in found.warnings[0]
+    assert "2.0 of 4 CPU cores" in found.warnings()[0]
