@@ -101,7 +101,7 @@ class Remembering(VLLM):
     """Computes the greedy answer to a prompt once: most faults ask what the honest run asked."""
 
     def __init__(self, args: dict[str, Any]) -> None:
-        super().__init__(args)
+        super().__init__(args, Sampling(), streaming=False, patched=())
         self.model_spec: dict[tuple[Sampling, tuple[int, ...]], Sequence[int]] = {}
 
     async def stream(

@@ -98,14 +98,14 @@ def test_latency_by_batch_on_the_demo(tmp_path: Path) -> None:
     ended = run(tmp_path, "--scenario", "multistream", "--mode", "performance", *flags)
     assert ended.code == 0, ended.output
     one, four = ended.summary["run"]["search"]
-    assert (one["samples_per_query"], four["samples_per_query"]) == (1, 4)
+    assert (one["load"], four["load"]) == (1, 4)
     assert one["valid"] and four["valid"] and one["unit"] == "samples per query"
     assert 0 < one["latency_ms"]["p50"] <= one["latency_ms"]["p90"]
     assert {folder.name for folder in (ended.folder / "Probes").iterdir()} == {"1"}
     for size, folder, probe in ((1, "Probes/1", one), (4, "Performance", four)):  # the largest is the run's own test
         log = loadgen_log.read(ended.folder / folder, "MultiStream")
         assert (log.effective["samples_per_query"], log.valid, probe["folder"]) == (size, True, folder)
-        assert log.latency_ms and log.latency_ms.p90 == probe["latency_p90"]
+        assert log.latency_ms and log.latency_ms.p90 == probe["latency_ms"]["p90"]
     test = ended.summary["run"]["performance"]
     assert (test["valid"], test["samples_per_query"]) == (True, 4)
     assert 3 < test["requests_in_flight"] <= 4  # the first that are done wait for the others
