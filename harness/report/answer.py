@@ -127,7 +127,7 @@ def broken(test: Performance) -> str:
 def speed(summary: Summary, test: Performance, found: Outcome) -> str:
     """The speed of the test that is the result, and what it was held to."""
     tokens = f"{number(found.tokens_per_sec)} output tokens/s"
-    if found in (curve := summary.curve) and all(each.has_own_limits and each.reasons for each in curve):
+    if (curve := summary.curve) and all(each.has_own_limits and each.reasons for each in curve):
         return f"no level is within the limits: the lowest, {curve[0].text}, is over"
     if found.has_own_limits:
         requests = f"{number(found.samples_per_sec)} requests/s ({tokens})"

@@ -287,6 +287,11 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
         return self.steady if self.steady and self.steady.ttft_ms else self
 
     @property
+    def load(self) -> float:
+        """In the unit of its load pattern."""
+        return self.concurrency or self.target_qps or self.samples_per_query
+
+    @property
     def tails(self) -> list[Tail]:
         """TTFT and TPOT as they are held against limits."""
         return self.limits_ms.tails(self.counted.ttft_ms, self.counted.tpot_ms) if self.limits_ms else []
@@ -317,7 +322,7 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
         fields = of_names(Outcome, self) | of_names(Outcome, part)
         fields |= {name: Times.of(value) for name, value in fields.items() if name.endswith("_ms")}
         fields |= dict(
-            load=self.concurrency or self.target_qps or self.samples_per_query,
+            load=self.load,
             unit=unit,
             has_own_limits=own,
             reasons=(*(() if own or self.valid else self.invalid_reasons), *over),

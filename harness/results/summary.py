@@ -177,8 +177,12 @@ class Summary(File):
 
     @property
     def tests(self) -> list[Outcome]:
-        """The tests of a search or a curve, by load."""
-        return sorted(self.run.search or [], key=lambda outcome: outcome.load)
+        """The tests of a search or a curve, by load. What disputes the run's own level is known of its performance."""
+        found, test = sorted(self.run.search or [], key=lambda outcome: outcome.load), self.performance
+        if not (test and test.disagreements and found and found[0].unit in CURVES):
+            return found
+        disputed = {"disagreements": tuple(test.disagreements)}
+        return [each.model_copy(update=disputed) if each.load == test.load else each for each in found]
 
     @property
     def curve(self) -> list[Outcome]:

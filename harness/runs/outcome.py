@@ -113,7 +113,7 @@ class Outcome(Model):
 
     load: float = 0.0
     unit: str = ""
-    """Of the load; empty in Offline and SingleStream, which have none to vary."""
+    """Of the load, as its load pattern has it."""
     valid: bool
     """LoadGen's verdict."""
     has_own_limits: bool = False
@@ -188,7 +188,7 @@ class Outcome(Model):
 
     @property
     def why(self) -> str:
-        """The reasons in words; at fixed concurrency also that nobody judged them."""
+        """The reasons in words."""
         return "; ".join(each.what for each in self.reasons)
 
     @property

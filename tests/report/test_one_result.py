@@ -124,7 +124,6 @@ def level(unit: str, n: int, speed: float, is_over: bool, case: Case) -> Outcome
             "tokens_per_sec": speed,
             "samples_per_sec": speed / 128,
             "queries": case.samples,
-            "disagreements": [DISPUTE] if case.is_disputed else [],
             "others": [BUSY] if case.is_busy else [],
         }
     )
