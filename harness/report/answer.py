@@ -15,7 +15,7 @@ from harness.core.statements import names_of
 from harness.loadgen.log import Latency
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
-from harness.results.summary import CURVES, Summary
+from harness.results.summary import Summary
 from harness.runs.folder import FOLDER
 from harness.runs.outcome import KINDS, MOST, Doubt, Outcome
 
@@ -314,8 +314,8 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
     yield from (f"{said}: no gate judges this run" for said in summary.background_load)
-    busy = [each.text for each in summary.curve if each.has(Doubt.BUSY)]
-    if summary.run.search and not test.background_load and busy and summary.curve[0].unit in CURVES:
+    busy = [each.text for each in summary.levels if each.has(Doubt.BUSY)]
+    if busy and not test.background_load:
         yield f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count"
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"

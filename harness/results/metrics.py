@@ -14,7 +14,7 @@ from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.core.errors import UsageError
 from harness.core.markdown import Column, Table, number
 from harness.core.schema import gpu_names
-from harness.results.summary import CURVES, Summary
+from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
 from harness.runs.outcome import Doubt, Figure, Outcome
 
@@ -324,8 +324,8 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
     result, score = summary.result, summary.accuracy
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
-    is_by_level = BATCH in axes and summary.run.search and summary.curve[0].unit in CURVES
-    tests = summary.curve if is_by_level else [result] if result else []
+    is_by_level = BATCH in axes and bool(summary.levels)
+    tests = summary.levels if is_by_level else [result] if result else []
     if not tests:
         yield Cell(places(summary, axes), summary.meta.run, figures(summary, "matrix"), "no speed was measured")
     for one in tests:

@@ -179,7 +179,7 @@ class Summary(File):
     def tests(self) -> list[Outcome]:
         """The tests of a search or a curve, by load. What disputes the run's own level is known of its performance."""
         found, test = sorted(self.run.search or [], key=lambda outcome: outcome.load), self.performance
-        if not (test and test.disagreements and found and found[0].unit in CURVES):
+        if test is None or not test.disagreements or self.scenario.pattern.unit not in CURVES:
             return found
         disputed = {"disagreements": tuple(test.disagreements)}
         return [each.model_copy(update=disputed) if each.load == test.load else each for each in found]
@@ -190,13 +190,17 @@ class Summary(File):
         return deciding(self.tests)
 
     @property
+    def levels(self) -> list[Outcome]:
+        """The curve, where its tests are all of one length and one of them is the result; none of a search."""
+        return self.curve if self.scenario.pattern.unit in CURVES else []
+
+    @property
     def result(self) -> Outcome | None:
         """The test that the run's performance is of: what comes of the run, wherever it is said."""
         if self.performance is None:
             return None
         own = self.performance.outcome(self.scenario.pattern.unit)
-        levels = self.curve if own.unit in CURVES else []
-        return next((level for level in levels if level.load == own.load), own)
+        return next((level for level in self.levels if level.load == own.load), own)
 
     @property
     def background_load(self) -> list[str]:
@@ -205,8 +209,7 @@ class Summary(File):
         found = self.result
         if found is None:
             return []
-        curve = self.curve if found.unit in CURVES else []
-        rivals = [o for o in curve if o.has_kept and (o.tokens_per_sec or 0.0) > (found.tokens_per_sec or 0.0)]
+        rivals = [o for o in self.levels if o.has_kept and (o.tokens_per_sec or 0.0) > (found.tokens_per_sec or 0.0)]
         return [*found.background_load, *(f"with {o.text}, {said}" for o in rivals for said in o.background_load)]
 
     @property
