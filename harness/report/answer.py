@@ -313,10 +313,11 @@ def expenses(summary: Summary) -> Iterator[str]:
 def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
-    yield from (f"{said}: no gate judges this run" for said in summary.background_load)
+    yield from (f"{said}: no gate judges this run" for said in test.background_load)
     busy = [each.text for each in summary.levels if each.has(Doubt.BUSY)]
     if busy and not test.background_load:
-        yield f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count"
+        judges = "; one of them may be the best, so no gate judges this run" if summary.background_load else ""
+        yield f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count{judges}"
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"
     if test.failed_requests:

@@ -27,6 +27,7 @@ from harness.runs.folder import RunFolder
 from harness.runs.outcome import Doubt, Outcome
 from harness.sweep.experiment import from_summary
 from tests import made
+from tests.conftest import tells
 
 ASKED: dict[str, dict[str, Any]] = {
     "offline": {},
@@ -149,8 +150,8 @@ def test_every_place_names_one_figure_and_one_verdict(name: str, runs: Runs, cas
     assert f">{shown}<small>output tokens/s" in tile or f"{shown} output tokens/s." in tile
     assert ("DISPUTED" in title) == case.is_disputed
     if found.has_own_limits and "no level" not in title:
-        tells = {"within": "within the limits", "not judged": "not judged"}.get(word, "over the limits")
-        assert tells in title, title
+        words = {"within": "within the limits", "not judged": "not judged"}.get(word, "over the limits")
+        assert words in title, title
     line = rendering.history_line(summary)
     assert (line[SPEED], line["result"], line["flaws"]) == (speed, word, found.flaws)
     assert line["others"] == ([BUSY] if case.is_busy else [])
@@ -202,5 +203,6 @@ def test_a_result_below_a_busy_level_is_compared_with_nothing(tmp_path: Path, as
     assert compare_page.refusal(*compared, "A", "B") == "the machine was busy in B"
     judged = regression.judge(Sides([compared[0]], [compared[1]]), [condition("tokens_per_sec<-3%")])
     assert judged[0].verdict == "NOT JUDGED"
-    assert any(BUSY in line.text for line in answer.last_screen(compared[1].summary).lines)
+    said = [line.text for line in answer.last_screen(compared[1].summary).lines]
+    assert any(tells(text, "other programs ran", " 8 ", "no gate judges this run") for text in said)
     assert from_summary(compared[1].summary).background_load and rendering.history_line(compared[1].summary)["others"]
