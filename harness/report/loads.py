@@ -99,9 +99,9 @@ def loads_of(summary: Summary) -> list[Load]:
         is_doubted = probe.has(Doubt.BUFFERED) or (probe.has(Doubt.BUSY) and is_any_alone)
         stands = held and later is probe and not is_doubted
         is_level = probe.unit in CURVES
-        name, mark = f"the probe at {probe.text}", "held" if held else "grew" if probe.valid else "bad"
-        named = probe.text if is_level else name
-        found.append(Load(probe, named, mark, stands, is_level, spent.get(probe.folder), overruled))
+        name = probe.text if is_level else f"the probe at {probe.text}"
+        mark = "held" if held else "grew" if probe.valid else "bad"
+        found.append(Load(probe, name, mark, stands, is_level, spent.get(probe.folder), overruled))
     if own:
         stands, mark = own.valid and not own.has(Doubt.BUFFERED), "own" if own.valid else "bad"
         found.append(Load(own, f"the full test at {own.text}", mark, stands, True, spent.get(FOLDER["performance"])))

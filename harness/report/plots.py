@@ -149,9 +149,10 @@ def styled(curves: Sequence[Curve]) -> Iterator[tuple[Curve, tuple[str, str] | N
 
 
 def looks(curve: Curve, one: Load, style: tuple[str, str] | None) -> dict[str, Any]:
-    """How a test is marked: in the style of its run among several, else by its outcome; hollow on a busy machine."""
+    """How a test is marked: in the style of its run among several, else by its outcome; hollow on a busy machine, and
+    grey where that leaves its verdict open."""
     color, shape = style or (
-        ORANGE if one.mark == "own" else BLUE if curve.has_kept(one) else RED,
+        ORANGE if one.mark == "own" else GREY if one.doubt else BLUE if curve.has_kept(one) else RED,
         SHAPES[one.mark],
     )
     outcome = f"the full test, {one.standing}" if one.mark == "own" else one.standing

@@ -279,8 +279,7 @@ def from_flat(data: dict[str, Any]) -> dict[str, Any]:
     new = {names.get(name, name): value for name, value in old.items()} | {"load": load, "unit": unit}
     new["has_own_limits"] = unit == ClosedLoop.unit
     for kind in (*KINDS, "client_delay"):
-        points = {point: old[f"{kind}_{point}"] for point in Times.model_fields if f"{kind}_{point}" in old}
-        new[f"{kind}_ms"] = points
+        new[f"{kind}_ms"] = {point: old.get(f"{kind}_{point}") for point in Times.model_fields}
     new["reasons"] = [text for text in old.get("why", "").split("; ") if text]
     new["background_load"] = [old["busy"]] if old.get("busy") else []
     return {name: value for name, value in new.items() if name in Outcome.model_fields}
