@@ -27,7 +27,7 @@ from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing
 from harness.rates.source import find_rate, rate_source
 from harness.report import report as rendering
-from harness.report.answer import last_screen
+from harness.report.answer import document
 from harness.results import accuracy, compliance, profile
 from harness.results.metrics import BY_NAME
 from harness.results.summary import Summary, scatter
@@ -207,8 +207,7 @@ def report(run: BenchmarkRun) -> Summary:
     finish(run.folder, line, bool(config.keep_all), display.done)
     with or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    screen = last_screen(summary, scatter=doubt)
-    show(display.console, screen, run.folder.shown / "report.html")
+    show(display.console, document(summary, scatter=doubt), run.folder.shown / "report.html")
     return summary
 
 
@@ -216,7 +215,7 @@ def report_partial(folder: RunFolder, console: Any) -> None:
     """The report and the last screen of what was measured until a run ended; nothing where no test did."""
     with contextlib.suppress(BenchmarkError, OSError):  # no test finished
         summary = rendering.build(folder.path)
-        show(console, last_screen(summary), folder.path / "report.html")
+        show(console, document(summary), folder.path / "report.html")
 
 
 def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:

@@ -104,7 +104,7 @@ def compare(config: CompareConfig) -> int:
                 display.say(f"results: {folder.path}")
                 found = rounds.compare_servers(config, conditions, folder, display)
             folder.set_status("complete")
-            screen.show(console, rounds.last_screen(found), folder.path / rounds.REPORT)
+            screen.show(console, rounds.document(found), folder.path / rounds.REPORT)
             code = found.code
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, folder, errors)

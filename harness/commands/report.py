@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.core import screen as last_screen
+from harness.core import screen
 from harness.core.coerce import did_you_mean
 from harness.core.command import argument, each, make_command, option
+from harness.core.document import Document, section_text, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
-from harness.core.markdown import render
 from harness.report import check as checking
 from harness.report import compare as comparison
 from harness.report import compare_page, regression
@@ -126,7 +126,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
     if page:
         compare_page.write_html(page, runs, pair)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    show(compare_page.last_screen(runs, pair), compare_page.tables(runs, pair, width))
+    show(compare_page.document(runs, pair, width))
 
 
 def matrix_page(folders: list[Path], axes: list[str]) -> str:
@@ -136,14 +136,13 @@ def matrix_page(folders: list[Path], axes: list[str]) -> str:
     return f"{metrics.matrix([run.summary for run in runs], axes)}\n\nThese runs differ in: {differs}."
 
 
-def show(screen: last_screen.LastScreen, rest: str = "") -> None:
-    """Prints a finding and what follows it: in colours on a terminal, else as Markdown."""
+def show(document: Document) -> None:
+    """Prints a document: in colours on a terminal, else as Markdown."""
     if sys.stdout.isatty():
-        last_screen.show(last_screen.lasting_console(sys.stdout.fileno()), screen)
+        screen.show(screen.lasting_console(sys.stdout.fileno()), document)
+        print("".join(f"\n{section_text(section)}\n" for section in document.sections))
     else:
-        print(render("screen.md.j2", screen=screen))
-    if rest:
-        print(f"\n{rest}")
+        print(to_markdown(document))
 
 
 def gate(baseline: list[Path], runs: list[Path], fail_if: list[str], may_differ: list[str]) -> int:
@@ -160,5 +159,5 @@ def gate(baseline: list[Path], runs: list[Path], fail_if: list[str], may_differ:
             raise UsageError(f"--may-differ {name}: not a setting of these runs{did_you_mean(name, settings)}")
     sides = regression.Sides(before, after, allowed)
     judgements = regression.judge(sides, conditions)
-    show(regression.last_screen(sides, judgements))
+    show(regression.document(sides, judgements))
     return regression.exit_code(judgements)

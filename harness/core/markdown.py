@@ -36,13 +36,15 @@ class Finished(str):
 
 
 def harmless(value: Any) -> Any:
-    """What a page shows of a value: text on one line, without any HTML, links or pictures in it."""
+    """What a page shows of a value."""
     if not isinstance(value, str) or isinstance(value, Finished):
         return value
-    return escape(" ".join(value.splitlines()))
+    return escape(value)
 
 
 def escape(text: str) -> str:
+    """Text on one line without any HTML, links or pictures in it."""
+    text = " ".join(text.splitlines())
     return plain(re.sub(r"<(?=[\w/!?])", "&lt;", text)).replace("](", "]\\(")
 
 
@@ -74,14 +76,16 @@ def value_of(item: object, column: Column) -> object:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a page, as Markdown where it is written out: numbers as `number` has them."""
+    """A table of a page, as Markdown where it is written out: numbers as `number` has them. A page may have its own in
+    place of a named one."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
+    name: str = ""
 
     @classmethod
-    def of(cls, items: Iterable[Any], columns: Mapping[str, Column]) -> Self:
-        return cls(list(columns), [[value_of(item, column) for column in columns.values()] for item in items])
+    def of(cls, items: Iterable[Any], columns: Mapping[str, Column], name: str = "") -> Self:
+        return cls(list(columns), [[value_of(item, column) for column in columns.values()] for item in items], name)
 
     def __str__(self) -> str:
         under = "|".join("-" * (len(head) + 2) for head in self.columns)
@@ -95,7 +99,7 @@ def line(cells: Sequence[object]) -> str:
 def shown(value: object) -> str:
     """A cell: text on one line, a number as people read it."""
     if isinstance(value, str):
-        return escape(" ".join(value.splitlines()).replace("|", "\\|"))
+        return escape(value.replace("|", "\\|"))
     return number(value)  # type: ignore[arg-type]
 
 

@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from harness.core.document import Cells, Document, Line, Tone
 from harness.core.errors import plain
 from harness.core.secrets import hide_text
 
@@ -260,45 +261,25 @@ def screen(log: Path) -> Iterator[tuple[Console, Console]]:
 
 # The last screen of a command: the answer first, then a labelled sentence each, and one path.
 WIDTH, LABEL = 80, 15  # characters
-Tone = Literal["", "good", "careful", "bad", "unknown"]
 STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "bad": "red", "unknown": "dim"}
-Cells = Sequence[str]
 
 
-@dataclass(frozen=True)
-class Line:
-    """A label and the text under it; a command is never broken into lines."""
+def show(console: Console, document: Document, path: object = None) -> None:
+    """Prints a document without its sections, in at most the width of a terminal.
 
-    label: str
-    text: str
-    tone: Tone = ""
-    is_command: bool = False
-
-
-@dataclass(frozen=True)
-class LastScreen:
-    """The answer, its subject, and what must be known of it; `levels` are the rows of a table, the head first."""
-
-    title: str
-    subject: str
-    lines: Sequence[Line] = ()
-    levels: Sequence[Cells] = ()
-    tone: Tone = ""
-
-
-def show(console: Console, screen: LastScreen, path: object = None) -> None:
-    """Prints a last screen, in at most the width of a terminal; `path` is where all of it stands, if in a file."""
+    `path` is where all of it stands, if in a file.
+    """
 
     def say(text: str, tone: Tone = "", bold: bool = False) -> None:
         style = f"{'bold ' if bold else ''}{STYLES[tone]}".strip()
         console.print(Text(plain(hide_text(text)), style=style), soft_wrap=True)
 
     say("")
-    for text in wrap(screen.title, WIDTH):
-        say(text, screen.tone, bold=True)
-    for text in [*wrap(screen.subject, WIDTH), *table(screen.levels)]:
+    for text in wrap(document.title, WIDTH):
+        say(text, document.tone, bold=True)
+    for text in [*wrap(document.subject, WIDTH), *table(document.levels)]:
         say(text)
-    for line in screen.lines:
+    for line in document.lines:
         for text in paragraph(line):
             say(text, line.tone)
     if path:

@@ -64,7 +64,7 @@ def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: scre
     results.finish(run, line, say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
-    screen.show(display.console, scores.last_screen(config, facts, summary, rows), run.path / "report.html")
+    screen.show(display.console, scores.document(config, facts, summary, rows), run.path / "report.html")
     return DONE
 
 

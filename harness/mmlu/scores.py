@@ -2,23 +2,23 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import JsonValue
 
+from harness.core.document import Block, Code, Document, Line, Picture, Section, to_markdown
 from harness.core.files import whole_or_nothing, write_json, write_table, write_text
-from harness.core.markdown import number, percent, render
+from harness.core.markdown import Finished, Table, number, percent
 from harness.core.schema import SCHEMA, File, gpu_names
-from harness.core.screen import LastScreen, Line
 from harness.core.statistics import wilson
 from harness.engines.protocol import ChoiceLogprobs
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig, Prompt
 from harness.report.answer import model_name
-from harness.report.page import of_screen
-from harness.report.style import BLUE, GREEN, GREY, ORANGE, PURPLE, pyplot, save
+from harness.report.charts import Bar, Bars, Part, Scale, save
+from harness.report.page import page
 from harness.runs.folder import RunFolder
 from harness.runs.records import Facts
 
@@ -206,7 +206,7 @@ def write_csv(path: Path, rows: Sequence[Answer]) -> None:
     write_table(path, cells(rows[0]), (cells(answer).values() for answer in rows))
 
 
-COLORS = dict(zip(DOMAINS, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
+COLORS = dict(zip(DOMAINS, ("blue", "amber", "green", "purple"), strict=True))
 GUESSING, WORSE, NO_BETTER = 1 / len(LETTERS), "worse", "no better"
 FEW = 30  # questions of a subject, below which its interval is wider than 30 points
 
@@ -232,24 +232,78 @@ def write(
         write_csv(place / "samples.csv", rows)
         if config.details:
             write_text(place / "details.jsonl", details(data, rows))
-        drawn = save({"score_by_subject": by_subject(subjects)}, place / "plots")
-        shown = {"Accuracy of each subject": drawn["score_by_subject"]}
-        values = dict(
-            run=run.name,
-            config=config,
-            source=data.source,
-            summary=summary,
-            domains=domains,
-            subjects=subjects,
-            domain_of=DOMAIN_OF,
-            letters=LETTERS,
-            facts=facts,
+        picture = save({"score_by_subject": ("Accuracy of each subject", [by_subject(subjects)])}, place / "plots")
+        found = replace(
+            document(config, facts, summary, rows),
+            sections=[*sections(config, facts, data.source, summary, rows, picture["score_by_subject"])],
         )
-        screen = last_screen(config, facts, summary, rows)
-        write_text(place / "report.md", f"{render('mmlu.md.j2', sent=False, **values)}\n")
-        page = of_screen(screen, place, render("mmlu.md.j2", sent=True, **values), shown)
-        write_text(place / "report.html", page)
+        write_text(place / "report.md", to_markdown(found))
+        write_text(place / "report.html", page(found))
     return summary
+
+
+def accuracy_cells(part: Score) -> list[str]:
+    return [percent(part.accuracy), percent(part.standard_error)]
+
+
+def sections(
+    config: MMLUConfig, facts: MMLUFacts, source: str, summary: Overall, rows: Sequence[Answer], picture: Picture
+) -> Iterator[Section]:
+    """The picture, the scores by domain and by subject, and how they came about."""
+    domains, subjects, system = group_scores(rows, "domain"), group_scores(rows, "subject"), facts.system
+    yield Section(picture.title, "", [picture], is_open=True)
+    low, high = map(percent, summary.interval_95)
+    right = f"{number(summary.correct)} of {number(summary.n)} right"
+    error = f"± {percent(summary.standard_error)} (standard error)"
+    rate = summary.cache_hit_rate
+    known = "unknown" if rate is None else f"{percent(rate, 1)} %"
+    overall_rows = [
+        ["accuracy", Finished(f"**{percent(summary.overall_accuracy)} %** {error}, {right}")],
+        ["95 % interval", f"{low} to {high} %"],
+        ["mean of the subjects", f"{percent(summary.macro_average)} % over {summary.subjects} subjects"],
+        ["questions/s", f"{number(summary.questions_per_s)} in {summary.seconds:.1f} s, model load left out"],
+        ["prefix cache", f"{known} of {number(summary.prompt_tokens)} prompt tokens"],
+    ]
+    head = ["accuracy %", "std. error", "95 % interval", "right", "questions"]
+    by_domain = [
+        [name, *accuracy_cells(part), f"{percent(part.low)} to {percent(part.high)}", part.correct, part.n]
+        for name, part in domains.items()
+    ]
+    yield Section("Scores", right, [Table(["", ""], overall_rows), Table(["domain", *head], by_domain)])
+    listed = [
+        [name.replace("_", " "), DOMAIN_OF[name], *accuracy_cells(part), part.correct, part.n]
+        for name, part in subjects.items()
+    ]
+    heads = ["subject", "domain", "accuracy %", "std. error", "right", "questions"]
+    yield Section("Subjects", f"{summary.subjects} subjects", [Table(heads, listed)])
+    chosen, right_ones = (
+        ", ".join(f"{letter} {counts[letter]}" for letter in LETTERS)
+        for counts in (summary.predictions, summary.answers)
+    )
+    short = summary.shortened_prompts
+    fitted = "All examples fitted into every prompt."
+    if short["questions"]:
+        fitted = (
+            f"{number(short['questions'])} prompt(s) did not fit {config.context} tokens with all examples; "
+            f"{number(short['examples_dropped'])} examples were dropped, the last ones first: samples.csv lists them."
+        )
+    method = (
+        f"Each question follows {config.num_fewshot} example(s) of its subject from the dev split; the answer is the "
+        "likeliest of the letters A to D as the next token, one request a question. "
+        f"Letters chosen: {chosen}; right ones: {right_ones}. Exact ties between letters: {summary.ties} (the first in "
+        "the alphabet counts)."
+    )
+    quantized = f", {config.quantization}" if config.quantization != "none" else ""
+    settings = [
+        ["data", source],
+        ["started", facts.started],
+        ["precision", f"{config.precision}{quantized}, KV cache {config.kv_cache_dtype}"],
+        ["machine", ", ".join(system.gpus) or system.cpu],
+        ["software", ", ".join(f"{name} {version}" for name, version in system.packages.items())],
+        ["engine arguments", " ".join(f"{name}={value}" for name, value in facts.engine_args.items())],
+    ]
+    blocks: list[Block] = [method, fitted, Table(["", ""], settings), Code(facts.command)]
+    yield Section("Method", f"{config.num_fewshot}-shot, one request a question", blocks)
 
 
 def deviations(config: MMLUConfig, data: Data, rows: Sequence[Answer]) -> list[str]:
@@ -286,7 +340,7 @@ def details(data: Data, rows: Sequence[Answer]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def last_screen(config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Sequence[Answer]) -> LastScreen:
+def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Sequence[Answer]) -> Document:
     """The accuracy with its meaning, by domain, and what must be known of it."""
     error = "" if summary.standard_error is None else f" (standard error {percent(summary.standard_error)})"
     low, high = summary.interval_95
@@ -307,44 +361,18 @@ def last_screen(config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Se
     ]
     title = f"{percent(summary.overall_accuracy)} % right{error}{guessed}"
     subject = f"MMLU, {size} on {summary.subjects} subjects, {machine}{engine}"
-    return LastScreen(title, subject, [line for line in lines if line.text])
+    return Document(title, subject, [line for line in lines if line.text])
 
 
-def by_subject(subjects: dict[str, Score]) -> Any:
-    """Accuracy by subject. One bar each, by domain, best first; the bars of error are 95 % intervals."""
-    places, at = {}, 0.0
-    for domain in DOMAINS:
+def by_subject(subjects: dict[str, Score]) -> Bars:
+    """Accuracy by subject, by domain, best first, with 95 % intervals."""
+    rows = []
+    for domain, color in COLORS.items():
         names = [name for name in subjects if DOMAIN_OF[name] == domain]
         for name in sorted(names, key=lambda name: (-subjects[name].accuracy, name)):
-            places[name] = at
-            at += 1
-        at += 0.8 if names else 0
-    figure, axes = pyplot().subplots(figsize=(9, 0.21 * at + 1.2))
-    for domain, color in COLORS.items():
-        names = [name for name in places if DOMAIN_OF[name] == domain]
-        parts = [subjects[name] for name in names]
-        ends = [
-            [100 * (part.accuracy - part.low) for part in parts],
-            [100 * (part.high - part.accuracy) for part in parts],
-        ]
-        total, correct = sum(part.n for part in parts), sum(part.correct for part in parts)
-        axes.barh(
-            [places[name] for name in names],
-            [100 * part.accuracy for part in parts],
-            height=0.72,
-            color=color,
-            xerr=ends,
-            error_kw={"ecolor": "#444", "elinewidth": 0.9, "capsize": 1.5},
-            label=f"{domain} {100 * correct / total:.1f} %" if total else domain,
-        )
-    axes.axvline(25, color=GREY, linestyle="--", linewidth=1, label="guessing")
-    labels = [f"{name.replace('_', ' ')} ({subjects[name].n:,})" for name in places]
-    axes.set_yticks(list(places.values()), labels, fontsize=8)
-    axes.set_ylim(at - 0.9, -0.8)
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("accuracy, % (95 % intervals; number of questions beside each name)")
-    axes.grid(axis="y", visible=False)
-    axes.set_axisbelow(True)
-    axes.tick_params(axis="y", length=0)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.35, 1.0), ncols=5, fontsize=8, frameon=False)
-    return figure
+            part = subjects[name]
+            bar = Part(0.0, 100 * part.accuracy, color, name=domain)
+            label = f"{name.replace('_', ' ')} ({part.n:,})"
+            rows.append(Bar(label, f"{100 * part.accuracy:.1f}", [bar], (100 * part.low, 100 * part.high)))
+    label = "accuracy, %; lines: 95 % intervals; at 25 %: guessing; the number of questions beside each name"
+    return Bars("", label, rows, [100 * GUESSING], Scale(0.0, 110.0))

@@ -8,9 +8,9 @@ from harness.config import comparability, mlperf
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
+from harness.core.document import Cells, Document, Line, Section, Tone
 from harness.core.markdown import Column, Table, number
 from harness.core.processes import with_flag
-from harness.core.screen import Cells, LastScreen, Line, Tone
 from harness.core.statements import names_of
 from harness.loadgen.log import Latency
 from harness.results import advice, metrics, telemetry
@@ -26,7 +26,7 @@ def tested(summary: Summary) -> Table:
     columns = metrics.columns(metrics.TABLES[unit], summary.tests, unit, "load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
-    return Table.of(summary.tests, columns | {"why": "why"})
+    return Table.of(summary.tests, columns | {"why": "why"}, "loads")
 
 
 def gpu_time(times: Sequence[telemetry.GpuTime]) -> Table:
@@ -84,12 +84,12 @@ MOST_REASONS = 3  # of them on the screen
 TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 
 
-def last_screen(summary: Summary, whole: bool = False, scatter: str = "") -> LastScreen:
+def document(summary: Summary, whole: bool = False, scatter: str = "", sections: Sequence[Section] = ()) -> Document:
     """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report;
     `scatter` of earlier runs."""
     about = ": ".join(filter(None, (summary.meta.label, subject(summary))))
     said = [line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text]
-    return LastScreen(title(summary), about, said, levels(summary), tone(summary))
+    return Document(title(summary), about, said, levels(summary), tone(summary), sections)
 
 
 def title(summary: Summary) -> str:

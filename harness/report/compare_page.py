@@ -5,75 +5,64 @@ Two runs with an accuracy test on the same samples are compared answer by answer
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
 from statistics import mean
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from harness.config import comparability, mlperf
 from harness.core import files
-from harness.core.markdown import Table, number, render
-from harness.core.screen import LastScreen, Line, Tone
-from harness.report import answer, compare, plots, style
+from harness.core.document import Block, Document, Line, Picture, Section, Tone
+from harness.core.markdown import Table, number
+from harness.report import answer, charts, compare, pictures
+from harness.report.charts import Bar, Bars, Panel, Part
 from harness.report.compare import ComparedRun, Pair, Runs
-from harness.report.page import of_screen
+from harness.report.page import page
 from harness.results.metrics import AXES, BY_NAME, Metric, metrics_of, value_at
 from harness.results.metrics import columns as metric_columns
+from harness.results.profile import ProfileValue, side_by_side
 from harness.runs.outcome import Doubt, Figure
 
-# Runs side by side as a picture: a panel for each quantity that two of them have, and their curves in one.
+# Runs side by side as a picture.
+NAME = "comparison"
 LONGEST_NAME = 40  # characters of a run's name
 TIME = re.compile(r"^\d+-\d+-(?=.)")  # that a run's id begins with
 
 
 def write(path: Path, runs: Runs) -> None:
+    """Writes the picture of the runs as a PNG file."""
     with tempfile.TemporaryDirectory() as place:  # a pipe, which may be what is named, cannot be gone back in
-        picture = drawn(runs, Path(place), answer.footer(*(run.summary for run in runs))).read_bytes()
+        charts.save({NAME: ("Side by side", panels(runs))}, Path(place), answer.footer(*(run.summary for run in runs)))
+        found = (Path(place) / f"{NAME}.png").read_bytes()
     with files.naming(path):
-        path.write_bytes(picture)
+        path.write_bytes(found)
 
 
-def drawn(runs: Runs, place: Path, words: str = "") -> Path:
-    return place / style.save({"comparison": draw_comparison(runs)}, place / "plots", words)["comparison"]
-
-
-def draw_comparison(runs: Runs) -> Any:
-    """Bars above, curves below where two runs have tested several loads."""
+def panels(runs: Runs) -> list[Panel]:
+    """Bars for each quantity that two of the runs have, and their curves where two have tested several loads."""
     figures = {metric: [metric.figure(run.summary) for run in runs] for metric in metrics_of("panel")}
     shown = {metric: found for metric, found in figures.items() if sum(each.value is not None for each in found) > 1}
+    found: list[Panel] = [bars(runs, metric, each) for metric, each in shown.items()]
     swept = [run for run in runs if run.summary.run.search]
-    high, curves = 0.4 * len(runs) + 1.4, 4.4 * (len(swept) > 1)
-    width = max(3.2 * len(shown) + 2, 14 if curves else 0)
-    figure = style.pyplot().figure(figsize=(width, high + curves), layout="constrained")
-    parts = figure.subfigures(2, 1, height_ratios=(high, curves)) if curves else [figure]
-    bars(parts[0], runs, shown)
-    if curves:
-        found = filter(None, (plots.Curve.of(run.summary, name) for run, name in zip(swept, names(swept), strict=True)))
+    if len(swept) > 1:
+        curves = (pictures.Curve.of(run.summary, name) for run, name in zip(swept, names(swept), strict=True))
         whose = "GPU" if any(run.summary.gpus for run in swept) else "machine"
-        plots.draw(parts[1].subplots(1, 3), [*found], whose)
-    return figure
+        found += pictures.curves([*filter(None, curves)], whose)
+    return found
 
 
-def bars(part: Any, runs: Runs, shown: dict[Metric, list[Figure]]) -> None:
+def bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
     """A bar for each run, the first on top: red where it is INVALID or over its limits, hollow where the machine was
     busy."""
-    panels, labels = part.subplots(1, max(1, len(shown)), sharey=True, squeeze=False), names(runs)
-    bad = [run.summary.result is not None and run.summary.result.verdict.tone == "bad" for run in runs]
-    for axes, (metric, figures) in zip(panels[0], shown.items(), strict=False):
-        widths = [each.value or 0 for each in figures]
-        colors = [style.RED if each else style.BLUE for each in bad]
-        filled = ["none" if Doubt.BUSY in e.doubts else color for e, color in zip(figures, colors, strict=True)]
-        drawn = axes.barh(labels, widths, color=filled, edgecolor=colors, height=0.65)
-        texts = [f"{each.mark}{metric.text(each.value)}" for each in figures]
-        axes.bar_label(drawn, texts, padding=3, fontsize=8)
-        axes.set(title=metric.label, xlim=(0, 1.3 * max(widths) or 1))
-        axes.locator_params(axis="x", nbins=4)
-        axes.grid(axis="y", visible=False)
-        style.thousands(axes.xaxis)
-    panels[0, 0].invert_yaxis()
-    doubts = {doubt for figures in shown.values() for each in figures for doubt in each.doubts}
-    notes = {"red: INVALID, or over the limits": any(bad), "hollow: machine busy": Doubt.BUSY in doubts}
-    panels[0, 0].set_xlabel("; ".join(note for note, holds in notes.items() if holds))
+    rows, notes = [], dict[str, None]()
+    for name, run, figure in zip(names(runs), runs, figures, strict=True):
+        is_bad = run.summary.result is not None and run.summary.result.verdict.tone == "bad"
+        is_busy = Doubt.BUSY in figure.doubts
+        part = Part(0.0, figure.value or 0.0, "red" if is_bad else "blue", is_busy)
+        rows.append(Bar(name, f"{figure.mark}{metric.text(figure.value)}", [part] if figure.value else []))
+        notes |= dict.fromkeys(["red: INVALID, or over the limits"] * is_bad + ["hollow: machine busy"] * is_busy)
+    return Bars(metric.label, "; ".join(notes), rows)
 
 
 def names(runs: Runs) -> list[str]:
@@ -114,7 +103,7 @@ class RunColumn(NamedTuple):
 
     name: str
     label: str
-    values: tuple[plots.ProfileValue, ...]
+    values: tuple[ProfileValue, ...]
     metric: Metric | None = None
     shown: tuple[str, ...] = ()
 
@@ -145,7 +134,7 @@ def columns(runs: Runs) -> list[RunColumn]:
         ),
         *(RunColumn.at(*column, runs) for column in VERDICT_COLUMNS),
         *(RunColumn.of(metric, runs) for metric in metrics_of("compare")),
-        *starmap(RunColumn, plots.side_by_side([run.summary.run.profile for run in runs])),
+        *starmap(RunColumn, side_by_side([run.summary.run.profile for run in runs])),
     ]
     return [column for column in found if {*column.texts} != {number(None)}]
 
@@ -160,32 +149,9 @@ def write_csv(path: Path, runs: Runs) -> None:
     files.write_table(path, [column.name for column in table], zip(*(column.values for column in table), strict=True))
 
 
-def page(runs: Runs) -> str:
-    """A Markdown page that puts the runs side by side, the finding first."""
-    pair = pair_of(runs)
-    return f"{render('screen.md.j2', screen=last_screen(runs, pair))}\n{tables(runs, pair)}"
-
-
 def pair_of(runs: Runs) -> Pair | None:
     """The answers of two runs to the same samples; None where they are not two, or the samples were not the same."""
     return runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
-
-
-def tables(runs: Runs, pair: Pair | None, width: int | None = None, sent: bool = False) -> str:
-    """The runs side by side in Markdown, and the answers of two; `sent`: headings say what came out.
-
-    `width`: characters of a terminal's line; what has no room stands in a further table, again beside the first run.
-    """
-    return render(
-        "compare.md.j2",
-        sent=sent,
-        runs=runs,
-        blocks=blocks(table(runs), width),
-        probes=tested(runs),
-        pair=pair,
-        listed=pair.differing[:SHOWN_ANSWERS] if pair else [],
-        unlisted=len(pair.differing) - SHOWN_ANSWERS if pair else 0,
-    )
 
 
 def tested(runs: Runs) -> Table:
@@ -195,8 +161,11 @@ def tested(runs: Runs) -> Table:
     return Table(["run", *columns], [[name, *row] for name, found in tables for row in found.rows])
 
 
-def last_screen(runs: Runs, pair: Pair | None) -> LastScreen:
-    """The finding of a comparison, and what must be known before it is passed on."""
+def document(runs: Runs, pair: Pair | None, width: int | None = None) -> Document:
+    """The finding of a comparison, what must be known before it is passed on, and the runs side by side.
+
+    `width`: characters of a terminal's line; what has no room stands in a further table, again beside the first run.
+    """
     named, (start, reasons) = [*zip(letters(len(runs)), runs, strict=True)], refusals(runs)
     refused = {letter: why for (letter, _), why in zip(named, reasons, strict=True) if why}
     alone = len(refused) == len(runs) - 1
@@ -216,14 +185,51 @@ def last_screen(runs: Runs, pair: Pair | None) -> LastScreen:
         Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
     ]
     subject = answer.subject(*(run.summary for run in runs))
-    return LastScreen(title, subject, [line for line in lines if line.text], tone="careful" if alone else "")
+    kept, tone = [line for line in lines if line.text], "careful" if alone else ""
+    return Document(title, subject, kept, tone=tone, sections=[*sections(runs, pair, width)])  # type: ignore[arg-type]
+
+
+def sections(runs: Runs, pair: Pair | None, width: int | None) -> Iterator[Section]:
+    """The runs side by side, and the answers of two."""
+    yield Section("Side by side", "settings that differ, speed, latency", blocks(table(runs), width))
+    if (probes := tested(runs)).rows:
+        yield Section("Probes", f"{len(probes.rows)} loads", [probes])
+    if pair:
+        yield Section("Scores", pair.words, [*scores(pair)])
+
+
+def scores(pair: Pair) -> Iterator[Block]:
+    """How scores and answers of two runs differ."""
+    yield f"{number(pair.samples)} samples in both."
+    rows = []
+    for name, score in pair.scores.items():
+        is_clear = (score.low > 0 or score.high < 0) and not score.few
+        change, between = f"{score.change:+.4f}", f"{score.low:+.4f} to {score.high:+.4f}"
+        sides = number(score.before, 6), number(score.after, 6)
+        rows.append([name, *sides, change, between, "differs" if is_clear else "no clear difference"])
+    yield Table(["score", "A", "B", "B - A", "95 % interval (paired bootstrap)", ""], rows)
+    if not pair.same_splitter:
+        yield (
+            "The two runs split sentences in different ways, so their ROUGE-Lsum and gen_len may differ for that "
+            "reason alone."
+        )
+    yield f"{pair.words}."
+    if pair.differing:
+        heads = "sample", "prompt tokens", "first differing token", "A there", "B there", "ROUGE-L A", "ROUGE-L B"
+        tokens = [["(ended)" if side is None else str(side) for side in (one.a, one.b)] for one in pair.differing]
+        listed = [
+            [str(one.index), one.prompt_tokens, str(one.position), *there, f"{one.score_a:.1f}", f"{one.score_b:.1f}"]
+            for one, there in zip(pair.differing[:SHOWN_ANSWERS], tokens, strict=False)
+        ]
+        yield Table(heads, listed)
+    if (more := len(pair.differing) - SHOWN_ANSWERS) > 0:
+        yield f"... and {more} more."
 
 
 def write_html(path: Path, runs: Runs, pair: Pair | None) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        pictures = {"Side by side": str(drawn(runs, Path(place)).relative_to(place))}
-        text = f"## All of it :: settings that differ, speed, latency\n\n{tables(runs, pair, sent=True)}"
-        files.write_text(path, of_screen(last_screen(runs, pair), Path(place), text, pictures))
+    found = document(runs, pair)
+    shown = Section("In pictures", "", [Picture(NAME, "Side by side", "", panels(runs))], is_open=True)
+    files.write_text(path, page(replace(found, sections=[shown, *found.sections])))
 
 
 def finding(runs: Runs) -> str:

@@ -3,14 +3,15 @@
 Nothing lies between two points: no line joins them, and the answer is one of the loads that were tested.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, floor, inf, isclose, log, log10
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, isclose, log, log10
 from typing import Any, NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
 from harness.core.markdown import number
 from harness.core.statistics import tail_name
+from harness.report.charts import Tick, apart, steps
 from harness.results import metrics, telemetry
 from harness.results.summary import CURVES, Summary
 from harness.runs.folder import FOLDER
@@ -20,13 +21,10 @@ HEIGHT = 250  # pixels of a plot
 POINTS = ("p50", "p90", "p99")
 WIDE = 20  # times the smallest: from here on an axis is logarithmic
 ROOM = 1.2  # times the largest: of an axis above its highest mark
-MOST_TICKS = 6
 MARGIN = 0.12  # of an axis of loads, beside the lowest and the highest
 SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
-CLOSE = 10.0  # percent between two ticks, at least: a number of four digits on a phone
 COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
 SHARES = {"idle": "GPU idle, %", "clock": "GPU clock held down, %"}
-Tick = tuple[float, str]  # its place in percent, and what it says
 Limits = Mapping[str, float | None]  # milliseconds at p99, by kind of latency; None: no limit
 
 
@@ -134,13 +132,6 @@ class Axis(NamedTuple):
         return round(HEIGHT * (1 - min(max(share, 0.0), 1.0)), 1)
 
 
-def steps(low: float, high: float) -> list[float]:
-    """Round numbers from one to another, evenly."""
-    power = 10.0 ** floor(log10((high - low) / MOST_TICKS))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= (high - low) / MOST_TICKS)
-    return [step * n for n in range(ceil(low / step), floor(high / step) + 1)]
-
-
 def across(values: Sequence[float], is_rate: bool) -> tuple[dict[float, float], list[Tick]]:
     """The place of each load in percent, and the ticks with theirs: rates evenly, levels by their logarithm."""
     scale = float if is_rate else log
@@ -150,15 +141,6 @@ def across(values: Sequence[float], is_rate: bool) -> tuple[dict[float, float], 
     ticks = steps(low, high) if is_rate else values
     places = {value: 100 * (scale(value) - low) / (high - low) for value in (*values, *ticks)}
     return places, list(apart((places[tick], number(tick)) for tick in ticks))
-
-
-def apart(ticks: Iterator[Tick]) -> Iterator[Tick]:
-    """The ticks that do not stand too close to the one before."""
-    last = -inf
-    for place, words in ticks:
-        if place - last >= CLOSE:
-            last = place
-            yield place, words
 
 
 class LoadPicture(NamedTuple):

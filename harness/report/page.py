@@ -10,141 +10,79 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from html import escape, unescape
-from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
-from xml.etree.ElementTree import Element
 
+from harness.core.document import Block, Document, Picture, Section, block_text
 from harness.core.errors import plain
-from harness.core.markdown import number, sentence
+from harness.core.markdown import Table, number, sentence
 from harness.core.reading import ROOT, read_text
-from harness.core.screen import LastScreen
 from harness.loadgen.requests import Request
-from harness.report.loads import ROOM, steps
+from harness.report.charts import steps
+from harness.report.loads import ROOM, LoadPicture
 from harness.results.published import ACCELERATORS, Published, results_of
 
-# A picture's SVG file as a part of a page: the page's colours in both themes, and nothing that its policy forbids.
-PALETTE = {  # of matplotlib's pictures, by what the page calls it
-    "blue": "#2f6db5",
-    "amber": "#e07b39",
-    "grey": "#8a8f98",
-    "red": "#c0392b",
-    "green": "#3a8f5c",
-    "purple": "#8e5ea2",
-}
-COLORS = {color: f"var(--{name})" for name, color in PALETTE.items()}
-COLORS |= {"#000000": "currentColor", "#ffffff": "var(--paper)", "#b0b0b0": "var(--grey)"}
-SMALLEST_TEXT = 9.0  # points, 12 pixels
-MARGIN = 0.04  # of the picture's width, on each side: a browser's letters may be wider than matplotlib's
-LINK, NAMESPACE = "{http://www.w3.org/1999/xlink}href", re.compile(r"^\{.*\}")
-LEFT_OUT = ("metadata", "style")
-FRACTION = re.compile(r"(\d+\.\d)\d+")  # a tenth of a point is enough
-
-
-def drawing(path: Path, words: str) -> str:
-    """An SVG file that matplotlib wrote, as an element; `words` say what it shows."""
-    svg = ElementTree.fromstring(read_text(path))
-    adapt(svg, path.stem)
-    _, _, width, height = map(float, svg.attrib["viewBox"].split())
-    wide = f"{width * (1 + 2 * MARGIN):g}"
-    svg.attrib |= {"width": f"{wide}pt", "viewBox": f"{-width * MARGIN:g} 0 {wide} {height:g}"}
-    svg.attrib |= {"role": "img", "aria-label": words}
-    return ElementTree.tostring(svg, encoding="unicode")
-
-
-def adapt(element: Element, name: str) -> None:
-    """Styles as attributes, the page's colours, ids that begin with the picture's name."""
-    element.tag = NAMESPACE.sub("", element.tag)
-    styles = element.attrib.pop("style", "").split(";")
-    values = element.attrib | {key.strip(): value.strip() for key, _, value in (one.partition(":") for one in styles)}
-    values |= {"href": values.pop(LINK)} if LINK in values else {}
-    values = {key: COLORS.get(value, value) for key, value in values.items() if key and key != "font-family"}
-    if element.tag == "text":
-        size = max(SMALLEST_TEXT, float(values.get("font-size", "10px").removesuffix("px")))
-        values = {"fill": "currentColor", **values, "font-size": f"{size:g}px"}
-    element.attrib = {key: own_names(key, value, name) for key, value in values.items()}
-    for child in list(element):
-        adapt(child, name)
-        if child.tag in LEFT_OUT:
-            element.remove(child)
-    if not (element.text or "").strip():
-        element.text = None
-    element.tail = None
-
-
-def own_names(key: str, value: str, name: str) -> str:
-    """An attribute with its references to ids, and with shorter numbers."""
-    if key in ("id", "href"):
-        return f"{name}-{value}" if key == "id" else value.replace("#", f"#{name}-", 1)
-    if key == "d":
-        value = re.sub(r"\s*\n\s*|(?<=[A-Za-z]) ", "", value)
-    shorter = FRACTION.sub(r"\1", value) if key in ("d", "x", "y", "transform", "points") else value
-    return shorter.replace("url(#", f"url(#{name}-")
-
-
-# The sections of a report's Markdown as HTML, each with its pictures as drawings; paths and users stay behind.
+# A document as HTML; paths and users stay behind.
 PLACE = re.compile(r"(?<![\w:/.)\]])(?:~|\.{1,2})?/(?:[^\s/'\"`|,;:()<>=]+/)+")  # all of a path but its last name
 ADDRESS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^\s'\"`|,)]*)?")
 
 
+def without_places(text: str) -> str:
+    """Of each path outside of the run its last name stays, of each address what remains without user and query."""
+    return PLACE.sub("", ADDRESS.sub(r"\1\2", text))
+
+
 class Fold(NamedTuple):
-    """A folded part: its closed line has the outcome; `body` is HTML."""
+    """A section as a page shows it; `body` is HTML."""
 
     title: str
     outcome: str
     body: str
+    is_open: bool
 
 
-def sections(markdown: str, folder: Path) -> list[Fold]:
-    """The parts of a report, whose headings end with their outcome after "::"; `folder` is what the paths of pictures
-    are relative to. Of each path outside of the run its last name stays, of each address what remains without user and
-    query."""
-    parts = re.split(r"^## (.+?)(?: :: (.*))?\n", without_places(markdown), flags=re.M)
-    found = zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
-    return [Fold(title.replace("`", ""), unescape(said or ""), to_html(body, folder)) for title, said, body in found]
+def fold(section: Section, instead: Mapping[str, str]) -> Fold:
+    """`instead`: HTML in place of pictures and tables of these names."""
+    body = "\n".join(block_html(block, instead) for block in section.blocks)
+    return Fold(section.title.replace("`", ""), without_places(section.outcome), body, section.is_open)
 
 
-def without_places(text: str) -> str:
-    return PLACE.sub("", ADDRESS.sub(r"\1\2", text))
+def block_html(block: Block, instead: Mapping[str, str] = {}) -> str:
+    if isinstance(block, Picture | Table) and block.name in instead:
+        return instead[block.name]
+    if isinstance(block, Picture):
+        return str(environment().get_template("chart.html.j2").render(picture=block))
+    return to_html(without_places(block_text(block)))
 
 
-def to_html(markdown: str, folder: Path) -> str:
-    """Markdown as HTML: tables in a frame in which they scroll, no HTML of others."""
+@cache
+def renderer() -> Any:
+    """Of Markdown: tables in a frame in which they scroll, no HTML and no pictures of others."""
     from markdown_it import MarkdownIt
 
-    renderer = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-    renderer.add_render_rule("image", lambda _, tokens, at, *__: picture(folder, tokens[at]))
-    renderer.add_render_rule("table_open", lambda *_: '<div class="wide"><table>\n')
-    renderer.add_render_rule("table_close", lambda *_: "</table></div>\n")
-    return str(renderer.render(markdown))
+    found = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+    found.add_render_rule("table_open", lambda *_: '<div class="wide"><table>\n')
+    found.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    return found
 
 
-def picture(folder: Path, token: Any) -> str:
-    """The drawing beside a picture of the folder; one that is not there keeps its name."""
-    path, words = (folder / str(token.attrs.get("src", ""))).with_suffix(".svg"), str(token.content)
-    if path.resolve().parent.parent != folder.resolve() or not path.is_file():
-        return f"<em>{escape(words)}</em>"
-    return f'<span class="figure">{drawing(path, words)}</span>'
+def to_html(markdown: str) -> str:
+    return str(renderer().render(markdown))
+
+
+def loads_table(picture: LoadPicture) -> str:
+    return str(environment().get_template("parts.html.j2").module.loads_table(picture))
 
 
 FOLDER = ROOT / "templates" / "page"
 GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 
-def of_screen(screen: LastScreen, folder: Path, markdown: str, pictures: Mapping[str, str]) -> str:
-    """The page of a finding: a last screen, pictures of a folder by their titles, sections of a report."""
-    drawn = {title: to_html(f"![{title}]({path})", folder) for title, path in pictures.items()}
-    folds = sections(markdown, folder)
-    return html("screen.html.j2", title=screen.title, screen=screen, pictures=drawn, folds=folds)
-
-
-def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> str:
-    """The page that a template of templates/page/ makes; `data` is what its script moves."""
+@cache
+def environment() -> Any:
+    """Of the templates in templates/page/."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
 
-    environment = Environment(
+    found = Environment(
         loader=FileSystemLoader(FOLDER),
         undefined=StrictUndefined,
         autoescape=True,
@@ -152,22 +90,42 @@ def html(template: str, data: dict[str, Any] | None = None, **values: Any) -> st
         lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
-    environment.filters |= {each.__name__: each for each in (number, sentence, without_places)}
-    environment.filters["million"] = lambda value: value and 1e6 * value
-    environment.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
-    environment.globals["glossary"] = glossary()
-    body = environment.get_template(template).render(**values)
+    found.filters |= {each.__name__: each for each in (number, sentence, without_places)}
+    found.filters["million"] = lambda value: value and 1e6 * value
+    found.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
+    found.globals["glossary"] = glossary()
+    return found
+
+
+def page(
+    document: Document,
+    instead: Mapping[str, str] = {},
+    template: str = "screen.html.j2",
+    data: dict[str, Any] | None = None,
+    **values: Any,
+) -> str:
+    """The page of a document, whose template is one of templates/page/; `data` is what its script moves."""
+    from markupsafe import Markup
+
+    folds = [fold(section, instead) for section in document.sections]
+    body = environment().get_template(template).render(document=document, folds=folds, **values)
     terms = {name: said for name, said in glossary().items() if f'popovertarget="t-{name}"' in body}
     style, script = (read_text(FOLDER / name) for name in ("page.css", "page.js"))
     embedded = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False) if data else ""
-    return environment.get_template("page.html.j2").render(
-        title=values["title"],
-        body=Markup(body),
-        terms=terms,
-        style=Markup(style),
-        script=Markup(script),
-        allowed={"style-src": fingerprint(style), "script-src": fingerprint(script)},
-        data=Markup(embedded.replace("<", "\\u003c")),  # which may stand in a script element, whatever its texts hold
+    return str(
+        environment()
+        .get_template("page.html.j2")
+        .render(
+            title=document.title,
+            body=Markup(body),
+            terms=terms,
+            style=Markup(style),
+            script=Markup(script),
+            allowed={"style-src": fingerprint(style), "script-src": fingerprint(script)},
+            data=Markup(
+                embedded.replace("<", "\\u003c")
+            ),  # which may stand in a script element, whatever its texts hold
+        )
     )
 
 

@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 
 from harness.config import comparability, mlperf
 from harness.core import coerce, statistics
+from harness.core.document import Document, Line, Tone
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.markdown import number
 from harness.core.processes import command_of
-from harness.core.screen import LastScreen, Line, Tone
 from harness.report import answer, compare, compare_page
 from harness.report.compare import ComparedRun, Pair, Runs
 from harness.results.metrics import BY_NAME, Metric
@@ -239,7 +239,7 @@ def exit_code(judgements: Sequence[Judgement]) -> int:
     return next(code for verdict, code in CODES.items() if verdict in {one.verdict for one in judgements})
 
 
-def last_screen(sides: Sides, judgements: Sequence[Judgement]) -> LastScreen:
+def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     """The verdict with its figures, a line for each condition, and what differs."""
     everyone = sides.everyone
     code = exit_code(judgements)
@@ -256,7 +256,7 @@ def last_screen(sides: Sides, judgements: Sequence[Judgement]) -> LastScreen:
         Line("next", "" if code == DONE else next_command(sides, judgements), is_command=True),
     ]
     lines = [line for line in lines if line.text]
-    return LastScreen(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])
+    return Document(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])
 
 
 def next_command(sides: Sides, judgements: Sequence[Judgement]) -> str:

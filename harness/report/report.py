@@ -3,23 +3,26 @@
 All of it follows from the folder: config.json, LoadGen's logs, the scores.
 """
 
-import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.config import comparability, mlperf, patterns
+from harness.config import comparability, patterns
+from harness.config.patterns import Poisson
+from harness.core.document import Document, Line, to_markdown
 from harness.core.errors import UsageError
 from harness.core.files import read, write_json, write_text
-from harness.core.markdown import literal, number, render
+from harness.core.markdown import number
 from harness.core.schema import RENDERED, SCHEMA
-from harness.core.screen import Line
 from harness.core.statements import Kind, Statement
 from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.test_run import TestRun
-from harness.report import answer, page, plots
+from harness.report import answer, page
 from harness.report.loads import LoadPicture
-from harness.results import advice, compliance, metrics, telemetry, verdicts
+from harness.report.pictures import draw_pictures
+from harness.report.sections import Report
+from harness.results import compliance, metrics, telemetry, verdicts
 from harness.results import profile as traces
 from harness.results.performance import performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
@@ -30,31 +33,26 @@ from harness.runs.records import RunFacts
 
 Measured = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
 
-# A run's report.html: its answer, verdicts and figures, the picture of its scenario, and its report in folds.
-MAIN = {  # the picture of a run without a picture of loads: the first that was drawn
-    "tokens_per_sec": "Speed over time",
-    "latency_cdf": "Latency of the queries",
-    "scores": "Scores against their thresholds",
-    "timeline": "Where the time went",
-}
-
-
+MAIN = ("tokens_per_sec", "latency_cdf", "scores", "timeline")  # the picture of a run without one of loads: the first
 TRACK = 80.0  # percent of a bar's length at which its limit stands
 
 
-def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPicture | None, markdown: str) -> str:
-    """The page; `picture` is of its loads, `markdown` is its report, whose sections are folded into the page."""
+def html(report: Report, document: Document, test: TestRun | None) -> str:
+    """The page: its answer, verdicts and figures, the picture of its scenario, and its report in folds."""
+    summary, picture = report.summary, report.loads
     found = summary.performance
-    name = None if picture else next((name for name in MAIN if summary.plots.get(name)), None)
-    folds = page.sections(re.sub(rf"^!\[.*\]\(plots/{name}\.png\)$", "", markdown, flags=re.M), folder)
+    main = None if picture else next((report.pictures[name] for name in MAIN if name in report.pictures), None)
+    instead = {"environment": "", "search": "", **({main.name: ""} if main else {})}
+    if picture:
+        instead["loads"] = page.loads_table(picture) if picture.unit == Poisson.unit else ""
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
     spent = found.gpu_time[-1] if found and found.gpu_time else None
-    return page.html(
+    return page.page(
+        replace(document, lines=[*of_levels(picture), *document.lines]),
+        instead,
         "run.html.j2",
         data=picture.data(f"{summary.meta.run}.csv", watts) if picture else None,
-        title=answer.title(summary),
         subject=f"{answer.subject(summary)}; {summary.meta.started[:10]}",
-        lines=[*of_levels(picture), *answer.lines(summary, whole=True)],
         test=found,
         summary=summary,
         tracks=list(tracks(summary)),
@@ -62,12 +60,11 @@ def html(folder: Path, summary: Summary, test: TestRun | None, picture: LoadPict
         watts=watts,
         strip=among(summary),
         drawn=picture,
-        main=(MAIN[name], page.to_html(f"![{MAIN[name]}]({summary.plots[name]})", folder)) if name else None,
+        main=(main.title, page.block_html(main)) if main else None,
         spent=spent,
         shares=list(shares(spent)) if spent else [],
         bars=page.bars(test.requests) if test else None,
         split=page.split(found.waits_ms) if found else [],
-        folds=folds,
     )
 
 
@@ -129,26 +126,14 @@ def build(folder: Path) -> Summary:
         status = results.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
-    summary = summary.model_copy(update={"plots": summary.plots | plots.draw_plots(folder, summary, test)})
-    picture = LoadPicture.of(summary, facts.plan.limits)
-    values = dict(
-        few=mlperf.FEWEST_BOOTSTRAPPED,
-        plan=facts.plan,
-        summary=summary,
-        metrics=metrics,
-        telemetry=telemetry,
-        answer=answer,
-        advice=advice,
-        screen=answer.last_screen(summary, whole=True),
-        literal=literal,
-        best=summary.result if summary.result and summary.result.has_kept else None,
-        drawn=picture,
-        **dict(summary),
-    )
+    pictures = draw_pictures(folder, summary, test)
+    plots = summary.plots | {name: picture.path for name, picture in pictures.items()}
+    summary = summary.model_copy(update={"plots": plots})
+    report = Report(summary, facts, pictures, LoadPicture.of(summary, facts.plan.limits))
+    document = answer.document(summary, whole=True, sections=[*report.sections])
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
-    write_text(folder / "report.md", f"{render('report.md.j2', sent=False, **values)}\n")
-    page = html(folder, summary, test, picture, render("report.md.j2", sent=True, **values))
-    write_text(folder / "report.html", page)
+    write_text(folder / "report.md", to_markdown(document))
+    write_text(folder / "report.html", html(report, document, test))
     return summary
 
 

@@ -12,7 +12,8 @@ from pydantic import Field, model_validator
 from harness.config import comparability
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
-from harness.core import screen, statements
+from harness.core import statements
+from harness.core.document import Tone
 from harness.core.markdown import number
 from harness.core.schema import Model, Said, is_absent, stored_as
 from harness.core.statistics import FEWEST_P99
@@ -105,7 +106,7 @@ class Verdict(NamedTuple):
     """What a test came to in a word: LoadGen's, or that on one's own limits at fixed concurrency."""
 
     word: str
-    tone: screen.Tone
+    tone: Tone
 
 
 class Outcome(Model):

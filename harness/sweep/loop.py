@@ -318,7 +318,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     folder.set_status("interrupted" if interrupted else "complete")
     if not interrupted:
         point_latest(folder)
-    screen.show(display.console, rows.last_screen(made), folder.path / "report.html")
+    screen.show(display.console, rows.document(made), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
     base = made.baseline

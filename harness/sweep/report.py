@@ -1,18 +1,17 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.config.mlperf import SCORES
 from harness.core import files
-from harness.core.markdown import Column, Finished, Table, cell, code, escape, number, render
-from harness.core.screen import Line
+from harness.core.document import Code, Line, Picture, Section, to_markdown
+from harness.core.markdown import Column, Finished, Table, cell, code, escape, number
 from harness.report.answer import NOT_COMPARABLE
-from harness.report.page import of_screen
-from harness.report.style import BLUE, GREY, ORANGE, RED, pyplot, save
+from harness.report.charts import Bar, Bars, Lines, Panel, Part, Scale, Series, save
+from harness.report.page import page
 from harness.results.metrics import Metric, metrics_of
 from harness.runs.folder import ended_early, facts_of
 from harness.sweep.experiment import ExperimentRecord
@@ -25,80 +24,70 @@ from harness.sweep.rows import (
     Paired,
     Report,
     State,
+    document,
     experiment_rows,
     has_fixed_rate,
-    last_screen,
     pair_scores,
     spread,
 )
 
 # The pictures of a sweep: speed against the baseline, speed against accuracy.
+PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy"}
 MOST_LABELLED = 10  # points that can all have their names beside them
+MARGIN = 0.15  # of an axis, beside its first and its last point
 
 
-def draw(report: Report, folder: Path) -> dict[str, str]:
-    """Draws the plots that have data; name -> path relative to the sweep's folder."""
-    drawn = {}
-    bars = [result for result in report.rows if result.ratio]
-    if len(bars) > 1:
+def draw(report: Report, folder: Path) -> dict[str, Picture]:
+    """Draws the pictures that have data, by name."""
+    drawn = dict[str, Panel]()
+    if len(bars := [result for result in report.rows if result.ratio]) > 1:
         drawn["speedups"] = speedups(bars)
     free = [result for result in report.rows if not has_fixed_rate(result.experiment)]
-    points = [result for result in free if result.speed and result.score is not None]
-    if len(points) > 1:
+    if len(points := [result for result in free if result.speed and result.score is not None]) > 1:
         drawn["pareto"] = trade_off(points)
-    return save(drawn, folder)
+    return save({name: (PICTURES[name], [panel]) for name, panel in drawn.items()}, folder)
 
 
-def speedups(rows: Sequence[ExperimentResult]) -> Any:
+def speedups(found: Sequence[ExperimentResult]) -> Bars:
     """Speed of each experiment relative to the baseline's, in output tokens/s; what tells nothing is hollow."""
-    figure, axes = pyplot().subplots(figsize=(8, 0.38 * len(rows) + 1.2))
-    for place, result in enumerate(rows):
-        ratio, edge = result.ratio, BLUE if result.is_usable else RED
-        assert ratio
-        axes.barh(place, ratio.mean, color=BLUE if result.is_telling else "none", edgecolor=edge, height=0.65)
-        if not result.is_usable:
-            axes.barh(place, ratio.mean, color="none", edgecolor=RED, hatch="///", height=0.65, linewidth=0)
-        if ratio.high > ratio.low:
-            axes.plot([ratio.low, ratio.high], [place, place], color="black", linewidth=1.5)
-        shift = {"xytext": (4, 0), "textcoords": "offset points"}
-        axes.annotate(f"{ratio.mean:.2f}", (ratio.high, place), va="center", fontsize=9, **shift)
-    axes.axvline(1, color=GREY, linewidth=1)
-    axes.set_yticks(range(len(rows)), [result.name for result in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, 1.1 * max(result.ratio.high for result in rows if result.ratio))
-    notes = ["hatched: not usable"] * any(not result.is_usable for result in rows)
-    notes += ["hollow: not conclusive"] * any(result.is_usable and not result.is_telling for result in rows)
-    axes.set_xlabel("; ".join(["output tokens/s, baseline = 1", *notes]))
-    axes.set_title("Speed against the baseline", loc="left")
-    axes.grid(axis="y", visible=False)
-    return figure
+    rows = []
+    for result in found:
+        assert result.ratio
+        mean, low, high = result.ratio.mean, result.ratio.low, result.ratio.high
+        part = Part(0.0, mean, "blue" if result.is_usable else "red", not result.is_telling)
+        rows.append(Bar(result.name, f"{mean:.2f}", [part], (low, high) if high > low else None))
+    notes = ["red: not usable"] * any(not result.is_usable for result in found)
+    notes += ["hollow: not conclusive"] * any(result.is_usable and not result.is_telling for result in found)
+    return Bars("Speed against the baseline", "; ".join(["output tokens/s, baseline = 1", *notes]), rows, [1.0])
 
 
-def trade_off(rows: Sequence[ExperimentResult]) -> Any:
+def trade_off(found: Sequence[ExperimentResult]) -> Lines:
     """Accuracy against speed. What other programs slowed down is on no front."""
-    figure, axes = pyplot().subplots(figsize=(8, 4.6))
-    points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in rows}
-    front = pareto([points[result.name] for result in rows if result.is_usable and not result.background_load])
-    heights = (7, -13, 19, -25)  # neighbours are labelled at different heights
-    for place, result in enumerate(sorted(rows, key=lambda result: result.speed or 0.0)):
-        point, color = points[result.name], BLUE if result.is_usable else RED
-        filling = "white" if result.background_load else color
-        axes.plot(
-            *point, "o" if result.is_usable else "x", color=color, markerfacecolor=filling, markersize=7, zorder=3
-        )
-        if len(rows) <= MOST_LABELLED or not result.is_usable or result.name == BASELINE or point in front:
-            label = (0, heights[place % len(heights)])
-            axes.annotate(result.name, point, label, textcoords="offset points", fontsize=8, ha="center")
-    if front:
-        ring = {"markersize": 12, "markerfacecolor": "none"}
-        axes.plot(*zip(*front, strict=True), "o-", color=ORANGE, label="Pareto front", zorder=2, **ring)
-        axes.legend(loc="best", framealpha=0.9)
-    axes.margins(0.15)
-    notes = [" (crosses: not usable)"] * any(not result.is_usable for result in rows)
-    notes += [" (hollow: machine busy)"] * any(result.background_load for result in rows)
-    title = "".join(["Speed against accuracy", *notes])
-    axes.set(xlabel="output tokens/s", ylabel=SCORES[SCORE], title=title)
-    return figure
+    points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in found}
+    front = pareto([points[result.name] for result in found if result.is_usable and not result.background_load])
+    series = [Series("Pareto front", front, "amber", "o", is_hollow=True, size=12.0)] if front else []
+    for result in found:
+        point, mark = points[result.name], "o" if result.is_usable else "X"
+        is_named = len(found) <= MOST_LABELLED or mark == "X" or result.name == BASELINE or point in front
+        color, texts = "blue" if result.is_usable else "red", [result.name] if is_named else []
+        series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))  # type: ignore[arg-type]
+    notes = ["crosses: not usable"] * any(not result.is_usable for result in found)
+    notes += ["hollow: machine busy"] * any(result.background_load for result in found)
+    across, down = (around([point[n] for point in points.values()]) for n in (0, 1))
+    return Lines(
+        "; ".join(["Speed against accuracy", *notes]),
+        "output tokens/s",
+        SCORES[SCORE],
+        series,
+        across,
+        down,
+        inches=4.0,
+    )
+
+
+def around(values: Sequence[float]) -> Scale:
+    margin = MARGIN * (max(values) - min(values)) or 1.0
+    return Scale(min(values) - margin, max(values) + margin)
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -110,7 +99,6 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return front[::-1]
 
 
-PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy"}
 VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
 
 
@@ -125,28 +113,71 @@ def build(folder: Path, state: State | None = None) -> Report:
     found = tuple(experiment_rows(state))
     report = Report(state, found, tuple(experiment_rows(state, final=True)), pair_scores(folder, found))
     pictures = draw(report, folder / "plots")
-    screen = last_screen(report)
-    ended, unlike = ended_early(folder, reported=True), deviations(folder, state.records)
-    values = dict(
-        sweep=state.sweep,
-        state=state,
-        tables={"All experiments": table(report.rows, report.paired)}
-        | ({"At full length": table(report.finals, {})} if report.finals else {}),
-        screen=screen,
-        rounds=max((record.round + 1 for record in state.records), default=0),
-        plots=pictures,
-        ended=ended,
-        **unlike,
-    )
-    files.write_text(folder / "report.md", f"{render('sweep.md.j2', sent=False, **values)}\n")
+    ended = ended_early(folder, reported=True)
     more = [Line("did not finish", ended or "", "bad")]
-    more += [Line(NOT_COMPARABLE, "; ".join(unlike["shared"]), "careful")]
-    shown = {title: pictures[name] for name, title in PICTURES.items() if name in pictures}
-    page = of_screen(
-        replace(screen, lines=[*screen.lines, *more]), folder, render("sweep.md.j2", sent=True, **values), shown
-    )
-    files.write_text(folder / "report.html", page)
+    more += [Line(NOT_COMPARABLE, "; ".join(deviations(folder, state.records)["shared"]), "careful")]
+    found_sections = [*sections(report, folder, pictures)]
+    page_of = document(report, found_sections, [line for line in more if line.text])
+    files.write_text(folder / "report.md", to_markdown(page_of))
+    files.write_text(folder / "report.html", page(page_of))
     return report
+
+
+def sections(report: Report, folder: Path, pictures: Mapping[str, Picture]) -> Iterator[Section]:
+    """All experiments, their runs, and the command."""
+    state, system = report.state, report.state.system
+    yield Section("In pictures", "", [*pictures.values()], is_open=True)
+    yield Section("About", "how it was measured", [*about(report)])
+    tables = {"All experiments": (report.rows, report.paired), "At full length": (report.finals, {})}
+    for title, (found, judged) in tables.items():
+        if found:
+            yield Section(title, f"{len(found)} experiments", [table(found, judged), SAFETY])
+    own, rows = deviations(folder, state.records)["own"], []
+    for record in state.records:
+        where = f"{f' on {record.node}' if record.node else ''}{f' on GPU {record.gpu}' if record.gpu else ''}"
+        reason = f": {record.reason}" if record.reason else ""
+        unlike = f" (not comparable: {'; '.join(own[record.run])})" if own.get(record.run) else ""
+        link = Finished(f"[{record.run.rpartition('/')[2]}]({record.run}/report.md)") if record.run else "–"
+        round_name = "full length" if record.final else str(record.number)
+        name, outcome = f"{record.experiment}{where}", f"{record.status}{reason}{unlike}"
+        rows.append([name, round_name, outcome, f"{record.seconds:.0f}", link])
+    complete = sum(record.status == "complete" for record in state.records)
+    runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
+    yield Section("Runs", f"{len(state.records)} runs, {complete} complete", [runs])
+    versions = ", ".join(f"{name} {version}" for name, version in system.packages.items())
+    machine = f"{', '.join(system.gpus) or 'no GPU'}; {system.cpu}, {system.cores} cores; {versions}"
+    data = Finished(f"{escape(machine)}. Started {state.started}; all data: [sweep.json](sweep.json).")
+    yield Section("Reproduce", "one command", [Code(state.command), data])
+
+
+SAFETY = (
+    "SAFE: the accuracy gate passes; UNSAFE: it fails, so the speed does not count; INCONCLUSIVE: too few samples to "
+    'decide; against the baseline on the same samples an experiment "holds" if it loses at most 1 % of the score, by '
+    "the whole 95 % interval."
+)
+
+
+def about(report: Report) -> Iterator[str]:
+    """What the sweep is of, and what its changes rest on."""
+    rounds = max((record.round + 1 for record in report.state.records), default=0)
+    yield from filter(None, [report.state.sweep.about])
+    if rounds > 1:
+        which = "their 95 % interval, which decides" if rounds > 2 else "the lowest and the highest"
+        yield (
+            f"{rounds} rounds; changes are means over the rounds, each against the baseline of the same round and GPU, "
+            f"with {which}."
+        )
+    else:
+        yield Finished("One run each; `--repeat 3` gives an interval.")
+    if rounds < 3:
+        chance = (
+            " If runs of the same settings scatter by 2 %, 48 % (3 %) of experiments that change nothing exceed it by "
+            "chance."
+        )
+        yield (
+            "Changes within 2 % (6 % where the performance test lasts less than a minute, or the rate was searched "
+            f"for) are called no difference.{chance * (rounds == 1)}"
+        )
 
 
 def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Table:

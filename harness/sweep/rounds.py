@@ -12,10 +12,11 @@ from harness.config import checkpoint
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import files, processes
+from harness.core.document import Document, Line, Section, Tone, to_markdown
 from harness.core.errors import BAD_INPUT, DONE, UsageError
-from harness.core.markdown import Table, number, render
+from harness.core.markdown import Table, number
 from harness.core.schema import SCHEMA, File, Model
-from harness.core.screen import Display, LastScreen, Line, Tone
+from harness.core.screen import Display
 from harness.core.statistics import ratio_interval
 from harness.engines.discovery import with_served_model
 from harness.loadgen.session import LoadGenSession
@@ -24,7 +25,7 @@ from harness.rates.source import find_rate
 from harness.report import answer, compare, regression, report
 from harness.report.compare import Pair
 from harness.report.compare_page import letters
-from harness.report.page import of_screen
+from harness.report.page import page
 from harness.report.regression import AnswerChange, Condition, Judgement
 from harness.results import accuracy, metrics
 from harness.results.summary import Summary
@@ -122,7 +123,7 @@ def finding(found: ServerComparison, letter: str) -> str:
     return f"{letter}{' is ' if is_verb else ': '}{', '.join(said)}"
 
 
-def last_screen(found: ServerComparison) -> LastScreen:
+def document(found: ServerComparison) -> Document:
     busy = len({test.pair for test in found.tests if test.busy})
     count = {letter: len(found.pairs(letter)) for letter in found.challengers}
     title = "; ".join(finding(found, letter) for letter in found.challengers)
@@ -135,7 +136,8 @@ def last_screen(found: ServerComparison) -> LastScreen:
         Line("left out", f"{busy} pair{'s' * (busy > 1)} on a busy machine" if busy else "", "careful"),
     ]
     tone: Tone = "" if found.is_told else "careful"
-    return LastScreen(title, found.subject, [line for line in lines if line.text], tone=tone)
+    section = Section("All tests", f"{len({test.pair for test in found.tests})} pairs", tables(found))
+    return Document(title, found.subject, [line for line in lines if line.text], tone=tone, sections=[section])
 
 
 def tables(found: ServerComparison) -> list[Table]:
@@ -174,10 +176,8 @@ def write(folder: Path, found: ServerComparison) -> None:
 def build(folder: Path) -> ServerComparison:
     """Writes report.md and report.html of a comparison's folder. Raises UsageError for a damaged file."""
     found = files.read(folder / FILE, ServerComparison)
-    screen, text = last_screen(found), "\n\n".join(map(str, tables(found)))
-    files.write_text(folder / "report.md", f"{render('screen.md.j2', screen=screen)}\n\n{text}\n")
-    pairs = len({test.pair for test in found.tests})
-    files.write_text(folder / REPORT, of_screen(screen, folder, f"## All tests :: {pairs} pairs\n\n{text}\n", {}))
+    files.write_text(folder / "report.md", to_markdown(document(found)))
+    files.write_text(folder / REPORT, page(document(found)))
     return found
 
 

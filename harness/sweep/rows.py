@@ -12,9 +12,10 @@ from harness.config.mlperf import SCENARIO, SCORES, SHORT_SCORES
 from harness.config.models import DEFAULT_MODEL
 from harness.config.run import RunConfig
 from harness.core.coerce import as_flag
+from harness.core.document import Document, Line, Section, Tone
 from harness.core.markdown import number
 from harness.core.schema import SCHEMA, gpu_names
-from harness.core.screen import LastScreen, Line, Tone, clock
+from harness.core.screen import clock
 from harness.core.statistics import PairedChange, ratio_interval
 from harness.core.system import System
 from harness.report import answer, compare
@@ -316,11 +317,11 @@ class Report:
         return sorted((r for r in self.rows if r.effect != "unknown" and r.is_usable), key=gain, reverse=True)
 
 
-def last_screen(report: Report) -> LastScreen:
+def document(report: Report, sections: Sequence[Section] = (), more: Sequence[Line] = ()) -> Document:
     """The finding of a sweep, and what must be known of it."""
     found = list(lines(report))
     tone: Tone = "good" if any(line.label == "helped" for line in found) else ""
-    return LastScreen(title(report, found), subject(report), found, tone=tone)
+    return Document(title(report, found), subject(report), [*found, *more], tone=tone, sections=sections)
 
 
 def title(report: Report, found: Sequence[Line]) -> str:

@@ -1,0 +1,290 @@
+"""Pictures as data: panels of bars, or of lines and points. matplotlib draws them for report.md, a page by itself.
+
+Panels stand below each other. Across, an HTML page places everything in percent and down in pixels, so that words keep
+their size at every width.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from math import ceil, floor, inf, isnan, log10
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from harness.core.document import Picture
+from harness.core.markdown import number
+
+PALETTE = {  # by the names that page.css has for its own
+    "blue": "#2f6db5",
+    "amber": "#e07b39",
+    "grey": "#8a8f98",
+    "red": "#c0392b",
+    "green": "#3a8f5c",
+    "purple": "#8e5ea2",
+}
+ROOM = 1.06  # times the largest value: of an axis above its highest mark
+MOST_TICKS, CLOSE = 6, 10.0  # of an axis; percent of it between two ticks, at least: a number on a phone
+MOST_POINTS = 300  # of a line on a page
+WIDTH, ROW, SMALL_ROW, LINES_HIGH, AROUND = 8.0, 0.3, 0.21, 1.9, 0.9  # inches; AROUND: title and axis of a panel
+MANY = 30  # rows, from which on they are small
+HEIGHT = 120  # pixels of a panel of lines
+Point = tuple[float, float]
+Tick = tuple[float, str]  # its place in percent, and what it says
+
+
+def steps(low: float, high: float) -> list[float]:
+    """Round numbers from one to another, evenly."""
+    power = 10.0 ** floor(log10((high - low) / MOST_TICKS))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= (high - low) / MOST_TICKS)
+    return [step * n for n in range(ceil(low / step), floor(high / step) + 1)]
+
+
+def apart(ticks: Iterator[Tick]) -> Iterator[Tick]:
+    """The ticks that do not stand too close to the one before."""
+    last = -inf
+    for place, words in ticks:
+        if place - last >= CLOSE:
+            last = place
+            yield place, words
+
+
+class Scale(NamedTuple):
+    """An axis from one value to another."""
+
+    low: float
+    high: float
+    is_log: bool = False
+
+    @classmethod
+    def of(cls, values: Sequence[float], is_log: bool = False) -> "Scale":
+        """From zero to above the largest; a logarithmic one with as much room below the smallest."""
+        known = [value for value in values if not isnan(value) and (value > 0 or not is_log)] or [1.0]
+        most = max(known) * (ROOM**5 if is_log else ROOM)
+        return cls(min(known) / ROOM**5, most, True) if is_log else cls(min(0.0, *known), most or 1.0)
+
+    def place(self, value: float) -> float:
+        """In percent of the axis, within it."""
+        if self.is_log:
+            share = log10(max(value, self.low) / self.low) / log10(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return round(100 * min(max(share, 0.0), 1.0), 2)
+
+    @property
+    def ticks(self) -> list[Tick]:
+        values: Sequence[float] = steps(self.low, self.high)
+        if self.is_log:
+            powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
+            values = [
+                n * 10.0**power for power in powers for n in (1, 2, 5) if self.low <= n * 10.0**power <= self.high
+            ]
+        return [(self.place(value), number(value)) for value in values]
+
+
+class Part(NamedTuple):
+    """A piece of a bar, from one value to another."""
+
+    begin: float
+    end: float
+    color: str = "blue"
+    is_hollow: bool = False
+    name: str = ""  # in the legend
+
+
+class Bar(NamedTuple):
+    """A row: its name and its text; parts, an interval as a line, thresholds as red marks, a value as a dot."""
+
+    name: str
+    text: str
+    parts: Sequence[Part] = ()
+    interval: Point | None = None
+    marks: Sequence[float] = ()
+    dot: Part | None = None
+
+    @property
+    def values(self) -> list[float]:
+        parts = [*self.parts, *([self.dot] if self.dot else [])]
+        return [*(end for part in parts for end in (part.begin, part.end)), *(self.interval or ()), *self.marks]
+
+
+class Bars(NamedTuple):
+    """Rows of bars over one axis; `lines`: values that all are compared with."""
+
+    title: str
+    x: str
+    rows: Sequence[Bar]
+    lines: Sequence[float] = ()
+    span: Scale | None = None
+    kind: Literal["bars"] = "bars"
+
+    @property
+    def scale(self) -> Scale:
+        return self.span or Scale.of([*(value for row in self.rows for value in row.values), *self.lines])
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """What the colours mean, by what they mean."""
+        return {part.name: part.color for row in self.rows for part in row.parts if part.name}
+
+    @property
+    def inches(self) -> float:
+        return AROUND + (SMALL_ROW if len(self.rows) > MANY else ROW) * len(self.rows)
+
+    def draw(self, axes: Any) -> None:
+        size = 7 if len(self.rows) > MANY else 9
+        for place, row in enumerate(self.rows):
+            for part in row.parts:
+                color = PALETTE[part.color]
+                fill = "none" if part.is_hollow else color
+                axes.barh(place, part.end - part.begin, left=part.begin, color=fill, edgecolor=color, height=0.65)
+            if row.interval:
+                axes.plot(row.interval, [place] * 2, color="#444", linewidth=1.5)
+            for mark in row.marks:
+                axes.plot([mark] * 2, [place - 0.35, place + 0.35], color=PALETTE["red"], linewidth=2)
+            if row.dot:
+                axes.plot(row.dot.end, place, "o", color=PALETTE[row.dot.color], markersize=8, zorder=3)
+            beside = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": size}
+            axes.annotate(row.text, (max(row.values, default=0.0), place), **beside)
+        for value in self.lines:
+            axes.axvline(value, color=PALETTE["grey"], linewidth=1)
+        for name, color in self.keys.items():
+            axes.barh(0, 0, color=PALETTE[color], label=name)
+        axes.set_yticks(range(len(self.rows)), [row.name for row in self.rows], fontsize=size)
+        axes.set(ylim=(len(self.rows) - 0.4, -0.6), xlim=self.scale[:2])
+        axes.grid(axis="y", visible=False)
+
+
+class Series(NamedTuple):
+    """Points with a line through them, or a mark at each; a NaN is a gap. Without a name it is not in the legend."""
+
+    name: str
+    points: Sequence[Point]
+    color: str = "blue"
+    mark: Literal["", "o", "s", "^", "D", "v", "X", "*"] = ""
+    line: Literal["", "-", "--", "faint"] = "-"
+    is_hollow: bool = False
+    size: float = 6.0  # of a mark, in points
+    texts: Sequence[str] = ()  # beside each point
+
+    @property
+    def drawn(self) -> list[list[Point]]:
+        """The pieces between gaps, no more points than a screen has room for."""
+        every = max(1, len(self.points) // MOST_POINTS)
+        pieces: list[list[Point]] = [[]]
+        for point in [*self.points[::every], *self.points[-1:]]:
+            if isnan(point[1]):
+                pieces.append([])
+            else:
+                pieces[-1].append(point)
+        return [piece for piece in pieces if piece]
+
+
+class Lines(NamedTuple):
+    """Series over two axes. `limits`: heights with their names, `upright`: places with theirs; `shaded`: ramps."""
+
+    title: str
+    x: str
+    y: str
+    series: Sequence[Series]
+    across: Scale
+    down: Scale
+    limits: Mapping[float, str] = {}
+    upright: Mapping[float, str] = {}
+    shaded: Sequence[Point] = ()
+    kind: Literal["lines"] = "lines"
+    inches: float = LINES_HIGH
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """What the colours mean, by what they mean."""
+        return {one.name: one.color for one in self.series if one.name} | dict.fromkeys(
+            [*self.limits.values(), *self.upright.values()], "red"
+        )
+
+    @property
+    def ticks(self) -> list[Tick]:
+        return [*apart(iter(self.across.ticks))]
+
+    @property
+    def levels(self) -> list[Tick]:
+        """The ticks of the height, in pixels from the top, above each other."""
+        return [(round(HEIGHT * (1 - place / 100), 1), text) for place, text in apart(iter(self.down.ticks))]
+
+    def top(self, value: float) -> float:
+        """A height in pixels from the top."""
+        return round(HEIGHT * (1 - self.down.place(value) / 100), 1)
+
+    def path(self, piece: Sequence[Point]) -> str:
+        """A line through points: percent of the width, pixels from the top."""
+        return " ".join(f"{self.across.place(x):g},{self.top(y):g}" for x, y in piece)
+
+    def draw(self, axes: Any) -> None:
+        for one in self.series:
+            color, faint = PALETTE[one.color], one.line == "faint"
+            look = {"marker": one.mark or None, "markersize": one.size, "markerfacecolor": "none"}
+            look |= {} if one.is_hollow else {"markerfacecolor": color}
+            look |= {"linestyle": "-" if faint else one.line or "none", "linewidth": 0.7 if faint else 1.4}
+            axes.plot(
+                *zip(*one.points, strict=True), color=color, alpha=0.3 if faint else 1, label=one.name or None, **look
+            )
+            for point, text in zip(one.points, one.texts, strict=False):
+                axes.annotate(text, point, (0, 7), textcoords="offset points", ha="center", fontsize=8)
+        for value, text in self.limits.items():
+            axes.axhline(value, color=PALETTE["red"], linestyle="--", linewidth=1, label=text)
+        for value, text in self.upright.items():
+            axes.axvline(value, color=PALETTE["red"], linestyle="--", linewidth=1, label=text)
+        for ends in self.shaded:
+            axes.axvspan(*ends, color=PALETTE["grey"], alpha=0.15, linewidth=0)
+        for scale, set_scale, axis in (
+            (self.across, axes.set_xscale, axes.xaxis),
+            (self.down, axes.set_yscale, axes.yaxis),
+        ):
+            if scale.is_log:
+                from matplotlib import ticker
+
+                set_scale("log")
+                axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+                axis.set_minor_locator(ticker.NullLocator())
+            axis.set_major_formatter(lambda value, _: number(value, 6))
+        axes.set(xlim=self.across[:2], ylim=self.down[:2], ylabel=self.y)
+
+
+Panel = Bars | Lines
+
+
+@cache
+def pyplot() -> Any:
+    """matplotlib's pyplot in the style of all pictures, set once; they are files, never windows."""
+    import matplotlib.pyplot
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams.update(
+        {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 10}
+        | {"axes.axisbelow": True, "text.parse_math": False}
+    )
+    return matplotlib.pyplot
+
+
+def figure(panels: Sequence[Panel]) -> Any:
+    """The panels below each other; what a panel says of its own axis only where it says something."""
+    heights = [panel.inches for panel in panels]
+    grid: dict[str, Any] = {"gridspec_kw": {"height_ratios": heights}, "squeeze": False, "layout": "constrained"}
+    found, axes = pyplot().subplots(len(panels), 1, figsize=(WIDTH, 0.3 + sum(heights)), **grid)
+    for panel, one in zip(panels, axes[:, 0], strict=True):
+        panel.draw(one)
+        one.set_xlabel(panel.x)
+        one.set_title(panel.title, fontsize=11, loc="left", wrap=True)
+        if one.get_legend_handles_labels()[0]:
+            one.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
+    return found
+
+
+def save(drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, words: str = "") -> dict[str, Picture]:
+    """Writes each picture (title, panels) as a PNG file with these words under it; by their names."""
+    folder.mkdir(exist_ok=True)
+    for name, (_, panels) in drawn.items():
+        found = figure(panels)
+        if words:
+            found.supxlabel(words, fontsize=7, color=PALETTE["grey"], x=0.01, ha="left", wrap=True)
+        found.savefig(folder / f"{name}.png", dpi=110)
+        pyplot().close(found)
+    return {name: Picture(name, title, f"{folder.name}/{name}.png", panels) for name, (title, panels) in drawn.items()}

@@ -1,0 +1,393 @@
+"""The pictures of a run, from LoadGen's own logs. Each answers one question."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, cycle, repeat
+from pathlib import Path
+from typing import Self
+
+from harness.config.patterns import Poisson
+from harness.core.document import Picture
+from harness.core.markdown import number, sentence
+from harness.core.screen import Stage
+from harness.loadgen.recorder import FILE, Recording
+from harness.loadgen.requests import Request
+from harness.loadgen.test_run import TestRun
+from harness.report import answer
+from harness.report.charts import Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
+from harness.report.loads import Load, LoadPicture
+from harness.results.performance import Performance
+from harness.results.profile import Profile
+from harness.results.summary import Summary
+from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
+from harness.results.verdicts import Accuracy
+from harness.runs.folder import FOLDER, Test
+from harness.runs.outcome import Doubt, Outcome
+
+TITLES = {
+    "scores": "Scores against their thresholds",
+    "tokens_per_sec": "Completed tokens against time",
+    "latency_cdf": "Latency, TTFT and TPOT: share of queries",
+    "search": "Latency by load; output speed of all against one user",
+    "machine": "What the engine and the machine did, second by second",
+    "profile": "Share of each kind of work",
+    "timeline": "Where the time went",
+}
+
+
+def draw_pictures(folder: Path, summary: Summary, test: TestRun | None) -> dict[str, Picture]:
+    """Draws what the run has data for into plots/, by name. `test`: the performance test."""
+    run, measured, result = summary.run, summary.performance, summary.result
+    drawn: dict[str, Sequence[Panel]] = {}
+    recordings = dict[Test, Recording]()
+    if run.accuracy:
+        drawn["scores"] = [scores(run.accuracy)]
+        recordings["accuracy"] = Recording.read(folder / FOLDER["accuracy"] / FILE)
+    if measured and test and result:
+        recordings["performance"] = test.recording
+        if measured.ttft_ms and test.is_timed:
+            drawn["latency_cdf"] = latencies(test.counted, measured, result, summary.scenario.headline)
+        elif not measured.ttft_ms and (panel := completions(test.answered)):
+            drawn["tokens_per_sec"] = [panel]
+    if run.search and (curve := Curve.of(summary)):
+        drawn["search"] = curves([curve], "GPU" if summary.gpus else "machine")
+    if measured and test and test.recording:
+        part = measured.steady
+        ends = (part.begin_s, part.begin_s + part.seconds) if part and part.begin_s is not None else None
+        drawn["machine"] = machine(test.recording, measured, ends)
+    if run.profile and run.profile.kinds:
+        drawn["profile"] = [kinds(run.profile)]
+    if summary.meta.stages:
+        drawn["timeline"] = stages(recordings, summary.meta.stages)
+    return save(
+        {name: (TITLES[name], panels) for name, panels in drawn.items()}, folder / "plots", answer.footer(summary)
+    )
+
+
+def scores(accuracy: Accuracy) -> Bars:
+    """Each score as a share of the reference's, with its thresholds and, of a part of the samples, its interval."""
+    rows = []
+    for check in accuracy.checks:
+        low, high = 100 * check.low / check.reference, check.high and 100 * check.high / check.reference
+        share = 100 * check.score / check.reference
+        good = low <= share and (high is None or share <= high)
+        between = (
+            (100 * check.interval[0] / check.reference, 100 * check.interval[1] / check.reference)
+            if check.interval
+            else None
+        )
+        dot = Part(share, share, "blue" if good else "red")
+        rows.append(Bar(check.name, number(check.score, 6), (), between, [low] if high is None else [low, high], dot))
+    values = [100.0, *(value for row in rows for value in row.values)]
+    margin = 0.1 * (max(values) - min(values))
+    lines = "; lines: 95 % intervals" if any(check.interval for check in accuracy.checks) else ""
+    label = f"% of the reference score; red: thresholds{lines}"
+    span = Scale(min(values) - margin, max(values) + margin)
+    return Bars(f"Accuracy against its thresholds: {accuracy.verdict}", label, rows, [100.0], span)
+
+
+def completions(requests: Sequence[Request]) -> Lines | None:
+    """Output tokens of the answers that had ended by each time. Nothing else is known in Offline: not when an answer
+    began nor what the engine did meanwhile. None without times."""
+    ended = sorted((request.done_s, request.output_tokens) for request in requests if request.done_s)
+    if not ended:
+        return None
+    ends, sums = [0.0, *(end for end, _ in ended)], [0, *accumulate(count for _, count in ended)]
+    mean = f"mean: {number(sums[-1] / ends[-1])} output tokens/s"
+    series = [
+        Series("answers that have ended", [*zip(ends, map(float, sums), strict=True)]),
+        Series(mean, [(0.0, 0.0), (ends[-1], sums[-1])], "amber", line="--"),
+    ]
+    title = "Tokens of the answers that have ended, by the ends that LoadGen logged"
+    return Lines(title, "seconds", "output tokens", series, Scale.of(ends), Scale.of([float(sums[-1])]))
+
+
+KINDS = {"latency": "latency of a query", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
+FAR_LIMIT = 3  # times the largest value: a limit beyond is named instead of squeezing the curve
+
+
+def latencies(requests: Sequence[Request], test: Performance, found: Outcome, headline: str) -> list[Panel]:
+    """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
+    each, panels = test.samples_per_query, list[Panel]()
+    queries = [requests[first : first + each] for first in range(0, len(requests), each)]
+    values = {
+        "latency": [max(request.latency_ms or 0.0 for request in query) for query in queries],
+        "TTFT": [time for request in requests if (time := request.ttft_ms) is not None],
+        "TPOT": [time for request in requests if (time := request.tpot_ms) is not None],
+    }
+    for name, times in values.items():
+        if not times:
+            continue
+        kind, count = name.lower(), len(times)
+        series = [Series("", [(time, 100 * (n + 1) / count) for n, time in enumerate(sorted(times))])]
+        point = "p90" if headline == f"{kind}_p90_ms" else "p99"
+        if (value := found.at(kind, point)) is not None:
+            is_slowest = point == "p99" and found.has(Doubt.FEW)
+            label = f"{'slowest' if is_slowest else point} {number(value)} ms"
+            series.append(Series(label, [(value, 100.0 if is_slowest else float(point[1:]))], "amber", "o", ""))
+        limit = getattr(test.limits_ms, kind, None)
+        near = limit if limit and limit <= FAR_LIMIT * max(times) else None
+        beyond = f"; limit {number(limit)} ms" if limit and not near else ""
+        across = Scale.of([*times, near or 0.0])
+        upright = {near: f"limit {number(near)} ms"} if near else {}
+        panels.append(
+            Lines(KINDS[name], f"ms{beyond}", "% of queries", series, across, Scale(0.0, 104.0), upright=upright)
+        )
+    return panels
+
+
+def kinds(profile: Profile) -> Bars:
+    """What the engine's time went to."""
+    rows = [Bar(name, f"{share:.1f} %", [Part(0.0, share)]) for name, share in profile.shares.items()]
+    idle = f"; the GPU idle for {profile.idle_percent:.0f} % of the window" if profile.idle_percent is not None else ""
+    parts = "kernel time" if profile.device == "GPU" else "the operators' self time"
+    return Bars(f"What the engine's time went to{idle}", f"% of {parts}", rows)
+
+
+# How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
+CLOSE = 0.06  # of the axes: a point as near to a labelled one has no label
+SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
+STYLES = (*zip(("blue", "amber", "green", "red", "grey"), "os^Dv", strict=True),)  # of several runs, distinct in grey
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The tests of a run by load. `share`: the GPUs that its output is divided by."""
+
+    name: str
+    picture: LoadPicture
+    share: int
+    price: float | None
+
+    @classmethod
+    def of(cls, summary: Summary, name: str = "") -> Self | None:
+        """None of a run without a load to vary."""
+        test = summary.performance
+        picture = LoadPicture.of(summary, test.limits_ms if test else None)
+        return cls(name, picture, max(1, summary.gpus), summary.price) if picture else None
+
+    def has_kept(self, one: Load) -> bool:
+        """Whether a test may be an answer, and kept the limits."""
+        is_over = one.test.has_own_limits and one.test.reasons  # also where the limits of its run are not known
+        return one.stands and not is_over and not one.over(self.picture.limits)
+
+    @property
+    def points(self) -> list[tuple[float, float, Load]]:
+        """Output tokens/s of one user, and of all on one of the GPUs, by the first: 1,000 / TPOT p50, at fixed
+        concurrency / TPOT p90, as MLPerf Endpoints has it."""
+        found = []
+        for one in self.picture.loads:
+            each = one.test.at("tpot", "p90" if one.test.has_own_limits else "p50")
+            if each and one.test.tokens_per_sec:
+                found.append((1000 / each, one.test.tokens_per_sec / self.share, one))
+        return sorted(found, key=lambda point: point[:2])
+
+
+Style = tuple[str, str] | None
+
+
+def curves(found: Sequence[Curve], whose: str) -> list[Panel]:
+    """Latency by load, a panel for each kind, and throughput against interactivity."""
+    styled = [*zip(found, cycle(STYLES) if len(found) > 1 else repeat(None), strict=False)]
+    names = dict.fromkeys(kind for curve in found for kind in curve.picture.axes)
+    return [*(latency(kind, styled) for kind in names), speeds(styled, whose)]
+
+
+def marked(curve: Curve, style: Style, points: Sequence[tuple[Point, Load]], named: bool = True) -> Iterator[Series]:
+    """The tests as marks: in the style of their run among several, else by their outcome; hollow on a busy machine, and
+    grey where that leaves the verdict open."""
+    looks: dict[tuple[str, str, str, bool], list[Point]] = {}
+    for point, one in points:
+        color = "amber" if one.mark == "own" else "grey" if one.doubt else "blue" if curve.has_kept(one) else "red"
+        outcome = f"the full test, {one.standing}" if one.mark == "own" else one.standing
+        name, color, shape = (curve.name, *style) if style else (outcome * named, color, SHAPES[one.mark])
+        looks.setdefault((name, color, shape, one.test.has(Doubt.BUSY)), []).append(point)
+    for (name, color, shape, is_busy), each in looks.items():
+        yield Series(name, each, color, shape, "", is_busy, 14.0 if shape == "*" else 6.0)  # type: ignore[arg-type]
+
+
+def latency(kind: str, styled: Sequence[tuple[Curve, Style]]) -> Lines:
+    """A bar for each test from its middle to its slowest, which is marked; nothing is drawn for loads between them."""
+    series, every, loads, limits = list[Series](), list[float](), list[float](), dict[float, str]()
+    for curve, style in styled:
+        tops = []
+        for one in curve.picture.loads:
+            if values := [value for point in curve.picture.points if (value := one.test.at(kind, point))]:
+                series.append(
+                    Series("", [(one.test.load, min(values)), (one.test.load, max(values))], "grey", line="-")
+                )
+                tops.append(((one.test.load, max(values)), one))
+                every += values
+                loads.append(one.test.load)
+        series += marked(curve, style, tops)
+        if limit := curve.picture.limits.get(kind):
+            limits[limit] = f"limit {number(limit)} ms"
+    units = sorted({curve.picture.unit for curve, _ in styled})
+    name = KINDS.get(kind if kind == "latency" else kind.upper(), kind)
+    title = f"{sentence(name)}{', p50 to p99' if len(styled) == 1 else ''}"
+    across, down = Scale.of(loads, units != [Poisson.unit]), Scale.of([*every, *limits], is_log=True)
+    return Lines(title, ", ".join(units), "ms (logarithmic)", series, across, down, limits, inches=2.6)
+
+
+def speeds(styled: Sequence[tuple[Curve, Style]], whose: str) -> Lines:
+    """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served."""
+    points = [point for curve, _ in styled for point in curve.points]
+    across, down = Scale.of([0.0, *(point[0] for point in points)]), Scale.of([0.0, *(point[1] for point in points)])
+    series = list[Series]()
+    for curve, style in styled:
+        series += marked(curve, style, [((user, speed), one) for user, speed, one in curve.points], named=False)
+        if len(styled) == 1:
+            series += [*best(curve), labels(curve, across.high, down.high)]
+    label = f"output tokens/s per {whose}"
+    return Lines(
+        "Throughput against interactivity", "output tokens/s of one user", label, series, across, down, inches=2.6
+    )
+
+
+def best(curve: Curve) -> Iterator[Series]:
+    """Rings around what is best of the tests that kept the limits: the knee, with the largest product of both speeds;
+    the cheapest, by price; and the one of least energy."""
+    kept = [point for point in curve.points if curve.has_kept(point[2])]
+    if not kept:
+        return
+    rings = [(max(kept, key=lambda point: point[0] * point[1]), "o", "amber", "knee")]
+    if curve.price:
+        most = max(kept, key=lambda point: point[1])
+        cost = number(most[2].test.cost(curve.price), 3)
+        rings.append((most, "s", "green", f"cheapest: {cost} per million tokens"))
+    if counted := [(joules, point) for point in kept if (joules := point[2].test.joules_per_output_token)]:
+        joules, least = min(counted, key=lambda each: each[0])
+        rings.append((least, "D", "grey", f"least energy: {number(joules, 3)} J per token"))
+    for (user, speed, _), shape, color, said in rings:
+        yield Series(said, [(user, speed)], color, shape, "", True, 15.0)  # type: ignore[arg-type]
+
+
+def labels(curve: Curve, right: float, top: float) -> Series:
+    """The load of each point that is not close to a labelled one: those that keep the limits first, the best first."""
+    labelled: dict[Point, str] = {}
+    for user, speed, one in sorted(curve.points, key=lambda at: (not curve.has_kept(at[2]), -at[0] * at[1])):
+        if all(math.dist((user / right, speed / top), (x / right, y / top)) > CLOSE for x, y in labelled):
+            labelled[user, speed] = f"{number(one.test.load, 3)}{'/s' * (curve.picture.unit == Poisson.unit)}"
+    return Series("", [*labelled], line="", texts=[*labelled.values()])
+
+
+# The pictures with a clock: what the engine and the machine did during a test, and the stages of a run.
+PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
+    ("requests", ("requests_running", "requests_waiting"), None),
+    ("KV cache, %", ("kv_cache_percent", "prefix_hit_percent"), 105),
+    ("ITL, ms", ("inter_token_ms",), None),
+    ("generated tokens/s", ("generation_tokens_per_sec",), None),
+    ("prompt tokens/s", ("prompt_tokens_per_sec",), None),
+    ("load, %", ("gpu_load_percent", "cpu_percent"), 105),
+    ("memory, GiB", ("gpu_memory_gib", "memory_gib"), None),
+    ("power, W", ("gpu_power_w",), None),
+    ("clock, MHz", ("gpu_clock_mhz",), None),
+    ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
+)
+SMOOTHED = {
+    "requests_running",
+    "requests_waiting",
+    "inter_token_ms",
+    "generation_tokens_per_sec",
+    "prompt_tokens_per_sec",
+}
+WINDOW, LEAST_WINDOW = 60, 5  # a running mean is over the test's lines / WINDOW, and no fewer than these
+COLORS = ("blue", "amber", "green", "red", "grey")
+SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # of telemetry's SHARES
+SEEN = 0.5  # percent of a bar that can be seen
+
+
+def machine(recording: Recording, test: Performance, steady: Point | None = None) -> list[Panel]:
+    """What engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each test of
+    the run: where its GPUs' time went. The title is what bound the test, first. `steady`: begin and end of the steady
+    part in seconds; what lies before and after is shaded."""
+    seconds = recording.seconds
+    across = Scale(min(seconds, default=0.0), max(seconds, default=1.0) or 1.0)
+    shaded = [(across.low, steady[0]), (steady[1], max(across.high, steady[1]))] if steady else []
+    panels = list[Panel]([gpu_times(test.gpu_time)] if test.gpu_time else [])
+    panels += (
+        Lines("", "", label, [*series], across, down, shaded=shaded) for label, series, down in recorded(recording)
+    )
+    if not panels:
+        panels = [Lines("", "", "", [], across, Scale(0.0, 1.0))]
+    title = f"Bound by: {test.ran_out[0].what}" if test.ran_out else "Nothing ran out"
+    note = "; shaded: ramps, which the steady part leaves out" if steady else ""
+    panels[-1] = panels[-1]._replace(x=f"seconds{note}") if panels[-1].kind == "lines" else panels[-1]
+    return [panels[0]._replace(title=title), *panels[1:]]
+
+
+def gpu_times(times: Sequence[GpuTime]) -> Bars:
+    """A bar for each test: where its GPUs' time went."""
+    rows = []
+    for time in times:
+        parts, begin = [], 0.0
+        for (name, (label, _)), color in zip(SHARES.items(), SHARE_COLORS, strict=True):
+            width = getattr(time, name) or 0.0
+            if width >= SEEN:
+                parts.append(Part(begin, begin + width, color, name=label))
+            begin += width
+        rows.append(Bar(time.test, "", parts))
+    return Bars("", "% of the GPU's time", rows, span=Scale(0.0, 100.0))
+
+
+def recorded(recording: Recording) -> Iterator[tuple[str, Iterator[Series], Scale]]:
+    """The panels that something was recorded for: label, series, axis."""
+    there = [name for name, values in recording.columns.items() if any(value is not None for value in values)]
+    for label, names, top in PANELS:
+        if found := [name for item in names for name in there if BY_NAME[item].is_mine(name)]:
+            values = [value for name in found for value in recording.columns[name] if value is not None]
+            yield label, lines(recording, found), Scale(0.0, top) if top else Scale.of([0.0, *values])
+
+
+def lines(recording: Recording, names: Sequence[str]) -> Iterator[Series]:
+    """Columns over the seconds of a test; what jumps from line to line as a running mean."""
+    window = max(LEAST_WINDOW, len(recording.seconds) // WINDOW)
+    for name, color in zip(names, cycle(COLORS)):
+        values = with_gaps(recording.columns[name])
+        label = next(item.label for item in QUANTITIES if item.is_mine(name))
+        label = label.replace("GPU", f"GPU {name.partition('_')[0].removeprefix('gpu')}")  # by its number
+        if name in SMOOTHED and len(values) > 2 * window:
+            yield Series("", [*zip(recording.seconds, values, strict=True)], color, line="faint")
+            values, label = running(values, window), f"{label} (mean of {window} s)"
+        yield Series(label, [*zip(recording.seconds, values, strict=True)], color)
+
+
+def running(values: Sequence[float], window: int) -> list[float]:
+    """The mean of each value and those around it, `window` in all, fewer at the ends; gaps count for nothing."""
+    half = window // 2
+    parts = (values[max(0, at - half) : at + half + 1] for at in range(len(values)))
+    measured = ([value for value in part if not math.isnan(value)] for part in parts)
+    return [sum(part) / len(part) if part else math.nan for part in measured]
+
+
+def with_gaps(values: Sequence[float | None]) -> list[float]:
+    """Values with a gap in the line where there is none."""
+    return [math.nan if value is None else value for value in values]
+
+
+def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> list[Panel]:
+    """The time line of a run: its stages with their starts; the machine's load, where a test recorded it.
+
+    The last stage ends the picture.
+    """
+    ends = [stage.start_s for stage in times[1:]]
+    across = Scale.of([0.0, *ends])
+    rows = [
+        Bar(name, f"{number(round(end - start))} s", [Part(start, end, "grey" if kind == "other" else "blue")])
+        for (name, start, kind), end in zip(times, ends, strict=False)
+    ]
+    panels: list[Panel] = [Bars("Blue: the engine was busy; grey: idle", "", rows, span=across)]
+    last: dict[str, float] = {
+        stage.kind: stage.start_s for stage in times
+    }  # of a test that was run again, the recording is the last's
+    series, label = [], ""
+    for test, recording in recordings.items():
+        cards = [name for name in recording.columns if BY_NAME["gpu_load_percent"].is_mine(name)]
+        for name in [name for name in cards or ["cpu_percent"] if name in recording.columns and test in last]:
+            at = [last[test] + second for second in recording.seconds]
+            series.append(Series("", [*zip(at, with_gaps(recording.columns[name]), strict=True)]))
+            label = "GPU load, %" if cards else "CPU load, %"
+    if series:
+        panels.append(Lines("", "", label, series, across, Scale(0.0, 105.0)))
+    return [*panels[:-1], panels[-1]._replace(x="seconds since the command began")]

@@ -1,0 +1,523 @@
+"""A run's report, section by section: what came out, what limits it, its numbers, and how to do it again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.config import mlperf
+from harness.config.patterns import ClosedLoop
+from harness.core.document import Block, Code, Picture, Section
+from harness.core.markdown import Finished, Table, cell, code, escape, literal, number, percent, sentence
+from harness.core.statements import together
+from harness.core.statistics import tail_name
+from harness.report import answer
+from harness.report.loads import LoadPicture
+from harness.results import advice, metrics, telemetry
+from harness.results.performance import Performance
+from harness.results.summary import Summary
+from harness.runs.records import RunFacts
+
+Rows = Mapping[str, str]  # of a table of two columns; empty ones are left out
+FAILURES = 5  # of failed requests that are shown
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the sections are made of."""
+
+    summary: Summary
+    facts: RunFacts
+    pictures: Mapping[str, Picture]
+    loads: LoadPicture | None
+
+    def picture(self, name: str) -> list[Block]:
+        return [self.pictures[name]] if name in self.pictures else []
+
+    @property
+    def sections(self) -> Iterator[Section]:
+        for part in PARTS:
+            yield from part(self)
+
+
+def facts_table(rows: Rows, head: str = "", name: str = "") -> Table:
+    return Table([head, ""], [[label, cell(Finished(text))] for label, text in rows.items() if text], name)
+
+
+def listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {escape(str(value))}" for name, value in values.items())
+
+
+def links(paths: Sequence[str]) -> str:
+    return ", ".join(f"[{path.rpartition('/')[2]}]({path})" for path in paths)
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def measured_with(report: Report) -> Iterator[Section]:
+    summary, meta = report.summary, report.summary.meta
+    loadgen = summary.system.packages.get("mlcommons-loadgen")
+    rows = {
+        "label": literal(meta.label or ""),
+        "model": escape(f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})"),
+        "GPU" if summary.gpus else "machine": escape(answer.machine(summary)),
+        "precision": escape(precision(summary)),
+        "KV cache": escape(meta.kv_cache_dtype) if summary.is_in_process else "",
+        "engine": f"{escape(answer.engine(summary))}{f', LoadGen {loadgen}' if loadgen else ''}",
+        "kernels": listed(meta.kernels or {}),
+        "date": meta.started[:10],
+        "command": f"`{code(meta.command)}`",
+        "checkpoint": escape(meta.checkpoint or ""),
+    }
+    levels = answer.levels_table(answer.levels(summary))
+    blocks: list[Block] = [levels] if levels else []
+    yield Section("Measured with", meta.weights or meta.precision, [*blocks, facts_table(rows, "measured with")])
+
+
+def precision(summary: Summary) -> str:
+    meta = summary.meta
+    return meta.weights or f"{meta.precision}, quantization {meta.quantization}"
+
+
+def verdict(report: Report) -> Iterator[Section]:
+    summary, run, meta = report.summary, report.summary.run, report.summary.meta
+    test, score = run.performance, run.accuracy
+    is_own = test is not None and bool(test.concurrency or test.arrivals)  # limits
+    loadgen = f"{'VALID' if test.valid else 'INVALID'} by LoadGen" if test else "no speed measured"
+    outcome = f"{'' if is_own else f'{loadgen}; '}accuracy {score.verdict if score else 'not checked'}"
+    said: list[str] = []
+    if meta.ended:
+        tried = len(run.search or []) if not test else 0
+        loads = f" {plural(tried, 'load')} {'were' if tried > 1 else 'was'} tried until then." if tried else ""
+        said.append(Finished(f"**The run did not finish**: {escape(meta.ended)}.{loads}"))
+    if score:
+        note = f" – {escape(score.note)}" if score.note else ""
+        few = ""
+        if score.verdict == "INCONCLUSIVE":
+            wide = ": the 95 % interval of a score holds its threshold" * (score.samples >= mlperf.FEWEST_BOOTSTRAPPED)
+            few = f" {number(score.samples)} samples are too few to decide{wide}."
+        said.append(Finished(f"**Accuracy: {score.verdict}**{note}.{few}"))
+    if test:
+        said += of_test(summary, test, is_own)
+    elif score and score.verdict == "FAIL" and meta.mode == "both":
+        flag = "`--no-exit-on-accuracy-fail` continues regardless"
+        said.append(Finished(f"Performance was not measured: the accuracy gate failed first ({flag})."))
+    yield Section("Verdict", outcome, [said])
+
+
+def of_test(summary: Summary, test: Performance, is_own: bool) -> Iterator[str]:
+    """What came out of the performance test, and what must be known of it."""
+    judges = ", which judges only this test's length" * is_own
+    why = "" if test.valid else f" Why: {escape(together(test.invalid_reasons))}."
+    yield Finished(f"**Performance: {'VALID' if test.valid else 'INVALID'}** by LoadGen{judges}.{why}")
+    if test.failed_requests:
+        yield Finished(
+            f"**{number(test.failed_requests)} of {number(test.sent_requests)} requests failed**: latencies and tokens "
+            "are those of the others; LoadGen received a short answer in place of each, so its verdict counts them."
+        )
+        yield from (f"Failed: {failure}" for failure in test.failures[:FAILURES])
+    yield from (f"LoadGen error: {error}" for error in test.errors)
+    slower = "" if summary.meta.endpoints else ": the speed may be lower than this machine's"
+    yield from (Finished(f"**{escape(sentence(busy))}{slower}.**") for busy in test.background_load)
+    if late := advice.client(test):
+        yield Finished(f"**{sentence(late)}.**")
+    headline = metrics.BY_NAME[summary.scenario.headline]
+    if headline.name != "tokens_per_sec":
+        official = "the metric MLPerf uses in" if summary.meta.deviations else "MLPerf's result for"
+        note = "" if summary.scenario.unofficial else f": {official} this scenario"
+        yield Finished(f"**{number(headline.of(summary))}** ({headline.label}){note}.")
+    part = test.steady
+    if test.concurrency and part and part.ttft_ms:
+        yield Finished(
+            f"**{number(part.tokens_per_sec)} output tokens/s** with {number(test.concurrency)} in flight, without "
+            f"ramps, {number(part.seconds)} s of {number(test.duration_s)} s."
+        )
+    else:
+        read, whole = number(test.input_tokens_per_sec), number(test.total_tokens_per_sec)
+        more = f" ({read} input, {whole} in all)" if test.input_tokens_per_sec else ""
+        yield Finished(
+            f"**{number(test.tokens_per_sec)} output tokens/s**{more}, {number(test.samples_per_sec)} samples/s over "
+            f"{number(test.duration_s)} s."
+        )
+
+
+def bounds(report: Report) -> Iterator[Section]:
+    test, config = report.summary.performance, report.facts.config
+    searched = "max" in (config.server_target_qps, config.concurrency)
+    if test and (found := advice.findings(report.summary, searched)):
+        nothing = "nothing was used up" if test.usage else "not recorded"
+        outcome = test.ran_out[0].what if test.ran_out else nothing
+        yield Section("What limits the speed, and what to try", outcome, [[*map(Finished, found)]])
+
+
+def loads(report: Report) -> Iterator[Section]:
+    summary, tests, drawn = report.summary, report.summary.run.search, report.loads
+    if not tests:
+        return
+    if tests[0].has_own_limits:
+        over = sum(bool(each.reasons) for each in tests)
+        outcome = f"{len(tests) - over} within the limits, {over} over"
+    else:
+        counts = {
+            "held": sum(each.has_held for each in tests),
+            "VALID with a growing queue": sum(each.valid and not each.has_held for each in tests),
+            "INVALID": sum(not each.valid for each in tests),
+        }
+        outcome = ", ".join(f"{count} {name}" for name, count in counts.items())
+    blocks: list[Block] = []
+    if "search" in report.pictures:
+        blocks += [*report.picture("search"), answer.tested(summary)]
+        blocks += levels(summary) if tests[0].unit == ClosedLoop.unit else []
+        if drawn and drawn.best and drawn.rate:
+            has_limits = any(drawn.limits.values())
+            within = " on a busy machine" if drawn.best.doubt else " within the limits" * has_limits
+            alone = "" if drawn.best.is_full else ", by a probe alone"
+            blocks.append(
+                f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}{alone}); a peak of P "
+                f"requests/s takes ceil(P / {number(drawn.in_a_peak)}) replicas."
+            )
+        blocks.append(Finished("Each is a separate LoadGen test; its logs are in `Probes/`."))
+    yield Section("Tests at each load", outcome, blocks)
+
+
+def levels(summary: Summary) -> Iterator[str]:
+    """How levels of requests in flight were measured, and which is the result."""
+    yield (
+        "This program took these times: LoadGen issues one Offline query and cannot know when each request of it is "
+        "sent. Each row excludes both ramps of its test. Trend is the second half's speed divided by the first half's; "
+        "speed per user is 1,000 / TPOT p90."
+    )
+    found = summary.result
+    if not (found and found.has_kept):
+        yield "No level keeps the limits."
+        return
+    standing = "on a busy machine, not judged" if found.background_load else "within the limits"
+    cost = f", {number(found.cost(summary.price), 3)} per million tokens" if summary.price else ""
+    with_load = f"{number(found.tokens_per_sec)} tokens/s with {number(found.load)} in flight"
+    yield Finished(f"Most output {standing}: **{with_load}**{cost}.")
+
+
+def numbers(report: Report) -> Iterator[Section]:
+    summary, test = report.summary, report.summary.performance
+    if not test:
+        return
+    part = test.counted
+    lasted = f", {number(test.duration_s)} s" if test.duration_s else ""
+    blocks = report.picture("tokens_per_sec")
+    if part is not test:
+        blocks.append(
+            Finished(
+                f"With {number(test.concurrency)} in flight, without the ramps of that test: "
+                f"**{number(part.tokens_per_sec)} output tokens/s**. The whole test, ramps included: "
+                f"{number(test.tokens_per_sec)} output tokens/s, {number(test.samples_per_sec)} samples/s."
+            )
+        )
+    tried = [
+        Finished(
+            f"Attempt {n}{f', at {each.text}' if each.load else ''}: INVALID, {escape(each.why)}; its logs are in "
+            f"`{each.folder}/`."
+        )
+        for n, each in enumerate(summary.run.attempts or [], start=1)
+    ]
+    rows = {metric.label: escape(value) for metric, value in metrics.rows(summary)}
+    if summary.is_in_process:
+        size = summary.meta.batch_size
+        rows["batching"] = f"fixed batches of {size}, one after the other" if size else "continuous batching"
+    blocks += [*([tried] if tried else []), facts_table(rows)]
+    yield Section("Numbers", f"{number(part.tokens_per_sec)} output tokens/s{lasted}", blocks)
+    yield from latencies(report, test)
+    yield from lengths(test)
+    if said := [*remarks(summary, test)]:
+        yield Section("Remarks", plural(len(said), "remark"), [said])
+
+
+def latencies(report: Report, test: Performance) -> Iterator[Section]:
+    if not test.ttft_ms:
+        return
+    part, summary = test.counted, report.summary
+    middles = {"TTFT": part.ttft_ms, "TPOT": part.tpot_ms, "whole answer": part.latency_ms}
+    outcome = ", ".join(f"{name} p50 {number(found.p50)} ms" for name, found in middles.items() if found)
+    blocks: list[Block] = [*report.picture("latency_cdf"), answer.latencies(summary)]
+    if part is not test:
+        slowest = {"TTFT": test.ttft_ms, "TPOT": test.tpot_ms}
+        ends = (f"{tail_name(name, test.is_few)} {number(each.p99)} ms" for name, each in slowest.items() if each)
+        blocks.append(f"The whole test, ramps included: {', '.join(ends)}.")
+    elif between := answer.intervals(test):
+        said = "95 % intervals, ms, of the requests of this test (results scatter more from run to run)"
+        blocks.append(f"{said}: {'; '.join(between)}.")
+    if test.arrivals:
+        blocks.append(
+            Finished(
+                f"Arrivals followed `--arrivals {code(test.arrivals)}`: a mean of {number(test.target_qps)} a second, "
+                f"the times between them with a coefficient of variation of {number(test.arrivals_cv, 3)} (0 is "
+                "clockwork, 1 pure chance, more is bursts). Each latency counts from the time at which its request was "
+                "due."
+            )
+        )
+    if test.waits_ms:
+        blocks.append(
+            "Before its first token a request waited on average, by the engine's own histograms, "
+            f"{number(test.waits_ms['queue'])} ms in the engine's queue and {number(test.waits_ms['prefill'])} ms for "
+            "its prefill."
+        )
+    source = "Latency and TTFT are" if test.single_token else "These latencies are"
+    source = f"{source} LoadGen's own measurements"
+    if test.concurrency or test.arrivals:
+        source = "This program took these times, in `Performance/requests.csv`"
+    traced = "; TPOT is from its trace, over the answers that have one" if test.single_token else ""
+    yield Section("Latency", outcome, [*blocks, Finished(f"{source}{traced}.")])
+
+
+def lengths(test: Performance) -> Iterator[Section]:
+    read, written = test.input_lengths, test.output_lengths
+    if read and written:
+        points = ("min", "mean", "p50", "p99", "max")
+        rows = [
+            [name, *(None if point == "p99" and test.is_few else getattr(found, point) for point in points)]
+            for name, found in (("input", read), ("output", written))
+        ]
+        outcome = f"{number(read.mean)} input and {number(written.mean)} output tokens on average"
+        yield Section("Lengths", outcome, [Table(["tokens of a request", *points], rows)])
+
+
+def remarks(summary: Summary, test: Performance) -> Iterator[str]:
+    """What is odd about the answers, by LoadGen's, the server's or this program's count."""
+    if test.single_token:
+        none = "" if test.tpot_ms else ", and no answer is left that has any"
+        few = (
+            " The other answers are too few to be sure of TPOT p99: VALID or INVALID, the verdict does not cover TPOT."
+        )
+        share = f"{number(test.single_token)} of {number(test.samples)} answers have one token"
+        yield Finished(f"**{share}**: TTFT and latency count them, TPOT does not{none}.{few * (not test.tpot_judged)}")
+    if test.server and test.server.prompt_tokens is not None:
+        cached = test.server.cached_percent
+        share = (
+            "it does not report how many came from its cache"
+            if cached is None
+            else f"{number(cached, 3)} % of them from its cache"
+        )
+        yield Finished(
+            f"By the server's own count (`usage`): {number(test.server.prompt_tokens)} prompt tokens, {share}; "
+            f"{number(test.server.output_tokens)} output tokens."
+        )
+    if test.longer:
+        share = (
+            f"{number(test.longer)} of {number(test.samples)} answers are longer than the {summary.meta.max_new_tokens}"
+        )
+        why = "the server ignores `max_tokens`, or its text has more tokens here than it counted"
+        yield Finished(f"**{share} tokens that were allowed**: {why}.")
+    yield from (f"LoadGen warning: {warning}" for warning in test.warnings)
+
+
+def workload(report: Report) -> Iterator[Section]:
+    found, meta = report.facts.plan.request_set, report.summary.meta
+    if found:
+        most = (
+            "exactly the given lengths"
+            if found.exact
+            else f"at most {found.max_new_tokens} tokens, as each request says"
+        )
+        said = (
+            f"{found.name} ({found.about}), not MLPerf's: {number(meta.samples)} of {number(found.samples)} requests, "
+            f"answers of {most}; digest {found.digest}."
+        )
+        yield Section("Workload", found.name, [said, *([found.notes] if found.notes else [])])
+
+
+def accuracy(report: Report) -> Iterator[Section]:
+    score = report.summary.accuracy
+    if not score:
+        return
+    first = ", ".join(f"{check.name} {number(check.score)}" for check in score.checks[:3])
+    rows = []
+    for check in score.checks:
+        name = f"{check.name}{' (approximate)' * (check.name in score.approximate)}"
+        low, high = number(check.low, 6), number(check.high, 6)
+        ends = [f"{number(check.interval[0], 6)} to {number(check.interval[1], 6)}"] if check.interval else []
+        bound = f"{low} to {high}" if check.high else f"at least {low}"
+        rows.append([name, number(check.score, 6), number(check.reference, 6), bound, *ends, check.verdict])
+    interval = [] if score.full_set else ["95 % interval"]
+    part = " (part of the set; since the reference covers all of it, bootstrap intervals decide the verdict)"
+    version = f" of NLTK {score.splitter_version}" if score.splitter_version else ""
+    names = " and ".join(score.approximate)
+    approximate = f"; NLTK's punkt_tab data are not installed, so {names} are approximate" if names else ""
+    about = (
+        f"{number(score.samples)} samples{part * (not score.full_set)}, {number(score.generated_tokens)} generated "
+        f"tokens, {number(score.characters)} characters; {percent(score.share_at_limit, 0)} % of the answers end at "
+        f"the token limit. Sentences split by: {score.splitter}{version}{approximate}."
+    )
+    worst = (
+        "[The ten worst answers](Accuracy/worst.md) with article and reference; [every sample](Accuracy/samples.csv)."
+    )
+    head = ["score", "this run", "reference", "must be", *interval, "verdict"]
+    outcome = f"{score.verdict}: {first}; {number(score.samples)} samples"
+    yield Section("Accuracy", outcome, [*report.picture("scores"), Table(head, rows), about, Finished(worst)])
+
+
+CHECKED = {True: "yes", False: "no", None: "not required in Offline"}
+
+
+def compliance(report: Report) -> Iterator[Section]:
+    found, asked = report.summary.run.compliance, report.facts.config.compliance
+    if found:
+        said = []
+        for name, test in found.items():
+            checks = "; ".join(f"{check}: {CHECKED[verdict]}" for check, verdict in test.checks.items())
+            about = "answers of a performance test, compared with what was reported to LoadGen while it ran"
+            said.append(Finished(f"**{name.upper()}: {test.verdict}** – {checks}. {test.facts['samples']} {about}."))
+        yield Section("Compliance", ", ".join(f"{name.upper()} {test.verdict}" for name, test in found.items()), [said])
+    elif asked != "none":
+        said = [Finished(f"**{asked.upper()}: no verdict** – it did not finish.")]
+        yield Section("Compliance", f"{asked.upper()}: no verdict", [said])
+
+
+def profile(report: Report) -> Iterator[Section]:
+    found = report.summary.run.profile
+    if not found:
+        return
+    if found.failure:
+        said = f"The profiler failed: {found.failure} The measured results are unaffected."
+        yield Section("Profile", "the profiler failed", [said])
+        return
+    idle = active = gaps = ""
+    if found.gaps:
+        gaps = f", {number(found.gaps)} gaps, {number(found.mean_gap_ms, 3)} ms each on average"
+    if found.active_s is not None:
+        kernel = f"a kernel took {number(found.mean_kernel_ms, 3)} ms on average"
+        active = f" (active {number(found.active_s, 3)} s; {kernel}{gaps})"
+    if found.idle_percent is not None:
+        idle = f", no kernel ran for {number(found.idle_percent, 3)} % of the time{active}"
+    about = (
+        "After the tests the same load ran again for a while under torch's profiler; it measured nothing above. In the "
+        f"{number(found.seconds)} s that it recorded{idle}:"
+    )
+    is_gpu = found.device == "GPU"
+    time = "kernel time" if is_gpu else "operators' self time"
+    kinds = [[each.name, each.ms, number(each.percent, 3), each.calls] for each in found.kinds]
+    largest = [
+        [Finished(f"`{code(each.name)}`".replace("|", "\\|")), each.kind, each.ms, number(each.percent, 3), each.calls]
+        for each in found.largest
+    ]
+    tables = [
+        Table(["kind", f"{time}, ms", "%", "calls"], kinds),
+        Table([f"the largest {'kernels' if is_gpu else 'operators'}", "kind", "ms", "%", "calls"], largest),
+    ]
+    traces = Finished(f"Open in [Perfetto](https://ui.perfetto.dev): {links(found.traces)}.")
+    outcome = ", ".join(f"{each.name} {number(each.percent, 3)} %" for each in found.kinds[:3])
+    yield Section("Profile", outcome, [about, *report.picture("profile"), *tables, traces])
+
+
+NAMED_LOADS = ("requests_running", "requests_waiting", "gpu_load_percent", "cpu_percent")
+
+
+def machine(report: Report) -> Iterator[Section]:
+    meta, test = report.summary.meta, report.summary.performance
+    if meta.notes:
+        yield Section("How `auto` was resolved", plural(len(meta.notes), "setting"), [meta.notes])
+    if timeline := report.picture("timeline"):
+        seconds = number(meta.stages[-1].start_s)
+        yield Section("Where the time went", f"{plural(len(meta.stages), 'stage')} in {seconds} s", timeline)
+    if not (test and test.usage):
+        return
+    usage, known = test.usage, telemetry.BY_NAME
+    outcome = ", ".join(f"{known[name].text} {number(usage[name].mean)}" for name in NAMED_LOADS if name in usage)
+    blocks = report.picture("machine")
+    if test.gpu_time:
+        last = test.gpu_time[-1]
+        clock = "by NVML" if last.is_clock_of_nvml else "the highest that this run recorded"
+        blocks += [
+            answer.gpu_time(test.gpu_time),
+            "Of each second, load x (1 - clock / maximum) counts as clock held down; the maximum is "
+            f"{number(last.max_clock_mhz)} MHz, {clock}.",
+        ]
+    rows = [
+        [quantity.text, *(number(getattr(usage[name], point), quantity.digits) for point in ("mean", "max"))]
+        for name, quantity in known.items()
+        if name in usage
+    ]
+    unseen = ", ".join(telemetry.missing_counters(usage))
+    more = f"; the engine's own metrics have no counter for {unseen}" if unseen else ""
+    source = Finished(f"Sampled once a second ([machine.csv](Performance/machine.csv)){more}.")
+    table = Table(["performance test", "mean", "max"], rows)
+    yield Section("What the engine and the machine did", outcome, [*blocks, table, source])
+
+
+def reproduce(report: Report) -> Iterator[Section]:
+    summary, meta, plan = report.summary, report.summary.meta, report.facts.plan
+    config, served, system = report.facts.config, report.summary.meta.engine_args, report.summary.system
+    addresses = escape(", ".join(meta.endpoints))
+    if meta.endpoints:
+        settings = (
+            f"Served by {escape(str(served['server']))} at {addresses}; its precision, quantization and parallelism "
+            f"are unknown. At most {meta.max_new_tokens} new tokens, temperature 0"
+        )
+    else:
+        settings = (
+            f"Settings: {escape(precision(summary))}, KV cache {meta.kv_cache_dtype}, tensor parallel "
+            f"{meta.tensor_parallel_size}, data parallel {meta.data_parallel_size}, context {meta.max_model_len}, at "
+            f"most {meta.max_new_tokens} new tokens, greedy; prefix caching {'on' if meta.prefix_caching else 'off'}"
+        )
+    settings += "".join(f", {escape(pair)}" for pair in config.engine_arg)
+    rules = f"; MLPerf v{meta.mlperf_version} rules{' and seeds' * (config.seed is None)}"
+    work = f"; workload: {escape(plan.request_set.name)}" if plan.request_set else ""
+    mean = f"prompts of {number(meta.mean_prompt_tokens)} tokens on average"
+    data = f" Data: {escape(str(meta.data))}, {mean}." if meta.data else ""
+    text = f"{settings}{rules}{work}.{data} All settings: [config.json](config.json)."
+    rounds = f"one command, MLPerf v{meta.mlperf_version} rules"
+    yield Section("Reproduce", rounds, [Code(meta.command), Finished(text)])
+    if meta.endpoints:
+        rows = {
+            "engine": escape(str(served["server"])),
+            "model it serves": escape(str(served["serves"])),
+            "endpoints": addresses,
+            "exchange": escape(str(served["exchange"])),
+            "requests in flight": f"at most {number(int(str(served['max_in_flight'])))} at each endpoint",
+            "client processes": escape(str(served.get("client_processes", ""))),
+        }
+        yield Section("Server", str(served["server"]), [facts_table(rows)])
+    cores = f"{system.cpu}, {system.cores} cores"
+    unknown = "unknown: the server's; of this client: " if meta.endpoints else ""
+    each = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
+    rows = {
+        "GPUs": f"{unknown}{', '.join(system.gpus) or 'none (CPU)'}{each}",
+        "driver, CUDA": f"{system.driver}, {system.cuda}" if system.driver else "",
+        "CPU": escape(cores),
+        "memory": f"{system.memory_gib} GiB",
+        "OS": f"{escape(system.os)}{', in a container' if system.container else ''}",
+        "software": f"Python {system.python}, {listed(system.packages)}",
+        "this repository": system.git_revision or "not a git checkout",
+    }
+    variables = " ".join(f"`{name}={code(value)}`" for name, value in system.variables.items())
+    environment = [facts_table({"environment": variables}, name="environment")] if variables else []
+    title = f"Machine{' of the client' if meta.endpoints else ''}"
+    yield Section(title, cores, [facts_table(rows), *environment])
+
+
+def files(report: Report) -> Iterator[Section]:
+    summary, meta = report.summary, report.summary.meta
+    printed = "the client" if meta.endpoints else "the engine"
+    said = [
+        "[report.html](report.html): this page as one file; [summary.json](summary.json): every number above; "
+        f"[engine.log](engine.log): what {printed} printed",
+        *(f"{mode}: {links(paths)}" for mode, paths in summary.logs.files.items()),
+    ]
+    where = "`docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`"
+    started = f"Started {meta.started}, run {meta.run}."
+    terms = Finished(f"The terms are explained in {where}.")
+    yield Section("Files", "every log of the run's folder", [[*map(Finished, said)], started, terms])
+
+
+PARTS = (
+    measured_with,
+    verdict,
+    bounds,
+    loads,
+    numbers,
+    workload,
+    accuracy,
+    compliance,
+    profile,
+    machine,
+    reproduce,
+    files,
+)
