@@ -8,12 +8,12 @@ docs/runs.
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from harness.config import mlperf
 from harness.core import files
 from harness.core.reading import ROOT
-from harness.report import style as figures
+from harness.report import charts
+from harness.report.charts import Bar, Bars, Panel, Part
 from harness.results import published
 from harness.results.summary import Summary
 
@@ -40,31 +40,26 @@ def measured_of(run: str) -> tuple[int, float]:
     return round(test.tokens_per_sec or 0.0), test.joules_per_output_token or 0.0
 
 
-def draw() -> Any:
-    figure, (speeds, energy) = figures.pyplot().subplots(1, 2, figsize=(12, 4.6), width_ratios=(3, 2), sharey=True)
+def panels() -> list[Panel]:
+    """A bar for each run: speed beside the best published, and energy."""
     rows = {name: measured_of(run) for name, run in RUNS.items()}
-    looks = [{"color": figures.BLUE}] * (len(RUNS) - 1)
-    looks.append({"color": "none", "edgecolor": figures.GREY, "hatch": "///"})
     best = published.fastest("Offline", "NVIDIA H200")
-    elsewhere = {f"{best.submitter}, MLPerf {best.round}, another engine": best.samples_per_sec * mlperf.MAX_NEW_TOKENS}
-    for place, ((tokens, joules), look) in enumerate(zip(rows.values(), looks, strict=True)):
-        speeds.barh(place, tokens, height=0.65, **look)
-        energy.barh(place, joules, height=0.65, **look)
-        for axes, value, text in ((speeds, tokens, f"{tokens:,}"), (energy, joules, f"{joules:.3f}")):
-            inside = {"ha": "right", "va": "center", "fontsize": 9, "color": "black" if "hatch" in look else "white"}
-            axes.annotate(text, (value, place), (-6, 0), textcoords="offset points", **inside)
-    speeds.set_yticks(range(len(rows)), list(rows))
-    for name, speed in elsewhere.items():
-        speeds.axvline(speed, color=figures.ORANGE, linestyle="--", label=f"{name}: {speed:,.0f}")
-    speeds.legend(loc="upper right", bbox_to_anchor=(1, -0.12), fontsize=8, frameon=False)
-    speeds.set(xlabel="output tokens/s", xlim=(0, 10_000), title="Offline on one H200, random weights")
-    speeds.xaxis.set_major_formatter("{x:,.0f}")
-    energy.set(xlabel="J of the GPU per output token", xlim=(0, 0.13), title="Energy")
-    for axes in (speeds, energy):
-        axes.grid(axis="y", visible=False)
-    figure.tight_layout()
-    return figure
+    elsewhere = best.samples_per_sec * mlperf.MAX_NEW_TOKENS
+    label = (
+        f"output tokens/s; line: {best.submitter}, MLPerf {best.round}, another engine: {elsewhere:,.0f}; hollow: dummy"
+    )
+
+    def bar(name: str, value: float, text: str) -> Bar:
+        is_dummy = "dummy" in name
+        return Bar(name, text, [Part(0.0, value, "grey" if is_dummy else "blue", is_dummy)])
+
+    speeds = [bar(name, tokens, f"{tokens:,}") for name, (tokens, _) in rows.items()]
+    energy = [bar(name, joules, f"{joules:.3f}") for name, (_, joules) in rows.items()]
+    return [
+        Bars("Offline on one H200, random weights", label, speeds, [elsewhere]),
+        Bars("Energy", "J of the GPU per output token", energy),
+    ]
 
 
 if __name__ == "__main__":
-    figures.save({"h200-settings": draw()}, Path(sys.argv[1]))
+    charts.save({"h200-settings": ("Offline by setting", panels())}, Path(sys.argv[1]))

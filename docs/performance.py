@@ -217,7 +217,7 @@ def sweep() -> Any:
         for record in state.records
     )
     state = replace(state, records=records)
-    return rows.last_screen(rows.Report(state, tuple(experiment_rows(state))))
+    return rows.document(rows.Report(state, tuple(experiment_rows(state))))
 
 
 def at_full_length(kept: Sequence[Kept], head: str, words: Mapping[str, tuple[str, str]]) -> Table:

@@ -13,9 +13,12 @@ from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core import files
+from harness.core.document import to_markdown
 from harness.core.schema import SCHEMA
 from harness.loadgen.requests import Request, write_requests
+from harness.report import compare_page
 from harness.report import report as rendering
+from harness.report.compare import Runs
 from harness.results.summary import Meta, Run, Summary
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
@@ -154,6 +157,11 @@ def summary(probes: Sequence[Outcome], scenario: str = "server") -> Summary:
     """Of a run that has these tests alone."""
     meta = Meta.model_construct(scenario=scenario, endpoints=[])
     return Summary.model_construct(meta=meta, run=Run(search=list(probes)))
+
+
+def side_by_side(runs: Runs) -> str:
+    """The page that compares runs."""
+    return to_markdown(compare_page.document(runs, compare_page.pair_of(runs)))
 
 
 def rendered(folder: Path, **options: Any) -> Summary:

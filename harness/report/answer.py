@@ -8,7 +8,7 @@ from harness.config import comparability, mlperf
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
-from harness.core.document import Cells, Document, Line, Section, Tone
+from harness.core.document import Cells, Document, Line, Tone
 from harness.core.markdown import Column, Table, number
 from harness.core.processes import with_flag
 from harness.core.statements import names_of
@@ -84,12 +84,12 @@ MOST_REASONS = 3  # of them on the screen
 TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 
 
-def document(summary: Summary, whole: bool = False, scatter: str = "", sections: Sequence[Section] = ()) -> Document:
+def document(summary: Summary, whole: bool = False, scatter: str = "") -> Document:
     """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report;
     `scatter` of earlier runs."""
     about = ": ".join(filter(None, (summary.meta.label, subject(summary))))
     said = [line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text]
-    return Document(title(summary), about, said, levels(summary), tone(summary), sections)
+    return Document(title(summary), about, said, levels(summary), tone(summary))
 
 
 def title(summary: Summary) -> str:

@@ -6,11 +6,14 @@ their size at every width.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from math import ceil, floor, inf, isnan, log10
+from itertools import zip_longest
+from math import ceil, floor, inf, isfinite, isnan, log10
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal, NamedTuple
 
-from harness.core.document import Picture
+from harness.core.document import Document, Picture
+from harness.core.errors import plain
 from harness.core.markdown import number
 
 PALETTE = {  # by the names that page.css has for its own
@@ -25,7 +28,9 @@ ROOM = 1.06  # times the largest value: of an axis above its highest mark
 MOST_TICKS, CLOSE = 6, 10.0  # of an axis; percent of it between two ticks, at least: a number on a phone
 MOST_POINTS = 300  # of a line on a page
 WIDTH, ROW, SMALL_ROW, LINES_HIGH, AROUND = 8.0, 0.3, 0.21, 1.9, 0.9  # inches; AROUND: title and axis of a panel
+EDGE = 0.04  # of an axis, below its zero: a line that lies there is not cut
 MANY = 30  # rows, from which on they are small
+LONGEST_TITLE, LONGEST_LINE = 80, 150  # characters of a title, and of a line under the picture
 HEIGHT = 120  # pixels of a panel of lines
 Point = tuple[float, float]
 Tick = tuple[float, str]  # its place in percent, and what it says
@@ -57,9 +62,17 @@ class Scale(NamedTuple):
     @classmethod
     def of(cls, values: Sequence[float], is_log: bool = False) -> "Scale":
         """From zero to above the largest; a logarithmic one with as much room below the smallest."""
-        known = [value for value in values if not isnan(value) and (value > 0 or not is_log)] or [1.0]
-        most = max(known) * (ROOM**5 if is_log else ROOM)
-        return cls(min(known) / ROOM**5, most, True) if is_log else cls(min(0.0, *known), most or 1.0)
+        known = [value for value in values if isfinite(value) and (value > 0 or not is_log)] or [1.0]
+        if is_log:
+            return cls(min(known) / ROOM**5, max(known) * ROOM**5, True)
+        return cls(min(0.0, *known), max(known) * ROOM if max(known) > 0 else 1.0)
+
+    @classmethod
+    def over(cls, values: Sequence[float], margin: float = 0.0) -> "Scale":
+        """From the least to the most, with a share of it beside them; never without length."""
+        low, high = min(values, default=0.0), max(values, default=1.0)
+        beside = margin * (high - low) + (low == high)
+        return cls(low - beside, high + beside)
 
     def place(self, value: float) -> float:
         """In percent of the axis, within it."""
@@ -68,6 +81,10 @@ class Scale(NamedTuple):
         else:
             share = (value - self.low) / (self.high - self.low)
         return round(100 * min(max(share, 0.0), 1.0), 2)
+
+    def wide(self, begin: float, end: float) -> float:
+        """From one value to another, in percent of the axis."""
+        return round(self.place(end) - self.place(begin), 2)
 
     @property
     def ticks(self) -> list[Tick]:
@@ -166,6 +183,11 @@ class Series(NamedTuple):
     texts: Sequence[str] = ()  # beside each point
 
     @property
+    def marked(self) -> list[tuple[Point, str]]:
+        """Each point with its text."""
+        return [*zip_longest(self.points, self.texts, fillvalue="")]  # type: ignore[list-item]
+
+    @property
     def drawn(self) -> list[list[Point]]:
         """The pieces between gaps, no more points than a screen has room for."""
         every = max(1, len(self.points) // MOST_POINTS)
@@ -226,7 +248,7 @@ class Lines(NamedTuple):
             axes.plot(
                 *zip(*one.points, strict=True), color=color, alpha=0.3 if faint else 1, label=one.name or None, **look
             )
-            for point, text in zip(one.points, one.texts, strict=False):
+            for point, text in one.marked if one.texts else []:
                 axes.annotate(text, point, (0, 7), textcoords="offset points", ha="center", fontsize=8)
         for value, text in self.limits.items():
             axes.axhline(value, color=PALETTE["red"], linestyle="--", linewidth=1, label=text)
@@ -245,7 +267,8 @@ class Lines(NamedTuple):
                 axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
                 axis.set_minor_locator(ticker.NullLocator())
             axis.set_major_formatter(lambda value, _: number(value, 6))
-        axes.set(xlim=self.across[:2], ylim=self.down[:2], ylabel=self.y)
+        low, high, is_log = self.down
+        axes.set(xlim=self.across[:2], ylim=(low if is_log else low - EDGE * (high - low), high), ylabel=self.y)
 
 
 Panel = Bars | Lines
@@ -272,10 +295,33 @@ def figure(panels: Sequence[Panel]) -> Any:
     for panel, one in zip(panels, axes[:, 0], strict=True):
         panel.draw(one)
         one.set_xlabel(panel.x)
-        one.set_title(panel.title, fontsize=11, loc="left", wrap=True)
+        one.set_title("\n".join(wrap(panel.title, LONGEST_TITLE)), fontsize=11, loc="left")
         if one.get_legend_handles_labels()[0]:
             one.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
     return found
+
+
+TONES = {"good": "green", "careful": "amber", "bad": "red", "unknown": "grey"}
+LINE_HIGH, TITLE_WRAP, TEXT_WRAP = 0.24, 64, 96  # inches; characters of a line
+
+
+def overview(document: Document, path: Path) -> Picture:
+    """A document's answer as a picture to pass on: title, subject, and each line with its verdict's colour."""
+    rows = [(text, 16, "black", "bold") for text in wrap(plain(document.title), TITLE_WRAP)]
+    rows += [(text, 9, PALETTE["grey"], "normal") for text in wrap(plain(document.subject), TEXT_WRAP)]
+    for line in document.lines:
+        color = PALETTE[TONES[line.tone]] if line.tone else "black"
+        rows += [(text, 10, color, "normal") for text in wrap(plain(f"{line.label}: {line.text}"), TEXT_WRAP)]
+    heights = [LINE_HIGH * (1 + (size > 10)) for _, size, _, _ in rows]
+    found = pyplot().figure(figsize=(WIDTH, 0.3 + sum(heights)))
+    top = 0.15 + sum(heights)
+    for (text, size, color, weight), high in zip(rows, heights, strict=True):
+        found.text(0.02, top / (0.3 + sum(heights)), text, fontsize=size, color=color, weight=weight, va="top")
+        top -= high
+    path.parent.mkdir(exist_ok=True)
+    found.savefig(path, dpi=110)
+    pyplot().close(found)
+    return Picture(path.stem, document.title, f"{path.parent.name}/{path.name}", [])
 
 
 def save(drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, words: str = "") -> dict[str, Picture]:
@@ -284,7 +330,7 @@ def save(drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, words: 
     for name, (_, panels) in drawn.items():
         found = figure(panels)
         if words:
-            found.supxlabel(words, fontsize=7, color=PALETTE["grey"], x=0.01, ha="left", wrap=True)
+            found.supxlabel("\n".join(wrap(words, LONGEST_LINE)), fontsize=7, color=PALETTE["grey"], x=0.01, ha="left")
         found.savefig(folder / f"{name}.png", dpi=110)
         pyplot().close(found)
     return {name: Picture(name, title, f"{folder.name}/{name}.png", panels) for name, (title, panels) in drawn.items()}

@@ -11,6 +11,7 @@ from harness.config.patterns import Poisson
 from harness.core.document import Picture
 from harness.core.markdown import number, sentence
 from harness.core.screen import Stage
+from harness.core.statements import Statement
 from harness.loadgen.recorder import FILE, Recording
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
@@ -55,7 +56,7 @@ def draw_pictures(folder: Path, summary: Summary, test: TestRun | None) -> dict[
     if measured and test and test.recording:
         part = measured.steady
         ends = (part.begin_s, part.begin_s + part.seconds) if part and part.begin_s is not None else None
-        drawn["machine"] = machine(test.recording, measured, ends)
+        drawn["machine"] = machine(test.recording, measured.ran_out, measured.gpu_time, ends)
     if run.profile and run.profile.kinds:
         drawn["profile"] = [kinds(run.profile)]
     if summary.meta.stages:
@@ -79,11 +80,9 @@ def scores(accuracy: Accuracy) -> Bars:
         )
         dot = Part(share, share, "blue" if good else "red")
         rows.append(Bar(check.name, number(check.score, 6), (), between, [low] if high is None else [low, high], dot))
-    values = [100.0, *(value for row in rows for value in row.values)]
-    margin = 0.1 * (max(values) - min(values))
+    span = Scale.over([100.0, *(value for row in rows for value in row.values)], margin=0.1)
     lines = "; lines: 95 % intervals" if any(check.interval for check in accuracy.checks) else ""
     label = f"% of the reference score; red: thresholds{lines}"
-    span = Scale(min(values) - margin, max(values) + margin)
     return Bars(f"Accuracy against its thresholds: {accuracy.verdict}", label, rows, [100.0], span)
 
 
@@ -298,20 +297,22 @@ SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # of telemetry's SHAR
 SEEN = 0.5  # percent of a bar that can be seen
 
 
-def machine(recording: Recording, test: Performance, steady: Point | None = None) -> list[Panel]:
+def machine(
+    recording: Recording, ran_out: Sequence[Statement], times: Sequence[GpuTime], steady: Point | None = None
+) -> list[Panel]:
     """What engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each test of
-    the run: where its GPUs' time went. The title is what bound the test, first. `steady`: begin and end of the steady
-    part in seconds; what lies before and after is shaded."""
+    the run: where its GPUs' time went. The title is what bound the test, first of `ran_out`. `steady`: begin and
+    end of the steady part in seconds; what lies before and after is shaded."""
     seconds = recording.seconds
-    across = Scale(min(seconds, default=0.0), max(seconds, default=1.0) or 1.0)
+    across = Scale.over(seconds)
     shaded = [(across.low, steady[0]), (steady[1], max(across.high, steady[1]))] if steady else []
-    panels = list[Panel]([gpu_times(test.gpu_time)] if test.gpu_time else [])
+    panels = list[Panel]([gpu_times(times)] if times else [])
     panels += (
         Lines("", "", label, [*series], across, down, shaded=shaded) for label, series, down in recorded(recording)
     )
     if not panels:
         panels = [Lines("", "", "", [], across, Scale(0.0, 1.0))]
-    title = f"Bound by: {test.ran_out[0].what}" if test.ran_out else "Nothing ran out"
+    title = f"Bound by: {ran_out[0].what}" if ran_out else "Nothing ran out"
     note = "; shaded: ramps, which the steady part leaves out" if steady else ""
     panels[-1] = panels[-1]._replace(x=f"seconds{note}") if panels[-1].kind == "lines" else panels[-1]
     return [panels[0]._replace(title=title), *panels[1:]]

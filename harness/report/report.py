@@ -19,6 +19,7 @@ from harness.core.statements import Kind, Statement
 from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page
+from harness.report.charts import overview
 from harness.report.loads import LoadPicture
 from harness.report.pictures import draw_pictures
 from harness.report.sections import Report
@@ -42,7 +43,7 @@ def html(report: Report, document: Document, test: TestRun | None) -> str:
     summary, picture = report.summary, report.loads
     found = summary.performance
     main = None if picture else next((report.pictures[name] for name in MAIN if name in report.pictures), None)
-    instead = {"environment": "", "search": "", **({main.name: ""} if main else {})}
+    instead = {"environment": "", "search": "", "overview": "", **({main.name: ""} if main else {})}
     if picture:
         instead["loads"] = page.loads_table(picture) if picture.unit == Poisson.unit else ""
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
@@ -129,8 +130,10 @@ def build(folder: Path) -> Summary:
     pictures = draw_pictures(folder, summary, test)
     plots = summary.plots | {name: picture.path for name, picture in pictures.items()}
     summary = summary.model_copy(update={"plots": plots})
+    document = answer.document(summary, whole=True)
+    pictures |= {"overview": overview(document, folder / "plots" / "overview.png")}
     report = Report(summary, facts, pictures, LoadPicture.of(summary, facts.plan.limits))
-    document = answer.document(summary, whole=True, sections=[*report.sections])
+    document = replace(document, sections=[*report.sections])
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", to_markdown(document))
     write_text(folder / "report.html", html(report, document, test))

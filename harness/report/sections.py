@@ -8,12 +8,12 @@ from harness.config.patterns import ClosedLoop
 from harness.core.document import Block, Code, Picture, Section
 from harness.core.markdown import Finished, Table, cell, code, escape, literal, number, percent, sentence
 from harness.core.statements import together
-from harness.core.statistics import tail_name
 from harness.report import answer
 from harness.report.loads import LoadPicture
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
+from harness.runs.outcome import Doubt
 from harness.runs.records import RunFacts
 
 Rows = Mapping[str, str]  # of a table of two columns; empty ones are left out
@@ -70,7 +70,7 @@ def measured_with(report: Report) -> Iterator[Section]:
         "checkpoint": escape(meta.checkpoint or ""),
     }
     levels = answer.levels_table(answer.levels(summary))
-    blocks: list[Block] = [levels] if levels else []
+    blocks = [*report.picture("overview"), *([levels] if levels else [])]
     yield Section("Measured with", meta.weights or meta.precision, [*blocks, facts_table(rows, "measured with")])
 
 
@@ -117,7 +117,7 @@ def of_test(summary: Summary, test: Performance, is_own: bool) -> Iterator[str]:
         )
         yield from (f"Failed: {failure}" for failure in test.failures[:FAILURES])
     yield from (f"LoadGen error: {error}" for error in test.errors)
-    slower = "" if summary.meta.endpoints else ": the speed may be lower than this machine's"
+    slower = ": the speed may be lower than this machine's" * summary.is_in_process
     yield from (Finished(f"**{escape(sentence(busy))}{slower}.**") for busy in test.background_load)
     if late := advice.client(test):
         yield Finished(f"**{sentence(late)}.**")
@@ -226,7 +226,7 @@ def numbers(report: Report) -> Iterator[Section]:
     blocks += [*([tried] if tried else []), facts_table(rows)]
     yield Section("Numbers", f"{number(part.tokens_per_sec)} output tokens/s{lasted}", blocks)
     yield from latencies(report, test)
-    yield from lengths(test)
+    yield from lengths(summary, test)
     if said := [*remarks(summary, test)]:
         yield Section("Remarks", plural(len(said), "remark"), [said])
 
@@ -239,8 +239,8 @@ def latencies(report: Report, test: Performance) -> Iterator[Section]:
     outcome = ", ".join(f"{name} p50 {number(found.p50)} ms" for name, found in middles.items() if found)
     blocks: list[Block] = [*report.picture("latency_cdf"), answer.latencies(summary)]
     if part is not test:
-        slowest = {"TTFT": test.ttft_ms, "TPOT": test.tpot_ms}
-        ends = (f"{tail_name(name, test.is_few)} {number(each.p99)} ms" for name, each in slowest.items() if each)
+        slowest = {"ttft": test.ttft_ms, "tpot": test.tpot_ms}
+        ends = (f"{test.named(kind)} {number(each.p99)} ms" for kind, each in slowest.items() if each)
         blocks.append(f"The whole test, ramps included: {', '.join(ends)}.")
     elif between := answer.intervals(test):
         said = "95 % intervals, ms, of the requests of this test (results scatter more from run to run)"
@@ -268,12 +268,13 @@ def latencies(report: Report, test: Performance) -> Iterator[Section]:
     yield Section("Latency", outcome, [*blocks, Finished(f"{source}{traced}.")])
 
 
-def lengths(test: Performance) -> Iterator[Section]:
+def lengths(summary: Summary, test: Performance) -> Iterator[Section]:
     read, written = test.input_lengths, test.output_lengths
+    is_few = summary.result is not None and summary.result.has(Doubt.FEW)
     if read and written:
         points = ("min", "mean", "p50", "p99", "max")
         rows = [
-            [name, *(None if point == "p99" and test.is_few else getattr(found, point) for point in points)]
+            [name, *(None if point == "p99" and is_few else getattr(found, point) for point in points)]
             for name, found in (("input", read), ("output", written))
         ]
         outcome = f"{number(read.mean)} input and {number(written.mean)} output tokens on average"
@@ -445,8 +446,8 @@ def machine(report: Report) -> Iterator[Section]:
 def reproduce(report: Report) -> Iterator[Section]:
     summary, meta, plan = report.summary, report.summary.meta, report.facts.plan
     config, served, system = report.facts.config, report.summary.meta.engine_args, report.summary.system
-    addresses = escape(", ".join(meta.endpoints))
-    if meta.endpoints:
+    addresses, is_served = escape(", ".join(meta.endpoints)), not summary.is_in_process
+    if is_served:
         settings = (
             f"Served by {escape(str(served['server']))} at {addresses}; its precision, quantization and parallelism "
             f"are unknown. At most {meta.max_new_tokens} new tokens, temperature 0"
@@ -465,7 +466,7 @@ def reproduce(report: Report) -> Iterator[Section]:
     text = f"{settings}{rules}{work}.{data} All settings: [config.json](config.json)."
     rounds = f"one command, MLPerf v{meta.mlperf_version} rules"
     yield Section("Reproduce", rounds, [Code(meta.command), Finished(text)])
-    if meta.endpoints:
+    if is_served:
         rows = {
             "engine": escape(str(served["server"])),
             "model it serves": escape(str(served["serves"])),
@@ -476,7 +477,7 @@ def reproduce(report: Report) -> Iterator[Section]:
         }
         yield Section("Server", str(served["server"]), [facts_table(rows)])
     cores = f"{system.cpu}, {system.cores} cores"
-    unknown = "unknown: the server's; of this client: " if meta.endpoints else ""
+    unknown = "unknown: the server's; of this client: " * is_served
     each = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
     rows = {
         "GPUs": f"{unknown}{', '.join(system.gpus) or 'none (CPU)'}{each}",
@@ -489,13 +490,13 @@ def reproduce(report: Report) -> Iterator[Section]:
     }
     variables = " ".join(f"`{name}={code(value)}`" for name, value in system.variables.items())
     environment = [facts_table({"environment": variables}, name="environment")] if variables else []
-    title = f"Machine{' of the client' if meta.endpoints else ''}"
+    title = f"Machine{' of the client' * is_served}"
     yield Section(title, cores, [facts_table(rows), *environment])
 
 
 def files(report: Report) -> Iterator[Section]:
     summary, meta = report.summary, report.summary.meta
-    printed = "the client" if meta.endpoints else "the engine"
+    printed = "the engine" if summary.is_in_process else "the client"
     said = [
         "[report.html](report.html): this page as one file; [summary.json](summary.json): every number above; "
         f"[engine.log](engine.log): what {printed} printed",

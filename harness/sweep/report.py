@@ -73,7 +73,7 @@ def trade_off(found: Sequence[ExperimentResult]) -> Lines:
         series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))  # type: ignore[arg-type]
     notes = ["crosses: not usable"] * any(not result.is_usable for result in found)
     notes += ["hollow: machine busy"] * any(result.background_load for result in found)
-    across, down = (around([point[n] for point in points.values()]) for n in (0, 1))
+    across, down = (Scale.over([point[n] for point in points.values()], MARGIN) for n in (0, 1))
     return Lines(
         "; ".join(["Speed against accuracy", *notes]),
         "output tokens/s",
@@ -83,11 +83,6 @@ def trade_off(found: Sequence[ExperimentResult]) -> Lines:
         down,
         inches=4.0,
     )
-
-
-def around(values: Sequence[float]) -> Scale:
-    margin = MARGIN * (max(values) - min(values)) or 1.0
-    return Scale(min(values) - margin, max(values) + margin)
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -12,7 +12,7 @@ from harness.report import regression
 from harness.report import report as rendering
 from harness.report.regression import AnswerChange
 from harness.sweep import rounds
-from harness.sweep.rounds import ServerComparison, SideTest, change_in_words, finding, judge, last_screen
+from harness.sweep.rounds import ServerComparison, SideTest, change_in_words, document, finding, judge
 from tests import made as folders
 from tests.conftest import called, ended
 from tests.servers import Fake, serving
@@ -82,7 +82,7 @@ def test_pairs_on_a_busy_machine_are_left_out() -> None:
     assert found.is_told and found.code == 0
     hollow = made(1.12, busy=(1, 2, 3, 4, 5))
     assert not hollow.is_told and hollow.code == 2 and hollow.change("B", "tokens_per_sec") is None
-    assert last_screen(hollow).title.startswith("NOT JUDGED: 3 pairs")
+    assert document(hollow).title.startswith("NOT JUDGED: 3 pairs")
 
 
 def test_a_session_ends_when_enough_is_known() -> None:
@@ -112,7 +112,7 @@ def test_the_gate_has_the_conditions_of_finished_runs() -> None:
     ]
     assert judged[0].condition == "B: output_tokens_per_s<-3%"
     slow = found.model_copy(update={"judged": judged})
-    assert slow.code == 1 and {"FAIL", "NOT JUDGED"} <= {line.label for line in last_screen(slow).lines}
+    assert slow.code == 1 and {"FAIL", "NOT JUDGED"} <= {line.label for line in document(slow).lines}
     assert found.model_copy(update={"judged": judged[1:]}).code == 2 and found.code == 0
 
 

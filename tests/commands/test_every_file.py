@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from harness.__main__ import main
-from harness.report import plots, style
+from harness.core.document import Picture
+from harness.report import charts, pictures
+from harness.report import report as rendering
 from tests.commands.test_every_path import LONGEST_S, alarm
 from tests.conftest import called, ended
 
@@ -141,10 +143,10 @@ def attempt(words: tuple[str, ...], run: Path, other: Path, place: Path) -> str:
 def test_a_damaged_file_ends_in_one_line(
     runs: dict[str, Path], kind: str, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw = plots.draw_plots
-    monkeypatch.setattr(style, "save", lambda drawn, folder: {})  # drawing is tried where tables are damaged
-    drawn = {"scores": "x.png"}
-    monkeypatch.setattr(plots, "draw_plots", lambda *given: draw(*given) if name.endswith(".csv") else drawn)
+    draw = pictures.draw_pictures
+    monkeypatch.setattr(charts, "save", lambda drawn, folder, words="": {})  # drawing is tried where tables are damaged
+    drawn = {"scores": Picture("scores", "", "x.png", [])}
+    monkeypatch.setattr(rendering, "draw_pictures", lambda *given: draw(*given) if name.endswith(".csv") else drawn)
     wrong: list[Any] = []
     cases = 0
     ways = WAYS if damage in EVERYWHERE else {"report": WAYS["report"]}

@@ -69,7 +69,7 @@ def test_a_terminal_obeys_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixt
     ending.fail(EndpointError(f"http://h answered 500: a{ESCAPE}b"), run, screen)
     summary = made.rendered(tmp_path / "made")
     odd = summary.meta.model_copy(update={"model": f"[bold]{ESCAPE}"})
-    last_screen.show(screen, answer.last_screen(summary.model_copy(update={"meta": odd})))
+    last_screen.show(screen, answer.document(summary.model_copy(update={"meta": odd})))
     with pytest.raises(SystemExit), ends_in_one_line():
         raise UsageError(f"--model a{ESCAPE}b")
     shown = file.getvalue() + "".join(capsys.readouterr())

@@ -319,7 +319,7 @@ def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path, mo
     rows = [row for row in page.split("## ")[0].splitlines() if row.startswith("| ")]
     assert page.startswith("# DISPUTED: ") and line in next(row for row in rows if row != "| | |")
     assert "| TTFT of the buffering |" in page and "TTFT p99 of the buffering" in page.partition("## ")[0]
-    screen = answers.last_screen(summary)
+    screen = answers.document(summary)
     assert screen.title.startswith("DISPUTED: ") and (screen.lines[0].label, screen.lines[0].text) == ("disputed", line)
     test = summary.run.performance
     assert (test.slo_attainment, test.goodput) == (None, None) and "SLO attainment" not in page

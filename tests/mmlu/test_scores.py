@@ -47,4 +47,4 @@ def test_a_tie_goes_to_the_first_letter() -> None:
 def test_plots_of_a_single_question(tmp_path: Path) -> None:
     rows = [row(0, "A", "A", sure=1 - 1e-9)]
     subjects = mmlu_scores.group_scores(rows, "subject")
-    assert len(mmlu_scores.save({"score": mmlu_scores.by_subject(subjects)}, tmp_path / "plots")) == 1
+    assert len(mmlu_scores.save({"score": ("scores", [mmlu_scores.by_subject(subjects)])}, tmp_path / "plots")) == 1

@@ -5,20 +5,23 @@ import re
 import shlex
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from docs import pictures
+from docs import pictures as kept_pictures
 from harness.core import files
 from harness.core import screen as last_screen
+from harness.core.document import Picture
 from harness.core.statements import Statement
 from harness.loadgen.recorder import Recording
-from harness.report import answer, compare, compare_page, timelines
+from harness.report import answer, compare, pictures
 from harness.report import report as rendering
-from harness.report.page import drawing, to_html, without_places
+from harness.report.charts import Bar, Bars, Lines, Part, Scale, Series, figure
+from harness.report.page import block_html, to_html, without_places
 from harness.results.advice import findings
 from harness.results.summary import Summary
 from harness.runs import folder as results
@@ -37,7 +40,7 @@ def short(qps: float, **changed: Any) -> Outcome:
 
 
 def first_screen(folder: Path) -> str:
-    return (folder / "report.md").read_text().partition("## ")[0]
+    return (folder / "report.md").read_text().partition("## Verdict")[0]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def first_screen(folder: Path) -> str:
 )
 def test_the_answer_and_its_subject_come_first(tmp_path: Path, asked: dict[str, Any], title: str, of: str) -> None:
     system = HOPPER if "model" in asked else made.SYSTEM
-    screen = answer.last_screen(made.rendered(tmp_path / "run", system=system, **asked))
+    screen = answer.document(made.rendered(tmp_path / "run", system=system, **asked))
     assert (screen.title, screen.subject, screen.tone) == (title, of, "good")
     assert (tmp_path / "run" / "report.md").read_text().startswith(f"# {title}\n")
 
@@ -94,7 +97,7 @@ def test_the_title_of_batches_and_of_arrivals(
 def shown(summary: Summary) -> list[str]:
     """The last screen of a run as it is printed on 80 columns."""
     console = Console(record=True, width=80)
-    last_screen.show(console, answer.last_screen(summary), "results/latest/report.html")
+    last_screen.show(console, answer.document(summary), "results/latest/report.html")
     return console.export_text().splitlines()
 
 
@@ -308,7 +311,7 @@ def test_every_p99_of_few_requests_is_marked_as_their_slowest(
         made.levels(folder, probes if "concurrency" in load else [])
         rendering.build(folder)
     runs = [compare.read(folder) for folder in folders]
-    pages = [(folders[0] / "report.md").read_text(), compare_page.page(runs)]
+    pages = [(folders[0] / "report.md").read_text(), made.side_by_side(runs)]
     for page in pages:
         cells = latencies_under_p99(re.sub("limit at p99", "limit", page))
         assert cells and all(cell.startswith(("\N{LESS-THAN OR EQUAL TO} ", "\N{EN DASH}")) for cell in cells)
@@ -318,25 +321,21 @@ def test_every_p99_of_few_requests_is_marked_as_their_slowest(
     assert any(cell[:1].isdigit() for cell in cells)
 
 
-def test_a_drawing_takes_the_page_s_colours_and_keeps_no_style(tmp_path: Path) -> None:
+def test_a_page_draws_its_pictures_with_its_own_colours(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
-    probes = [made.probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
-    made.note(RunFolder(tmp_path, "run"), probes=probes)
     rendering.build(folder)
-    text = drawing(folder / "plots" / "search.svg", "a <picture>")
-    root = ElementTree.fromstring(text)
-    assert root.get("aria-label") == "a <picture>" and "var(--blue)" in text
-    assert "style" not in text and "#000000" not in text and "#ffffff" not in text
-    ids = [each.get("id") for each in root.iter() if each.get("id")]
-    assert ids and len(ids) == len(set(ids)) and all(str(name).startswith("search-") for name in ids)
-    assert min(float((each.get("font-size") or "9px")[:-2]) for each in root.iter("text")) >= 9
+    assert not [*folder.rglob("*.svg")]
+    series = [Series("one <b>", [(1.0, 2.0), (2.0, nan), (3.0, 4.0)], "green", texts=["a <i>"])]
+    panel = Lines("a <picture>", "s", "ms", series, Scale(0.0, 4.0), Scale(0.0, 8.0), {5.0: "limit 5 ms"})
+    page = block_html(Picture("x", "a <picture>", "plots/x.png", [panel, Bars("", "", [Bar("r", "1", [Part(0, 1)])])]))
+    root = ElementTree.fromstring(page)
+    assert root.get("aria-label") == "a <picture>" and "var(--green)" in page and "var(--blue)" in page
+    assert "style=" not in page and "<i>" not in page and "<b>a" not in page
+    assert len([*root.iter("polyline")]) == 2 and root.find(".//line[@class='limit']").get("y1") == "45.0"  # type: ignore[union-attr]
 
 
-def test_a_picture_outside_the_folder_is_not_taken_in(tmp_path: Path) -> None:
-    (tmp_path / "secret.svg").write_text("<svg/>")
-    (tmp_path / "run" / "plots").mkdir(parents=True)
-    page = to_html("![a plot](../secret.png) ![gone](plots/none.png)", tmp_path / "run")
-    assert "<svg" not in page and "<em>a plot</em> <em>gone</em>" in page
+def test_markdown_of_others_brings_no_picture() -> None:
+    assert "<img" not in to_html("![a plot](../secret.png)")
 
 
 @pytest.mark.parametrize(
@@ -358,26 +357,26 @@ def test_a_page_says_neither_where_nor_who(text: str, sent: str) -> None:
 
 def test_a_running_mean_takes_what_is_there() -> None:
     nan = float("nan")
-    assert timelines.running([1.0, 3.0, 5.0], 3) == [2.0, 3.0, 4.0]
-    assert timelines.running([1.0, nan, 5.0], 3) == [1.0, 3.0, 5.0]
+    assert pictures.running([1.0, 3.0, 5.0], 3) == [2.0, 3.0, 4.0]
+    assert pictures.running([1.0, nan, 5.0], 3) == [1.0, 3.0, 5.0]
 
 
 def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "machine.csv"
     path.write_text("seconds,gpu0_load_percent,generation_tokens_per_sec,prompt_tokens_per_sec\n1,100,0,9\n2,100,5,9\n")
-    figure = timelines.machine(
-        Recording.read(path), [Statement(what="the GPU was busy 100 % of the time", remedy="nothing")]
-    )
-    for axes in figure.axes:
+    bound = [Statement(what="the GPU was busy 100 % of the time", remedy="nothing")]
+    panels = pictures.machine(Recording.read(path), bound, [])
+    drawn = figure(panels).axes
+    for axes in drawn:
         low, high = axes.get_ylim()
         assert all(low < value < high for line in axes.lines for value in line.get_ydata())
-    assert [len(axes.lines) for axes in figure.axes] == [1, 1, 1]
-    assert tells(figure.axes[0].get_title(), "Bound by: ", "GPU", "100 % of the time")
+    assert [len(axes.lines) for axes in drawn] == [1, 1, 1]
+    assert tells(panels[0].title, "Bound by: ", "GPU", "100 % of the time")
 
 
 def test_every_picture_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("harness.report.style.footer", lambda figure, words: said.append(words))
+    monkeypatch.setattr(pictures, "save", lambda drawn, place, words: said.append(words) or {})
     folder = made.run(tmp_path / "run", system=HOPPER, model="other", label="night")
     (folder / "Performance" / "machine.csv").write_text("seconds,cpu_percent\n1,5\n2,6\n")
     rendering.build(folder)
@@ -395,12 +394,12 @@ def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
     rendering.write_index(tmp_path)
     assert found.meta.label == json.loads((tmp_path / "history.jsonl").read_text())["label"] == "night"
     assert "report.html) night |" in (tmp_path / "index.md").read_text()
-    assert answer.last_screen(found).subject.startswith("night: Offline, demo model")
+    assert answer.document(found).subject.startswith("night: Offline, demo model")
 
 
 def test_the_pictures_of_the_docs_are_drawn_from_kept_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "IMAGES", tmp_path)
-    pictures.main()
+    monkeypatch.setattr(kept_pictures, "IMAGES", tmp_path)
+    kept_pictures.main()
     drawn = {path.name for path in tmp_path.iterdir()}
-    assert drawn == {f"{name}.png" for name in pictures.PICTURES} | {"h200-settings.png"}
-    assert drawn <= {path.name for path in (pictures.HERE / "img").iterdir()}
+    assert drawn == {f"{name}.png" for name in kept_pictures.PICTURES} | {"h200-settings.png"}
+    assert drawn <= {path.name for path in (kept_pictures.HERE / "img").iterdir()}

@@ -8,11 +8,10 @@ import pytest
 
 from harness.config import mlperf
 from harness.core.markdown import number
-from harness.report import answer, compare, compare_page, plots, regression
+from harness.report import answer, compare, compare_page, pictures, regression
 from harness.report import report as rendering
 from harness.report.loads import LoadPicture
 from harness.report.regression import Sides
-from harness.report.style import pyplot
 from harness.results import metrics
 from harness.results.summary import Performance, Summary
 from harness.runs.folder import RunFolder
@@ -57,10 +56,10 @@ def test_each_load_has_its_unit() -> None:
     assert [probe.unit for probe in (rate, batch, level)] == ["queries/s", "samples per query", "in flight"]
 
 
-def curve(*probes: Outcome, price: float | None = None) -> plots.Curve:
+def curve(*probes: Outcome, price: float | None = None) -> pictures.Curve:
     picture = LoadPicture.of(made.summary(probes), mlperf.Limits(2000, 100))
     assert picture is not None
-    return plots.Curve("a run", picture, 1, price)
+    return pictures.Curve("a run", picture, 1, price)
 
 
 def at(user: float, speed: float, valid: bool = True, load: float = 10.0) -> Outcome:
@@ -68,33 +67,21 @@ def at(user: float, speed: float, valid: bool = True, load: float = 10.0) -> Out
 
 
 def test_points_that_are_close_share_a_label() -> None:
-    axes = pyplot().subplots(figsize=(4, 3))[1]
-    axes.set(xlim=(0, 110), ylim=(0, 120))
-    plots.label_loads(axes, curve(*(at(rate, 100.0, load=rate) for rate in (50.0, 51.0, 99.0))))
-    assert [text.get_text() for text in axes.texts] == ["99/s", "51/s"]
-    pyplot().close("all")
+    found = pictures.labels(curve(*(at(rate, 100.0, load=rate) for rate in (50.0, 51.0, 99.0))), 110, 120)
+    assert found.texts == ["99/s", "51/s"]
 
 
 def test_a_valid_load_is_labelled_before_one_that_fell() -> None:
-    axes = pyplot().subplots(figsize=(4, 3))[1]
-    axes.set(xlim=(0, 110), ylim=(0, 1200))
     best, good, invalid = at(50, 60, load=5.0), at(20, 100, load=6.0), at(21, 101, valid=False, load=7.0)
-    plots.label_loads(axes, curve(invalid, good, best))
-    assert [text.get_text() for text in axes.texts] == ["5/s", "6/s"]
-    pyplot().close("all")
+    assert pictures.labels(curve(invalid, good, best), 110, 1200).texts == ["5/s", "6/s"]
 
 
 def test_several_runs_have_a_mark_each_and_one_run_a_mark_an_outcome() -> None:
     one = curve(at(50, 60, load=5.0), at(20, 100, valid=False, load=6.0))
-    panels = pyplot().subplots(1, 3)[1]
-    plots.draw(panels, [one], "GPU")
-    assert {text.get_text() for text in panels[0].get_legend().get_texts()} == {"VALID", "INVALID", "limit 2,000 ms"}
-    panels = pyplot().subplots(1, 3)[1]
-    plots.draw(panels, [one, replace(one, name="another")], "GPU")
-    assert {text.get_text() for text in panels[2].get_legend().get_texts()} == {"a run", "another"}
-    marks = {line.get_marker() for line in panels[2].lines}
-    assert marks == {"o", "s"}
-    pyplot().close("all")
+    assert {*pictures.curves([one], "GPU")[0].keys} == {"VALID", "INVALID", "limit 2,000 ms"}
+    panels = pictures.curves([one, replace(one, name="another")], "GPU")
+    assert {*panels[2].keys} == {"a run", "another"}
+    assert {each.mark for each in panels[2].series} == {"o", "s"}
 
 
 def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: Path) -> None:
@@ -118,10 +105,11 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: 
     folder = made.run(tmp_path / "run", concurrency="1,16,64,256")
     summary = rendering.build(folder)
     run = summary.run.model_copy(update={"search": probes, "performance": test})
-    axes = plots.draw_curves(summary.model_copy(update={"run": run})).axes[2]
-    said = {text.get_text() for text in axes.get_legend().get_texts()}
-    assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= said
-    assert "16" in {text.get_text() for text in axes.texts}
+    found = pictures.Curve.of(summary.model_copy(update={"run": run}))
+    assert found is not None
+    panel = pictures.curves([found], "machine")[-1]
+    assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= {*panel.keys}
+    assert "16" in {text for each in panel.series for text in each.texts}
 
 
 LEVELS = ("--backend", "echo", "--engine-arg", "first_token_s=0.002", "--engine-arg", "token_s=0.0001")
@@ -181,7 +169,7 @@ def test_title_numbers_index_comparison_and_gate_name_one_level(levels: Path) ->
         runs, _ = compare.load([before, after])
         ratio = speed / (metrics.BY_NAME["tokens_per_sec"].of(runs[0].summary) or 0.0)
         word = "faster" if ratio > 1 else "slower"
-        found = compare_page.last_screen(runs, None)
+        found = compare_page.document(runs, None)
         assert found.title.startswith(f"{after.name} is {number(100 * abs(ratio - 1), 3)} % {word} "), found.title
         judged = regression.judge(Sides([runs[0]], [runs[1]]), [regression.condition("output_tokens_per_s<-3%")])
         assert [each.verdict for each in judged] == ["FAIL" if ratio < 0.97 else "PASS"]
@@ -194,6 +182,6 @@ def test_a_level_on_a_busy_machine_is_judged_nowhere(levels: Path) -> None:
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
     assert answer.title(summary).endswith(" with 8 requests in flight, not judged: the machine was busy")
     assert "within the limits" not in text and "not judged" in text
-    screen = answer.last_screen(summary)
+    screen = answer.document(summary)
     assert screen.tone == "careful" and {row[-1] for row in screen.levels[1:]} == {"not judged"}
     assert page.count(">not judged</span>") == 3 and ">within<" not in page

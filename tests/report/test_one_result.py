@@ -18,6 +18,7 @@ from harness.report import report as rendering
 from harness.report.compare import ComparedRun
 from harness.report.loads import LoadPicture
 from harness.report.regression import Sides, condition
+from harness.report.sections import Report
 from harness.results import metrics
 from harness.results.performance import Performance
 from harness.results.summary import CURVES, Summary
@@ -171,7 +172,8 @@ def test_every_place_names_one_figure_and_one_verdict(name: str, runs: Runs, cas
 
 
 def page_of(run: ComparedRun, summary: Summary) -> str:
-    return rendering.html(run.folder, summary, None, LoadPicture.of(summary, run.facts.plan.limits), "")
+    report = Report(summary, run.facts, {}, LoadPicture.of(summary, run.facts.plan.limits))
+    return rendering.html(report, answer.document(summary, whole=True), None)
 
 
 def test_an_index_says_what_a_title_says(tmp_path: Path) -> None:
@@ -203,6 +205,6 @@ def test_a_result_below_a_busy_level_is_compared_with_nothing(tmp_path: Path, as
     assert compare_page.refusal(*compared, "A", "B") == "the machine was busy in B"
     judged = regression.judge(Sides([compared[0]], [compared[1]]), [condition("tokens_per_sec<-3%")])
     assert judged[0].verdict == "NOT JUDGED"
-    said = [line.text for line in answer.last_screen(compared[1].summary).lines]
+    said = [line.text for line in answer.document(compared[1].summary).lines]
     assert any(tells(text, "other programs ran", " 8 ", "no gate judges this run") for text in said)
     assert from_summary(compared[1].summary).background_load and rendering.history_line(compared[1].summary)["others"]

@@ -94,7 +94,7 @@ def test_what_others_wrote_stays_text(run: Path, tab: Tab) -> None:
     assert " style=" not in (run / "report.html").read_text()
     assert HOSTILE in tab.run("document.querySelector('.subject').textContent")
     assert HOSTILE in tab.run("document.querySelector('details').textContent")
-    assert (run / "plots" / "search.svg").is_file()
+    assert (run / "plots" / "search.png").is_file()
 
 
 def test_a_page_of_the_same_policy_runs_no_other_script(run: Path, tab: Tab, tmp_path: Path) -> None:

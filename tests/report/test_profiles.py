@@ -1,7 +1,6 @@
 """Profiles side by side."""
 
-from harness.report import plots
-from harness.results.profile import Profile, Share
+from harness.results.profile import Profile, Share, side_by_side
 
 
 def profile(**percent: float) -> Profile:
@@ -12,7 +11,7 @@ def profile(**percent: float) -> Profile:
 def test_every_kind_of_either_has_a_line_and_what_was_not_measured_is_empty() -> None:
     told = {
         label: values
-        for _, label, values in plots.side_by_side(
+        for _, label, values in side_by_side(
             [profile(attention=60.0, norms=40.0), None, profile(attention=100.0), Profile(failure="no trace")]
         )
     }
@@ -23,4 +22,4 @@ def test_every_kind_of_either_has_a_line_and_what_was_not_measured_is_empty() ->
 
 
 def test_without_profiles_there_is_nothing_to_show() -> None:
-    assert all(not any(values) for _, _, values in plots.side_by_side([None, None]))
+    assert all(not any(values) for _, _, values in side_by_side([None, None]))

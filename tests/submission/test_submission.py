@@ -844,7 +844,7 @@ def test_a_submitter_cannot_lead_elsewhere(offline: Finished, system: Path, tmp_
 
 def test_code_is_copied_with_all_its_folders(tmp_path: Path) -> None:
     tree.put_code(tmp_path)
-    assert (tmp_path / "templates" / "report" / "verdict.md.j2").is_file()
+    assert (tmp_path / "templates" / "page" / "run.html.j2").is_file()
     assert (tmp_path / "harness" / "loadgen" / "log.py").is_file() and not (tmp_path / "tests").exists()
 
 

@@ -23,7 +23,7 @@ from harness.sweep import file as sweep_file
 from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord, from_summary
 from harness.sweep.file import BASELINE
-from harness.sweep.rows import Paired, Report, experiment_rows, last_screen, references
+from harness.sweep.rows import Paired, Report, document, experiment_rows, references
 from tests import made
 from tests.conftest import ROOT, tells
 from tests.sweep.made import SHORT, kept, ran, state, written
@@ -31,7 +31,7 @@ from tests.sweep.made import SHORT, kept, ran, state, written
 
 def screen_lines(report: Report) -> list[str]:
     """The lines of the last screen, labels before them."""
-    screen = last_screen(report)
+    screen = document(report)
     return [screen.title, *(f"{line.label}: {line.text}" for line in screen.lines)]
 
 
@@ -220,12 +220,12 @@ def test_speeds_at_other_work_are_not_compared(other: dict[str, object]) -> None
 
 
 def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
-    figure = plots.trade_off(
+    panel = plots.trade_off(
         plots.experiment_rows(state(ran("a", 100.0, rouge1=50.0), busy(ran("b", 90.0, rouge1=60.0))))
     )
-    (front,) = (line for line in figure.axes[0].lines if line.get_label() == "Pareto front")
-    assert list(front.get_xdata()) == [100.0]
-    assert "hollow: machine busy" in figure.axes[0].get_title()
+    (front,) = (series for series in panel.series if series.name == "Pareto front")
+    assert [x for x, _ in front.points] == [100.0]
+    assert "hollow: machine busy" in panel.title
 
 
 def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
@@ -249,7 +249,7 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
     plots.build(tmp_path)
     page = (tmp_path / "report.md").read_text()
-    assert "results:** short.\n" in page
+    assert "| not comparable with MLPerf | short |\n" in page
     assert "complete (not comparable: speculative decoding)" in page
 
 
