@@ -266,7 +266,7 @@ class Lines(NamedTuple):
                 set_scale("log")
                 axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
                 axis.set_minor_locator(ticker.NullLocator())
-            axis.set_major_formatter(lambda value, _: number(value, 6))
+        axes.yaxis.set_major_formatter(lambda value, _: number(value, 6))
         low, high, is_log = self.down
         axes.set(xlim=self.across[:2], ylim=(low if is_log else low - EDGE * (high - low), high), ylabel=self.y)
 
@@ -294,7 +294,8 @@ def figure(panels: Sequence[Panel]) -> Any:
     found, axes = pyplot().subplots(len(panels), 1, figsize=(WIDTH, 0.3 + sum(heights)), **grid)
     for panel, one in zip(panels, axes[:, 0], strict=True):
         panel.draw(one)
-        one.set_xlabel(panel.x)
+        one.set_xlabel("\n".join(wrap(panel.x, LONGEST_TITLE)))
+        one.xaxis.set_major_formatter(lambda value, _: number(value, 6))
         one.set_title("\n".join(wrap(panel.title, LONGEST_TITLE)), fontsize=11, loc="left")
         if one.get_legend_handles_labels()[0]:
             one.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
@@ -312,7 +313,7 @@ def overview(document: Document, path: Path) -> Picture:
     for line in document.lines:
         color = PALETTE[TONES[line.tone]] if line.tone else "black"
         rows += [(text, 10, color, "normal") for text in wrap(plain(f"{line.label}: {line.text}"), TEXT_WRAP)]
-    heights = [LINE_HIGH * (1 + (size > 10)) for _, size, _, _ in rows]
+    heights = [LINE_HIGH * (1 + 0.4 * (size > 10)) for _, size, _, _ in rows]
     found = pyplot().figure(figsize=(WIDTH, 0.3 + sum(heights)))
     top = 0.15 + sum(heights)
     for (text, size, color, weight), high in zip(rows, heights, strict=True):

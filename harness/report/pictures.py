@@ -145,6 +145,7 @@ def kinds(profile: Profile) -> Bars:
 
 
 # How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
+HEADROOM = 1.08  # times the largest: room for the label above it
 CLOSE = 0.06  # of the axes: a point as near to a labelled one has no label
 SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
 STYLES = (*zip(("blue", "amber", "green", "red", "grey"), "os^Dv", strict=True),)  # of several runs, distinct in grey
@@ -232,7 +233,7 @@ def latency(kind: str, styled: Sequence[tuple[Curve, Style]]) -> Lines:
 def speeds(styled: Sequence[tuple[Curve, Style]], whose: str) -> Lines:
     """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served."""
     points = [point for curve, _ in styled for point in curve.points]
-    across, down = Scale.of([0.0, *(point[0] for point in points)]), Scale.of([0.0, *(point[1] for point in points)])
+    across, down = (Scale.of([HEADROOM * point[n] for point in points]) for n in (0, 1))
     series = list[Series]()
     for curve, style in styled:
         series += marked(curve, style, [((user, speed), one) for user, speed, one in curve.points], named=False)
