@@ -61,7 +61,11 @@ class Document:
 def to_markdown(document: Document) -> str:
     """The document as a Markdown page."""
     lines = Table(["", ""], [[line.label, cell(Finished(harmless(line.text)))] for line in document.lines])
-    head = [f"# {harmless(document.title)}", harmless(document.subject), *([str(lines)] if document.lines else [])]
+    head = [
+        f"# {harmless(document.title)}",
+        harmless(document.subject),
+        *(["## Verdict", str(lines)] if document.lines else []),
+    ]
     return "\n\n".join([*head, *map(section_text, document.sections)]) + "\n"
 
 

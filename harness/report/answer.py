@@ -238,6 +238,8 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     yield from (Line("disputed", said, "careful") for said in (test.disagreements if test else []))
     if meta.ended and (test or summary.accuracy):
         yield Line("ended early", meta.ended, "bad")
+    if not test and summary.accuracy and summary.accuracy.verdict == "FAIL" and meta.mode == "both":
+        yield Line("speed", "not measured: the gate failed first; --no-exit-on-accuracy-fail goes on", "bad")
     yield from verdicts(summary)
     if test:
         yield Line("limits", of_curve(summary, test) if test.concurrency else held(test))
@@ -267,7 +269,8 @@ def verdicts(summary: Summary) -> Iterator[Line]:
         (verdict, tone), unit = found.verdict, summary.scenario.pattern.queries_are
         count = f"{number(found.queries, 9)} {unit} in {number(test.duration_s)} s"
         first = ", at the first attempt" if test.valid and summary.run.search and not summary.run.attempts else ""
-        yield Line(verdict, f"{count}{first}", tone)
+        remedies = dict.fromkeys(each.remedy for each in test.invalid_reasons if each.remedy)
+        yield Line(verdict, "; ".join([f"{count}{first}", *remedies]), tone)
     if score:
         said = f"{scores(summary)}{f' ({score.note})' if score.note else ''}"
         yield Line(f"accuracy {score.verdict}", said, TONES.get(score.verdict, "careful"))
@@ -321,7 +324,8 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"
     if test.failed_requests:
-        yield f"{number(test.failed_requests)} requests failed and are left out"
+        yield f"{number(test.failed_requests)} of {number(test.sent_requests)} requests failed and are left out"
+        yield from (f"failed: {failure}" for failure in test.failures[:MOST_REASONS])
     yield from (f"LoadGen error: {error}" for error in test.errors[:1])
     yield advice.client(test)
     yield from advice.unsteady(test)

@@ -322,7 +322,7 @@ def overview(document: Document, path: Path) -> Picture:
     path.parent.mkdir(exist_ok=True)
     found.savefig(path, dpi=110)
     pyplot().close(found)
-    return Picture(path.stem, document.title, f"{path.parent.name}/{path.name}", [])
+    return Picture(path.stem, "The answer in short", f"{path.parent.name}/{path.name}", [])
 
 
 def save(drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, words: str = "") -> dict[str, Picture]:

@@ -232,7 +232,7 @@ def latency(kind: str, styled: Sequence[tuple[Curve, Style]]) -> Lines:
 
 def speeds(styled: Sequence[tuple[Curve, Style]], whose: str) -> Lines:
     """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served."""
-    points = [point for curve, _ in styled for point in curve.points]
+    points = [point[:2] for curve, _ in styled for point in curve.points]
     across, down = (Scale.of([HEADROOM * point[n] for point in points]) for n in (0, 1))
     series = list[Series]()
     for curve, style in styled:

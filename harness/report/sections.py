@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.config import mlperf
 from harness.config.patterns import ClosedLoop
 from harness.core.document import Block, Code, Picture, Section
-from harness.core.markdown import Finished, Table, cell, code, escape, literal, number, percent, sentence
-from harness.core.statements import together
+from harness.core.markdown import Finished, Table, cell, code, escape, literal, number, percent
 from harness.report import answer
 from harness.report.loads import LoadPicture
 from harness.results import advice, metrics, telemetry
@@ -17,7 +15,6 @@ from harness.runs.outcome import Doubt
 from harness.runs.records import RunFacts
 
 Rows = Mapping[str, str]  # of a table of two columns; empty ones are left out
-FAILURES = 5  # of failed requests that are shown
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,8 @@ class Report:
             yield from part(self)
 
 
-def facts_table(rows: Rows, head: str = "", name: str = "") -> Table:
-    return Table([head, ""], [[label, cell(Finished(text))] for label, text in rows.items() if text], name)
+def facts_table(rows: Rows, name: str = "") -> Table:
+    return Table(["", ""], [[label, cell(Finished(text))] for label, text in rows.items() if text], name)
 
 
 def listed(values: Mapping[str, object]) -> str:
@@ -55,90 +52,59 @@ def plural(count: int, noun: str) -> str:
 
 
 def measured_with(report: Report) -> Iterator[Section]:
-    summary, meta = report.summary, report.summary.meta
-    loadgen = summary.system.packages.get("mlcommons-loadgen")
-    rows = {
+    """What was measured, on what, by which program: all that a number rests on, once."""
+    summary, meta, system, plan = report.summary, report.summary.meta, report.summary.system, report.facts.plan
+    is_ours, served, config = summary.is_in_process, meta.engine_args, report.facts.config
+    levels = answer.levels_table(answer.levels(summary))
+    unknown = "" if is_ours else "unknown: the server's; of this client: "
+    each = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
+    run = {
         "label": literal(meta.label or ""),
         "model": escape(f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})"),
         "GPU" if summary.gpus else "machine": escape(answer.machine(summary)),
-        "precision": escape(precision(summary)),
-        "KV cache": escape(meta.kv_cache_dtype) if summary.is_in_process else "",
-        "engine": f"{escape(answer.engine(summary))}{f', LoadGen {loadgen}' if loadgen else ''}",
-        "kernels": listed(meta.kernels or {}),
-        "date": meta.started[:10],
-        "command": f"`{code(meta.command)}`",
+        "precision": escape(precision(summary)) if is_ours else "unknown",
+        "engine": escape(answer.engine(summary)),
+        "rules": f"MLPerf v{meta.mlperf_version}{' and its seeds' * (config.seed is None)}",
+        "workload": escape(plan.request_set.name) if plan.request_set else "",
+        "data": f"{escape(str(meta.data))}, prompts of {number(meta.mean_prompt_tokens)} tokens on average"
+        * bool(meta.data),
+        "date": f"{meta.started[:10]}, run {meta.run}",
+        "answers": f"at most {meta.max_new_tokens} new tokens, {'greedy' if is_ours else 'temperature 0'}",
+        "settings": escape(", ".join(config.engine_arg)),
         "checkpoint": escape(meta.checkpoint or ""),
     }
-    levels = answer.levels_table(answer.levels(summary))
+    engine = {
+        "KV cache": escape(meta.kv_cache_dtype),
+        "kernels": listed(meta.kernels or {}),
+        "parallel": f"tensor {meta.tensor_parallel_size}, data {meta.data_parallel_size}",
+        "context": f"{meta.max_model_len} tokens, prefix caching {'on' if meta.prefix_caching else 'off'}",
+    }
+    server = {
+        "model it serves": escape(str(served.get("serves"))),
+        "endpoints": escape(", ".join(meta.endpoints)),
+        "exchange": escape(str(served.get("exchange"))),
+        "requests in flight": f"at most {number(served.get('max_in_flight'))} at each endpoint",  # type: ignore[arg-type]
+        "client processes": escape(str(served.get("client_processes", ""))),
+    }
+    machine = {
+        "GPUs": f"{unknown}{', '.join(system.gpus) or 'none (CPU)'}{each}",
+        "driver, CUDA": f"{system.driver}, {system.cuda}" if system.driver else "",
+        "CPU": escape(f"{system.cpu}, {system.cores} cores"),
+        "memory": f"{system.memory_gib} GiB",
+        "OS": f"{escape(system.os)}{', in a container' if system.container else ''}",
+        "software": f"Python {system.python}, {listed(system.packages)}",
+        "this repository": system.git_revision or "not a git checkout",
+    }
+    variables = " ".join(f"`{name}={code(value)}`" for name, value in system.variables.items())
     blocks = [*report.picture("overview"), *([levels] if levels else [])]
-    yield Section("Measured with", meta.weights or meta.precision, [*blocks, facts_table(rows, "measured with")])
+    blocks += [facts_table(run | (engine if is_ours else server) | machine), Code(meta.command)]
+    blocks += [facts_table({"environment": variables}, name="environment")] if variables else []
+    yield Section("Measured with", meta.weights or meta.precision, [*blocks, Finished("[All settings](config.json).")])
 
 
 def precision(summary: Summary) -> str:
     meta = summary.meta
     return meta.weights or f"{meta.precision}, quantization {meta.quantization}"
-
-
-def verdict(report: Report) -> Iterator[Section]:
-    summary, run, meta = report.summary, report.summary.run, report.summary.meta
-    test, score = run.performance, run.accuracy
-    is_own = test is not None and bool(test.concurrency or test.arrivals)  # limits
-    loadgen = f"{'VALID' if test.valid else 'INVALID'} by LoadGen" if test else "no speed measured"
-    outcome = f"{'' if is_own else f'{loadgen}; '}accuracy {score.verdict if score else 'not checked'}"
-    said: list[str] = []
-    if meta.ended:
-        tried = len(run.search or []) if not test else 0
-        loads = f" {plural(tried, 'load')} {'were' if tried > 1 else 'was'} tried until then." if tried else ""
-        said.append(Finished(f"**The run did not finish**: {escape(meta.ended)}.{loads}"))
-    if score:
-        note = f" – {escape(score.note)}" if score.note else ""
-        few = ""
-        if score.verdict == "INCONCLUSIVE":
-            wide = ": the 95 % interval of a score holds its threshold" * (score.samples >= mlperf.FEWEST_BOOTSTRAPPED)
-            few = f" {number(score.samples)} samples are too few to decide{wide}."
-        said.append(Finished(f"**Accuracy: {score.verdict}**{note}.{few}"))
-    if test:
-        said += of_test(summary, test, is_own)
-    elif score and score.verdict == "FAIL" and meta.mode == "both":
-        flag = "`--no-exit-on-accuracy-fail` continues regardless"
-        said.append(Finished(f"Performance was not measured: the accuracy gate failed first ({flag})."))
-    yield Section("Verdict", outcome, [said])
-
-
-def of_test(summary: Summary, test: Performance, is_own: bool) -> Iterator[str]:
-    """What came out of the performance test, and what must be known of it."""
-    judges = ", which judges only this test's length" * is_own
-    why = "" if test.valid else f" Why: {escape(together(test.invalid_reasons))}."
-    yield Finished(f"**Performance: {'VALID' if test.valid else 'INVALID'}** by LoadGen{judges}.{why}")
-    if test.failed_requests:
-        yield Finished(
-            f"**{number(test.failed_requests)} of {number(test.sent_requests)} requests failed**: latencies and tokens "
-            "are those of the others; LoadGen received a short answer in place of each, so its verdict counts them."
-        )
-        yield from (f"Failed: {failure}" for failure in test.failures[:FAILURES])
-    yield from (f"LoadGen error: {error}" for error in test.errors)
-    slower = ": the speed may be lower than this machine's" * summary.is_in_process
-    yield from (Finished(f"**{escape(sentence(busy))}{slower}.**") for busy in test.background_load)
-    if late := advice.client(test):
-        yield Finished(f"**{sentence(late)}.**")
-    headline = metrics.BY_NAME[summary.scenario.headline]
-    if headline.name != "tokens_per_sec":
-        official = "the metric MLPerf uses in" if summary.meta.deviations else "MLPerf's result for"
-        note = "" if summary.scenario.unofficial else f": {official} this scenario"
-        yield Finished(f"**{number(headline.of(summary))}** ({headline.label}){note}.")
-    part = test.steady
-    if test.concurrency and part and part.ttft_ms:
-        yield Finished(
-            f"**{number(part.tokens_per_sec)} output tokens/s** with {number(test.concurrency)} in flight, without "
-            f"ramps, {number(part.seconds)} s of {number(test.duration_s)} s."
-        )
-    else:
-        read, whole = number(test.input_tokens_per_sec), number(test.total_tokens_per_sec)
-        more = f" ({read} input, {whole} in all)" if test.input_tokens_per_sec else ""
-        yield Finished(
-            f"**{number(test.tokens_per_sec)} output tokens/s**{more}, {number(test.samples_per_sec)} samples/s over "
-            f"{number(test.duration_s)} s."
-        )
 
 
 def bounds(report: Report) -> Iterator[Section]:
@@ -443,82 +409,16 @@ def machine(report: Report) -> Iterator[Section]:
     yield Section("What the engine and the machine did", outcome, [*blocks, table, source])
 
 
-def reproduce(report: Report) -> Iterator[Section]:
-    summary, meta, plan = report.summary, report.summary.meta, report.facts.plan
-    config, served, system = report.facts.config, report.summary.meta.engine_args, report.summary.system
-    addresses, is_served = escape(", ".join(meta.endpoints)), not summary.is_in_process
-    if is_served:
-        settings = (
-            f"Served by {escape(str(served['server']))} at {addresses}; its precision, quantization and parallelism "
-            f"are unknown. At most {meta.max_new_tokens} new tokens, temperature 0"
-        )
-    else:
-        settings = (
-            f"Settings: {escape(precision(summary))}, KV cache {meta.kv_cache_dtype}, tensor parallel "
-            f"{meta.tensor_parallel_size}, data parallel {meta.data_parallel_size}, context {meta.max_model_len}, at "
-            f"most {meta.max_new_tokens} new tokens, greedy; prefix caching {'on' if meta.prefix_caching else 'off'}"
-        )
-    settings += "".join(f", {escape(pair)}" for pair in config.engine_arg)
-    rules = f"; MLPerf v{meta.mlperf_version} rules{' and seeds' * (config.seed is None)}"
-    work = f"; workload: {escape(plan.request_set.name)}" if plan.request_set else ""
-    mean = f"prompts of {number(meta.mean_prompt_tokens)} tokens on average"
-    data = f" Data: {escape(str(meta.data))}, {mean}." if meta.data else ""
-    text = f"{settings}{rules}{work}.{data} All settings: [config.json](config.json)."
-    rounds = f"one command, MLPerf v{meta.mlperf_version} rules"
-    yield Section("Reproduce", rounds, [Code(meta.command), Finished(text)])
-    if is_served:
-        rows = {
-            "engine": escape(str(served["server"])),
-            "model it serves": escape(str(served["serves"])),
-            "endpoints": addresses,
-            "exchange": escape(str(served["exchange"])),
-            "requests in flight": f"at most {number(int(str(served['max_in_flight'])))} at each endpoint",
-            "client processes": escape(str(served.get("client_processes", ""))),
-        }
-        yield Section("Server", str(served["server"]), [facts_table(rows)])
-    cores = f"{system.cpu}, {system.cores} cores"
-    unknown = "unknown: the server's; of this client: " * is_served
-    each = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
-    rows = {
-        "GPUs": f"{unknown}{', '.join(system.gpus) or 'none (CPU)'}{each}",
-        "driver, CUDA": f"{system.driver}, {system.cuda}" if system.driver else "",
-        "CPU": escape(cores),
-        "memory": f"{system.memory_gib} GiB",
-        "OS": f"{escape(system.os)}{', in a container' if system.container else ''}",
-        "software": f"Python {system.python}, {listed(system.packages)}",
-        "this repository": system.git_revision or "not a git checkout",
-    }
-    variables = " ".join(f"`{name}={code(value)}`" for name, value in system.variables.items())
-    environment = [facts_table({"environment": variables}, name="environment")] if variables else []
-    title = f"Machine{' of the client' * is_served}"
-    yield Section(title, cores, [facts_table(rows), *environment])
-
-
 def files(report: Report) -> Iterator[Section]:
-    summary, meta = report.summary, report.summary.meta
-    printed = "the engine" if summary.is_in_process else "the client"
+    printed = "the engine" if report.summary.is_in_process else "the client"
     said = [
         "[report.html](report.html): this page as one file; [summary.json](summary.json): every number above; "
         f"[engine.log](engine.log): what {printed} printed",
-        *(f"{mode}: {links(paths)}" for mode, paths in summary.logs.files.items()),
+        *(f"{mode}: {links(paths)}" for mode, paths in report.summary.logs.files.items()),
     ]
     where = "`docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`"
-    started = f"Started {meta.started}, run {meta.run}."
     terms = Finished(f"The terms are explained in {where}.")
-    yield Section("Files", "every log of the run's folder", [[*map(Finished, said)], started, terms])
+    yield Section("Files", "every log of the run's folder", [[*map(Finished, said)], terms])
 
 
-PARTS = (
-    measured_with,
-    verdict,
-    bounds,
-    loads,
-    numbers,
-    workload,
-    accuracy,
-    compliance,
-    profile,
-    machine,
-    reproduce,
-    files,
-)
+PARTS = (measured_with, bounds, loads, numbers, workload, accuracy, compliance, profile, machine, files)

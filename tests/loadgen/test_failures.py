@@ -151,7 +151,7 @@ def test_latencies_and_tokens_are_those_of_the_others(tmp_path: Path) -> None:
     assert test.samples_per_sec == pytest.approx(7.875 * 62 / 64)
     assert test.slo_attainment == pytest.approx(100 * 62 / 64) and test.goodput == pytest.approx(7.875 * 62 / 64)
     assert test.valid and test.single_token == 0
-    assert "**2 of 64 requests failed**" in page and tells(page, "\n- Failed: h answered 429", "(2 times)")
+    assert "| careful | 2 of 64 requests failed" in page and tells(page, "| failed: h answered 429", "(2 times)")
     assert "| failed requests | 2 |" in page
     assert any(str(line).startswith("2 requests failed") for line in summary.meta.deviations)
 

@@ -27,9 +27,9 @@ EARLY = "did not finish"
 @pytest.mark.parametrize(
     ("status", "reason", "said"),
     [
-        ("interrupted", "interrupted", "interrupted\\."),
-        ("failed", "vLLM ended", "failed: vLLM ended\\."),
-        ("running", "", r".*killed.*\."),
+        ("interrupted", "interrupted", "interrupted"),
+        ("failed", "vLLM ended", "failed: vLLM ended"),
+        ("running", "", ".*killed.*"),
     ],
 )
 @pytest.mark.parametrize("log", ["none", "cut short"])
@@ -47,8 +47,7 @@ def test_a_run_that_ends_after_two_of_three_rates(
     made.note(run, probes=probes)
     run.set_status(status, reason)
     summary, page = rendering.build(folder), (folder / "report.md").read_text()
-    verdict = page.partition("## Verdict")[2].partition("## ")[0]
-    assert re.search(rf"finish\*\*: {said} 2 loads ", verdict)
+    assert re.match(rf"# No result: {said}", page)
     assert "| 8.5 | VALID | 1,088 | 8.5 | 42.5 | 85 | 4.25 | 8.5 |" in page
     assert "![Latency by load" in page and (folder / "plots" / "search.png").exists()
     assert EARLY in "\n".join(map(str, summary.meta.deviations))
@@ -80,8 +79,8 @@ def test_a_run_interrupted_in_its_performance_test_has_an_accuracy_to_show(cut: 
     done = called("report", "report.py", str(folder))
     assert done.returncode == 0, done.stderr
     page = (folder / "report.md").read_text()
-    assert f"**Accuracy: {kept.verdict}**" in page and "interrupted" in page
-    assert "Performance: VALID" not in page
+    assert f"| accuracy {kept.verdict} |" in page and "interrupted" in page
+    assert "| VALID |" not in page
 
 
 @pytest.mark.parametrize("asked", ["none", "test06"])

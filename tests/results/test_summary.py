@@ -74,7 +74,7 @@ def test_the_keys_of_the_scores() -> None:
 def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:
     summary = made.rendered(tmp_path / "run", category="edge", scenario="singlestream")
     assert summary.run.performance is not None and summary.run.performance.target_qps is None
-    assert "**20** (latency p90, ms): " in (tmp_path / "run" / "report.md").read_text()
+    assert "# 20 ms for an answer (p90" in (tmp_path / "run" / "report.md").read_text()
 
 
 MEASURED = {
