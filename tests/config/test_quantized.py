@@ -102,7 +102,7 @@ def test_the_report_names_the_checkpoint(folder: Path, tmp_path: Path) -> None:
     facts = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(facts | {"checkpoint": named}))
     assert rendering.build(run).meta.checkpoint == named
-    assert f"Model: {named}." in (run / "report.md").read_text()
+    assert f"| checkpoint | {named} |" in (run / "report.md").read_text()
     assert "quantized checkpoint" not in made_report(tmp_path / "plain")
 
 
