@@ -26,6 +26,7 @@ PALETTE = {  # by the names that page.css has for its own
 }
 ROOM = 1.06  # times the largest value: of an axis above its highest mark
 MOST_TICKS, CLOSE = 6, 10.0  # of an axis; percent of it between two ticks, at least: a number on a phone
+LARGE = 1e5  # of a number beside an axis: from here on in thousands
 MOST_POINTS = 300  # of a line on a page
 WIDTH, ROW, SMALL_ROW, LINES_HIGH, AROUND = 8.0, 0.3, 0.21, 1.9, 0.9  # inches; AROUND: title and axis of a panel
 EDGE = 0.04  # of an axis, below its zero: a line that lies there is not cut
@@ -94,7 +95,7 @@ class Scale(NamedTuple):
             values = [
                 n * 10.0**power for power in powers for n in (1, 2, 5) if self.low <= n * 10.0**power <= self.high
             ]
-        return [(self.place(value), number(value)) for value in values]
+        return [(self.place(value), number(value) if value < LARGE else f"{number(value / 1000)}k") for value in values]
 
 
 class Part(NamedTuple):
