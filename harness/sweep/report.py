@@ -12,34 +12,36 @@ from harness.core.markdown import Column, Finished, Table, cell, code, escape, n
 from harness.core.screen import Line
 from harness.report.answer import NOT_COMPARABLE
 from harness.report.page import of_screen
+from harness.report.regression import Judgement
 from harness.report.style import BLUE, GREY, ORANGE, RED, pyplot, save
+from harness.results.change import Change
 from harness.results.metrics import Metric, metrics_of
 from harness.runs.folder import ended_early, facts_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.rows import (
+    KEPT,
     SCORE,
     SPEED,
     WORDS,
     ExperimentResult,
-    Paired,
     Report,
     State,
     experiment_rows,
     has_fixed_rate,
     last_screen,
-    pair_scores,
-    spread,
+    pairs_of,
 )
 
 # The pictures of a sweep: speed against the baseline, speed against accuracy.
+NONE = Change(1.0, 1.0, 1.0)  # of the baseline
 MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 def draw(report: Report, folder: Path) -> dict[str, str]:
     """Draws the plots that have data; name -> path relative to the sweep's folder."""
     drawn = {}
-    bars = [result for result in report.rows if result.ratio]
+    bars = [result for result in report.rows if result.gain or result is report.baseline]
     if len(bars) > 1:
         drawn["speedups"] = speedups(bars)
     free = [result for result in report.rows if not has_fixed_rate(result.experiment)]
@@ -50,11 +52,10 @@ def draw(report: Report, folder: Path) -> dict[str, str]:
 
 
 def speedups(rows: Sequence[ExperimentResult]) -> Any:
-    """Speed of each experiment relative to the baseline's, in output tokens/s; what tells nothing is hollow."""
+    """Speed of each experiment relative to the baseline's; what tells nothing is hollow."""
     figure, axes = pyplot().subplots(figsize=(8, 0.38 * len(rows) + 1.2))
     for place, result in enumerate(rows):
-        ratio, edge = result.ratio, BLUE if result.is_usable else RED
-        assert ratio
+        ratio, edge = result.gain or NONE, BLUE if result.is_usable else RED
         axes.barh(place, ratio.mean, color=BLUE if result.is_telling else "none", edgecolor=edge, height=0.65)
         if not result.is_usable:
             axes.barh(place, ratio.mean, color="none", edgecolor=RED, hatch="///", height=0.65, linewidth=0)
@@ -65,10 +66,10 @@ def speedups(rows: Sequence[ExperimentResult]) -> Any:
     axes.axvline(1, color=GREY, linewidth=1)
     axes.set_yticks(range(len(rows)), [result.name for result in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, 1.1 * max(result.ratio.high for result in rows if result.ratio))
+    axes.set_xlim(0, 1.1 * max(result.gain.high for result in rows if result.gain))
     notes = ["hatched: not usable"] * any(not result.is_usable for result in rows)
     notes += ["hollow: not conclusive"] * any(result.is_usable and not result.is_telling for result in rows)
-    axes.set_xlabel("; ".join(["output tokens/s, baseline = 1", *notes]))
+    axes.set_xlabel("; ".join(["speed, baseline = 1", *notes]))
     axes.set_title("Speed against the baseline", loc="left")
     axes.grid(axis="y", visible=False)
     return figure
@@ -123,14 +124,14 @@ def build(folder: Path, state: State | None = None) -> Report:
     """Writes plots/ and report.md into a sweep's folder, of the state that it holds."""
     state = state or read(folder)
     found = tuple(experiment_rows(state))
-    report = Report(state, found, tuple(experiment_rows(state, final=True)), pair_scores(folder, found))
+    report = Report(state, found, tuple(experiment_rows(state, final=True)), pairs_of(folder, state, found))
     pictures = draw(report, folder / "plots")
     screen = last_screen(report)
     ended, unlike = ended_early(folder, reported=True), deviations(folder, state.records)
     values = dict(
         sweep=state.sweep,
         state=state,
-        tables={"All experiments": table(report.rows, report.paired)}
+        tables={"All experiments": table(report.rows, report.scores)}
         | ({"At full length": table(report.finals, {})} if report.finals else {}),
         screen=screen,
         rounds=max((record.round + 1 for record in state.records), default=0),
@@ -149,10 +150,10 @@ def build(folder: Path, state: State | None = None) -> Report:
     return report
 
 
-def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Table:
+def table(found: Sequence[ExperimentResult], judged: Mapping[str, Judgement]) -> Table:
     base = next((result for result in found if result.name == BASELINE), None)
     measured = [m for m in metrics_of("sweep") if any(result.numbers.get(m.name) is not None for result in found)]
-    pairs = {name: f"({each.text})" for name, each in judged.items()}
+    pairs = {name: f"({SCORES[SCORE]} {one.change}: {KEPT[one.verdict]})" for name, one in judged.items()}
     columns: dict[str, Column] = {
         "experiment": lambda result: result.name,
         **({"group": lambda result: result.experiment.group or "–"} if any(r.experiment.group for r in found) else {}),
@@ -170,8 +171,8 @@ def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Ta
 
 def change_text(result: ExperimentResult) -> str:
     """Its change; struck out where its speed does not count."""
-    found = "–" if result.name == BASELINE else spread(result)
-    return found if result.is_usable or not result.ratio else f"~~{found}~~"
+    found = result.gain.signed if result.gain else "–"
+    return found if result.is_usable or not result.gain else f"~~{found}~~"
 
 
 def experiment_text(result: ExperimentResult) -> str:
@@ -185,7 +186,7 @@ def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | Non
     found = result.numbers.get(metric.name)
     if found is None:
         return "–"
-    if metric.name == SPEED and not result.is_usable:
+    if metric is SPEED and not result.is_usable:
         return f"~~{number(found)}~~ not usable"
     start = base.numbers.get(metric.name) if base else None
     if metric.name in SCORES and start is not None and result.name != BASELINE:
