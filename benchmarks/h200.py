@@ -182,9 +182,9 @@ def best(path: Path) -> Experiment:
     """The fastest experiment of a sweep whose speed counts; the baseline where none is faster. Raises OSError."""
     state = report.read(path.parent)
     found: list[ExperimentResult] = [
-        result for result in experiment_rows(state) if result.is_usable and result.ratio and result.ratio.mean > 1
+        result for result in experiment_rows(state) if result.is_usable and result.gain and result.gain.mean > 1
     ]
-    fastest = max(found, key=lambda result: result.ratio.mean if result.ratio else 0.0, default=None)
+    fastest = max(found, key=lambda result: result.gain.mean if result.gain else 0.0, default=None)
     name = fastest.name if fastest else BASELINE
     return next(item for item in state.experiments if item.name == name)
 

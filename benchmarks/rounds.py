@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.core.statistics import student
-from harness.sweep.rounds import FEWEST_PAIRS, LOOK_SHARE
+from harness.sweep.loop import FEWEST_ROUNDS
+from harness.sweep.rows import LOOK_ERROR
 
 RATIOS, SCATTERS, DRIFTS = (0.0, 0.02, 0.05), (0.01, 0.015, 0.02, 0.03, 0.05, 0.1), (0.0, 0.05)
 
@@ -37,7 +38,7 @@ def simulate(
     sessions: int = 10_000,
     rounds: int = 8,
     within: float = 0.02,
-    share: float = LOOK_SHARE,
+    share: float = 1 - LOOK_ERROR,
     seed: int = 0,
 ) -> Sessions:
     """`ratio` of B's speed to A's less 1, `scatter` of each test and `drift` over the session as shares."""
@@ -47,7 +48,7 @@ def simulate(
     place[1::2] = place[1::2, ::-1]  # B goes first in every second pair
     logs = np.log1p(ratio) + (noise[:, :, 1] + place[:, 1]) - (noise[:, :, 0] + place[:, 0])
     low, high, pairs = np.empty(sessions), np.empty(sessions), np.zeros(sessions, int)
-    for n in range(FEWEST_PAIRS, count + 1, 2):
+    for n in range(FEWEST_ROUNDS, count + 1, 2):
         middle, spread = logs[:, :n].mean(axis=1), logs[:, :n].std(axis=1, ddof=1)
         half = student(n - 1, share) * spread / np.sqrt(n)
         ends = np.exp(middle - half), np.exp(middle + half)

@@ -21,7 +21,8 @@ from pathlib import Path
 from aiohttp import web
 
 from benchmarks.start import start
-from harness.sweep.rounds import FILE, ServerComparison, finding
+from harness.sweep import report
+from harness.sweep.rows import ExperimentResult, experiment_rows
 
 FIRST_S, EACH_S, TOKENS = 0.1, 0.05, 3
 FASTER = (0.0, 0.02, 0.05)
@@ -77,14 +78,15 @@ def server(scale: float) -> Iterator[str]:
         process.terminate()
 
 
-def session(faster: float, keep_busy: bool) -> ServerComparison | None:
-    """One comparison; None where it failed."""
+def session(faster: float, keep_busy: bool) -> ExperimentResult | None:
+    """What one comparison says of the second server; None where it failed."""
     with tempfile.TemporaryDirectory() as place, server(1.0) as a, server(1 / (1 + faster)) as b:
         code = RUN.format(KEEP_BUSY if keep_busy else "")
         words = [sys.executable, "-c", code, a, b, *FLAGS, "--wait-ready", "30", "--results-dir", place]
         subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-        found = next(Path(place).glob(f"*compare/{FILE}"), None)
-        return ServerComparison.model_validate_json(found.read_text()) if found else None
+        found = next(Path(place).glob("sweeps/2*-compare/sweep.json"), None)
+        rows = experiment_rows(report.read(found.parent)) if found else []
+        return next((row for row in rows if row.name == "B"), None)
 
 
 def main() -> None:
@@ -96,13 +98,14 @@ def main() -> None:
     for faster in FASTER:
         for _ in range(options.sessions):
             found = session(faster, options.keep_busy)
-            change = found.change("B", found.first_metric) if found else None
+            change = found.change if found and not found.background_load else None
             if found is None or change is None:
-                print(f"| {100 * faster:g} % | not judged | | | {len(found.pairs('B')) if found else 0} |", flush=True)
+                print(f"| {100 * faster:g} % | not judged | | | {len(found.pairs) if found else 0} |", flush=True)
                 continue
-            covers = "yes" if change.low <= 100 * faster <= change.high else "no"
-            interval, pairs = f"{change.low:+.2f} to {change.high:+.2f} %", len(found.pairs("B"))
-            print(f"| {100 * faster:g} % | {finding(found, 'B')} | {interval} | {covers} | {pairs} |", flush=True)
+            low, high = (100 * (ratio - 1) for ratio in (change.low, change.high))
+            covers, said = "yes" if low <= 100 * faster <= high else "no", change.describe(found.metric)
+            interval = f"{low:+.2f} to {high:+.2f} %"
+            print(f"| {100 * faster:g} % | {said} | {interval} | {covers} | {len(found.pairs)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,18 @@
 """Servers under the same requests, or finished runs side by side: `python -m harness compare --help` has the flags."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar
+
+from pydantic_core import to_jsonable_python
 
 from harness.config import engine
 from harness.config.flags import BENCHMARK, OUTPUT, Rules, above_0, config_command, flag
 from harness.config.run import CHOOSES, RunConfig
 from harness.core.coerce import as_flag
 from harness.core.errors import DONE, UsageError
+from harness.report.compare_page import letters
+from harness.sweep.file import SWEEP_FLAGS, Settings, Source, Sweep, SweepFile, Variant, merged
 
 ABOUT = """Compare servers under the same requests, in rounds A B B A, until their difference is known; or finished
 runs, as `report.py --compare` does. Other flags are run.py's; by default the test is short. To compare settings of an
@@ -31,6 +36,8 @@ class CompareConfig(RunConfig):
     """Rounds A B B A: at least 2, at most N."""
     minutes: Annotated[float, above_0(10**5)] = flag(60.0, BENCHMARK, "nothing", rank=1)
     """Stop after this many minutes."""
+    resume: bool = flag(False, OUTPUT, "nothing", rank=1)
+    """Continue the last comparison of these servers and settings."""
     fail_if: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="CONDITION", rank=1)
     """Condition that makes B a regression from A, as in report.py: 'output_tokens_per_s<-3%' (repeatable)."""
     dry_run: bool = flag(False, OUTPUT, "nothing")
@@ -46,9 +53,7 @@ class CompareConfig(RunConfig):
         ),
         "compare measures speed; with --mode both it compares answers as well.": lambda run: run.mode == "accuracy",
         "--rounds must be at least 2.": lambda run: run.rounds < 2,
-        "compare has no --dry-run and no --json: comparison.json is in its folder.": lambda run: (
-            run.dry_run or run.json
-        ),
+        "compare has no --dry-run and no --json: sweep.json is in its folder.": lambda run: run.dry_run or run.json,
     }
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
@@ -88,27 +93,37 @@ def compare(config: CompareConfig) -> int:
 
         compare_runs(results.folders(config.side, config.results_dir), None, None, None)
         return DONE
-    from harness.core import processes, screen
+    from harness.commands import sweep
     from harness.report import regression
-    from harness.runs import ending
+    from harness.sweep import loop
+    from harness.sweep.experiment import Lane
 
-    conditions = [regression.condition(text) for text in config.fail_if]
-    processes.install_signal_handlers()
-    folder = results.open_run(config.results_dir, "compare")
-    log = folder.path / "engine.log"
-    with screen.screen(log) as (console, errors):
-        try:
-            from harness.sweep import rounds
+    for text in config.fail_if:
+        regression.condition(text)
+    whole = sweep_of(config)
+    options = loop.SweepOptions(
+        repeat=2 * config.rounds,
+        limit=60 * config.minutes,
+        alternate=True,
+        within=config.within,
+        fail_if=config.fail_if,
+    )
+    state = loop.begin(whole, config.results_dir, [*whole.experiments], options, {}, config.resume)
+    sweep.run(state, [Lane()], config.results_dir, config.mlflow)
 
-            with screen.Display(console) as display:
-                display.say(f"results: {folder.path}")
-                found = rounds.compare_servers(config, conditions, folder, display)
-            folder.set_status("complete")
-            screen.show(console, rounds.document(found), folder.path / rounds.REPORT)
-            code = found.code
-        except (Exception, KeyboardInterrupt) as error:
-            code = ending.fail(error, folder, errors)
-        ending.exit(code, log)
+
+def sweep_of(config: CompareConfig) -> Sweep:
+    """The first server as the baseline, each other as an experiment by its letter."""
+    flags = RunConfig.differing(to_jsonable_python(vars(config)))
+    settings = {name: value for name, value in flags.items() if name not in SWEEP_FLAGS}
+    first, *others = ({"endpoint": [address]} for address in config.endpoint)
+    named = zip(letters(len(config.endpoint))[1:], others, strict=True)
+    content = SweepFile(
+        about="Servers under the same requests",
+        baseline=Settings(set=settings | first),
+        isolation=[Variant(name=letter, set=other) for letter, other in named],
+    )
+    return merged([Source(Path("compare"), content, {})])
 
 
 command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, rewrite=with_sides, operands="A B [C ...]")

@@ -206,9 +206,7 @@ def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
         elif record.status != "skipped":
             children.append(TrackedRun(None, state.started, None, tags=tags, key=key))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
-    speedups = {
-        result.name: result.ratio.mean for result in experiment_rows(state) if result.ratio and result.is_usable
-    }
+    speedups = {result.name: result.gain.mean for result in experiment_rows(state) if result.gain and result.is_usable}
     numbers = {"best_speedup": max(speedups.values(), default=None)}
     tags = {"kind": "sweep", "best": max(speedups, key=lambda name: speedups[name], default="")}
     tags |= machine(state.system, state.system.gpus)

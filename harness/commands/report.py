@@ -5,7 +5,6 @@
 
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from harness.core import screen
@@ -20,7 +19,6 @@ from harness.report import report as rendering
 from harness.results import metrics
 from harness.runs import folder as names
 from harness.sweep import report as sweep_report
-from harness.sweep import rounds
 
 ABOUT = """Render a run or sweep again from its logs, or compare runs. A RUN is a path, or in --results-dir a run's id,
 latest, or a label, which names all runs that have it. With --baseline: exit code 0 if no condition holds, 1 if one
@@ -98,9 +96,8 @@ command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=each("--compare
 
 
 def render_folder(folder: Path) -> Path:
-    """Renders a run, a sweep or a comparison of servers; returns the path of the page."""
-    kinds: dict[str, Callable[[Path], object]] = {"sweep.json": sweep_report.build, rounds.FILE: rounds.build}
-    next((build for name, build in kinds.items() if (folder / name).exists()), rendering.build)(folder)
+    """Renders a run or a sweep; returns the path of the page."""
+    (sweep_report if (folder / "sweep.json").exists() else rendering).build(folder)
     return folder / "report.html"
 
 

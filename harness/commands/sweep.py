@@ -1,16 +1,19 @@
 """A tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
-import sys
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from harness.config.flags import MOST_S
 from harness.core.command import argument, make_command, option
-from harness.core.errors import DONE
+from harness.core.errors import DONE, ends_in_one_line
 from harness.runs import folder as results
 from harness.sweep import file
-from harness.sweep.experiment import lanes
+from harness.sweep.experiment import Lane, lanes
+
+if TYPE_CHECKING:
+    from harness.sweep import loop
 
 
 def sweep(
@@ -22,6 +25,10 @@ def sweep(
     resume: bool = option(False, "Continue the last sweep of this file."),
     dry_run: bool = option(False, "Show what would run, and run nothing."),
     repeat: int = option(1, "Run everything N times, round by round.", "N", min=1, max=1000),
+    alternate: bool = option(False, "Run every second round backwards, A B B A."),
+    within: float = option(
+        0.0, "Run no more rounds once every interval is narrower; 0: all of them.", "PERCENT", min=0, max=100
+    ),
     timeout: float = option(7200.0, "Longest time for one experiment.", "SECONDS", min=1, max=MOST_S),
     gpus: Literal["together", "side-by-side"] = option(
         "together",
@@ -53,19 +60,27 @@ def sweep(
         results.check_writable(results_dir)
         file.show(whole, chosen, reasons)
         return DONE
+    limit = 60 * time_limit if time_limit else inf
+    options = loop.SweepOptions(repeat, timeout, limit, finalists, combine, tuple(only), alternate, within)
+    run(loop.begin(whole, results_dir, chosen, options, reasons, resume), places, results_dir, mlflow)
+
+
+def run(state: "loop.SweepState", places: Sequence[Lane], results_dir: Path, mlflow: bool) -> NoReturn:
+    """Runs a sweep to its end; what libraries print in this process goes to its engine.log."""
     from harness.commands import mlflow as send
     from harness.core import processes, screen
+    from harness.runs import ending
+    from harness.sweep import loop
 
     processes.install_signal_handlers()
-    limit = 60 * time_limit if time_limit else inf
-    options = loop.SweepOptions(repeat, timeout, limit, finalists, combine, tuple(only))
-    begun = loop.resume if resume else loop.new
-    state = loop.SweepState(*begun(whole, results_dir), chosen, options, reasons)
-    with screen.Display(screen.lasting_console(sys.stdout.fileno())) as display:
-        code = loop.run(state, places, display)
-        if (state.folder.path / "report.md").exists():
+    log, code = state.folder.path / "engine.log", DONE
+    try:
+        with ends_in_one_line(), screen.screen(log) as (console, _), screen.Display(console) as display:
+            code = loop.run(state, places, display)
             send.after(state.folder.path, mlflow, results_dir, display.done)
-        return code
+    except SystemExit as end:
+        code = int(end.code or DONE)
+    ending.exit(code, log)
 
 
 command = make_command(sweep, prints=False)

@@ -55,13 +55,6 @@ def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
     return fmean(after) - fmean(before), student(freedom) * sqrt(total)
 
 
-def ratio_interval(ratios: Sequence[float], share: float = 0.95) -> tuple[float, float, float]:
-    """The geometric mean of ratios, and its interval by Student's t of their logarithms."""
-    logs = [log(ratio) for ratio in ratios]
-    half = student(len(logs) - 1, share) * sqrt(variance(logs) / len(logs))
-    return exp(fmean(logs)), exp(fmean(logs) - half), exp(fmean(logs) + half)
-
-
 def wilson(hits: int, n: int) -> tuple[float, float]:
     """Wilson's interval of a share (1927): honest for few of them, and never outside 0 to 1."""
     share, spread = hits / n, NORMAL**2 / n

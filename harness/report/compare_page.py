@@ -19,6 +19,7 @@ from harness.report import answer, charts, compare, pictures
 from harness.report.charts import Bar, Bars, Panel, Part
 from harness.report.compare import ComparedRun, Pair, Runs
 from harness.report.page import page
+from harness.results.change import METHOD, Change
 from harness.results.metrics import AXES, BY_NAME, Metric, metrics_of, value_at
 from harness.results.metrics import columns as metric_columns
 from harness.results.profile import ProfileValue, side_by_side
@@ -78,7 +79,6 @@ def names(runs: Runs) -> list[str]:
 
 SHOWN_ANSWERS = 20  # answers that differ
 IGNORED = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
-SMALLEST_CHANGE = 0.005  # of a speed, below which two are called equal within it
 CELL_PADDING, SHORTEST_CELL = 3, 10  # characters around a cell, and of one at least
 RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
     ("run", "run", "folder.name"),
@@ -180,6 +180,7 @@ def document(runs: Runs, pair: Pair | None, width: int | None = None) -> Documen
         ),
         *(Line("answers", said, tone) for said, tone in answers(runs, pair)),
         Line("differs", difference(runs)),
+        Line("interval", METHOD if found else ""),
         *(Line("careful", said, "careful") for said in cautions(named)),
         *(Line(letter, str(run.folder)) for letter, run in named),
         Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
@@ -233,25 +234,23 @@ def write_html(path: Path, runs: Runs, pair: Pair | None) -> None:
 
 
 def finding(runs: Runs) -> str:
-    """The second of two runs, or the fastest of several, against the first; empty where they share no measurement."""
-    headline = BY_NAME[runs[0].summary.scenario.headline]
-    values = [(headline.of(run.summary) or 0.0, run) for run in runs]
-    if len(runs) < 2 or not all(value for value, _ in values):
+    """The second of two runs, or the fastest of several, against the first; empty where they share no measurement.
+    Several runs of a label are one side."""
+    if len(runs) < 2:
         return ""
-    by_name = [[each for each in values if each[1].name == name] for name in dict.fromkeys(run.name for run in runs)]
-    if 1 < len(by_name) < len(values):  # several runs of a label: their means
-        values = [(mean(value for value, _ in same), same[0][1]) for same in by_name]
-    higher, (start, first) = headline.better == "higher", values[0]
-    value, run = values[1] if len(values) == 2 else (max if higher else min)(values, key=lambda each: each[0])
-    if run is first:
-        return f"{first.name} is the fastest of {len(values)} runs ({headline.text(start)} {headline.label})"
-    means = ", means" if len(values) < len(runs) else ""
-    text = f"{headline.text(value)} {headline.label}; {first.name} {headline.text(start)}{means}"
-    change = value / start - 1
-    if abs(change) < SMALLEST_CHANGE:
-        return f"{run.name} and {first.name} are equal within {100 * SMALLEST_CHANGE:g} % ({text})"
-    word = "faster" if (change > 0) == higher else "slower"
-    return f"{run.name} is {number(100 * abs(change), 3)} % {word} ({text})"
+    metric, sides = BY_NAME[runs[0].summary.scenario.headline], dict[str, list[float]]()
+    labels = [run.name for run in runs]
+    for run, name in zip(runs, labels if len(set(labels)) > 1 else names(runs), strict=True):
+        sides.setdefault(name, []).append(metric.of(run.summary) or 0.0)
+    (first, start), *others = sides.items()
+    if not all(map(all, sides.values())):
+        return ""
+    changes = {name: Change.between(start, values) for name, values in others}
+    best = max(changes, key=lambda name: changes[name].of_speed(metric).mean)
+    if len(changes) > 1 and changes[best].of_speed(metric).mean <= 1:
+        return f"{first} is the fastest of {len(sides)} runs ({metric.text(mean(start))} {metric.label})"
+    figures = f"{metric.text(mean(sides[best]))} {metric.label}; {first} {metric.text(mean(start))}"
+    return f"{best} is {changes[best].describe(metric)}: {figures}"
 
 
 def answers(runs: Runs, pair: Pair | None) -> Iterator[tuple[str, Tone]]:
@@ -313,10 +312,6 @@ def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
         yield from compare.cautions(run, letter)
         if run.is_measured and first.is_measured and run.comparable.machine != first.comparable.machine:
             yield f"A and {letter} ran on other machines; their ratio is of the machines, too"
-    if any(run.is_measured for _, run in named):
-        names = [run.name for _, run in named]
-        count = "one run of each" if len(set(names)) == len(names) else "several runs of a label"
-        yield f"{count}: no interval here; `report.py RUN ... --baseline RUN ... --fail-if` has one of several runs"
 
 
 def difference(runs: Runs) -> str:

@@ -1,8 +1,7 @@
 """Whether finished runs are worse than a baseline, by conditions such as `output_tokens_per_s<-3%`.
 
 What must not be judged is not: where the settings, the work or the machine differ, where a machine was busy, or where
-the runs differ among themselves too much to tell. Several runs of a side give an interval, Welch's, of the
-logarithms.
+the runs differ among themselves too much to tell.
 """
 
 import math
@@ -14,13 +13,15 @@ from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 from harness.config import comparability, mlperf
-from harness.core import coerce, statistics
+from harness.core import coerce
 from harness.core.document import Document, Line, Tone
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.markdown import number
 from harness.core.processes import command_of
+from harness.core.statistics import FEWEST_DIFFERING
 from harness.report import answer, compare, compare_page
 from harness.report.compare import ComparedRun, Pair, Runs
+from harness.results.change import ALONE, METHOD, SCATTER, Change
 from harness.results.metrics import BY_NAME, Metric
 
 Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
@@ -35,7 +36,6 @@ NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
 IGNORED = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
 OF_LATENCIES = (*IGNORED, comparability.CONFIGURED)
 OF_ANSWERS = (*IGNORED, "busyness", "validity", "rate")
-SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/evidence/performance.md)
 
 
 class Condition(NamedTuple):
@@ -73,19 +73,6 @@ class Judgement:
     @property
     def text(self) -> str:
         return ": ".join(filter(None, (self.figures, self.why)))
-
-
-class AnswerChange(NamedTuple):
-    """A change in percent, and the 95 % interval; the change itself where it has none."""
-
-    percent: float
-    low: float
-    high: float
-
-    @property
-    def words(self) -> str:
-        between = f" ({number(self.low, 3, '+')} to {number(self.high, 3, '+')})" if self.low < self.high else ""
-        return f"{number(self.percent, 3, '+')} %{between}"
 
 
 def condition(text: str) -> Condition:
@@ -140,38 +127,39 @@ class Sides(NamedTuple):
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     """What comes of each condition, and before them of the accuracy gate where a run failed it."""
     if why := sides.difference(OF_ANSWERS):
-        return [Judgement(one.text, "NOT JUDGED", why=why) for one in conditions]
+        return [not_judged(one, why) for one in conditions]
     failed = [run.folder.name for run in sides.runs if run.verdict == "FAIL"]
     gate = [Judgement(GATE, "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
     return [*gate, *(judgement_of(sides, one) for one in conditions)]
+
+
+def not_judged(one: Condition, why: str, *figures: str) -> Judgement:
+    return replace(Judgement(one.text, "NOT JUDGED", *figures), why=why)
 
 
 def judgement_of(sides: Sides, one: Condition) -> Judgement:
     if one.metric is None or one.is_of_answers:
         return with_answers(sides, one)
     if why := sides.refusal_of_speed(one.metric):
-        return Judgement(one.text, "NOT JUDGED", why=why)
+        return not_judged(one, why)
     values = [[one.metric.of(run.summary) or 0.0 for run in side] for side in (sides.baseline, sides.runs)]
-    found = judge_values(one, values, None if min(map(min, values)) <= 0 else change_of(*values))
+    change = None if min(map(min, values)) <= 0 else Change.between(*values)
+    if change and change.basis == ALONE:  # a bound is one's own: it is judged by what there is
+        change = change._replace(low=change.mean, high=change.mean)
+    found = judge_values(one, values, change)
     return replace(found, why=false_alarm(one)) if one.change and len(sides.everyone) == 2 else found
 
 
-def judge_values(one: Condition, values: Sequence[Sequence[float]], change: AnswerChange | None) -> Judgement:
+def judge_values(one: Condition, values: Sequence[Sequence[float]], change: Change | None) -> Judgement:
     """A metric of both sides, and its change; None where it has none."""
     before, after = (", ".join(one.metric.text(value) if one.metric else "" for value in side) for side in values)
     if change is None:
-        return Judgement(one.text, "NOT JUDGED", before, after, why="a value of 0 has no change")
+        return not_judged(one, "a value of 0 has no change", before, after)
     return judge_change(one, change, before, after) if one.change else judge_worst(one, values[1], before, after)
 
 
 def judge_worst(one: Condition, values: Iterable[float], *sides: str) -> Judgement:
     return Judgement(one.text, "FAIL" if any(map(one.holds, values)) else "PASS", *sides)
-
-
-def change_of(before: Sequence[float], after: Sequence[float]) -> AnswerChange:
-    """The change of the geometric mean, with its interval where a side has several runs."""
-    middle, half = statistics.welch(*([math.log(value) for value in side] for side in (before, after)))
-    return AnswerChange(*(100 * math.expm1(value) for value in (middle, middle - half, middle + half)))
 
 
 def false_alarm(one: Condition) -> str:
@@ -185,13 +173,13 @@ def false_alarm(one: Condition) -> str:
     )
 
 
-def judge_change(one: Condition, change: AnswerChange, before: str, after: str) -> Judgement:
+def judge_change(one: Condition, change: Change, before: str, after: str) -> Judgement:
     """FAIL where the whole interval is beyond the bound, PASS where it is wholly within."""
-    is_beyond, why = one.holds(change.low), ""
-    verdict: Verdict = "FAIL" if is_beyond else "PASS"
-    if is_beyond != one.holds(change.high):
-        verdict, why = "NOT JUDGED", f"the runs scatter too much to say whether it is beyond {one.bound:+g} %: add runs"
-    return Judgement(one.text, verdict, before, after, change.words, why)
+    side, beyond = change.verdict(one.bound), "above" if one.above else "below"
+    if side == "unclear":
+        why = f"the runs scatter too much to say whether it is beyond {one.bound:+g} %: add runs"
+        return not_judged(one, why, before, after, change.signed)
+    return Judgement(one.text, "FAIL" if side == beyond else "PASS", before, after, change.signed)
 
 
 def with_answers(sides: Sides, one: Condition) -> Judgement:
@@ -202,7 +190,7 @@ def with_answers(sides: Sides, one: Condition) -> Judgement:
             why = f"{run.folder.name} and {sides.baseline[0].folder.name} have no answers to the same samples"
             if mute := [each.folder.name for each in (run, sides.baseline[0]) if each.verdict is None]:
                 why = f"{mute[0]} has no accuracy test: run it with --mode both"
-            return Judgement(one.text, "NOT JUDGED", why=why)
+            return not_judged(one, why)
         found.append(judge_pair(one, pair))
     return next(item for kind in CODES for item in found if item.verdict == kind)
 
@@ -222,14 +210,15 @@ def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
     """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
     score = pair.scores.get(name)
     if score is None or not score.before:
-        return Judgement(one.text, "NOT JUDGED", why="it is not a mean over samples, so its change has no interval")
+        return not_judged(one, "it is not a mean over samples, so its change has no interval")
     sides = number(score.before, 6), number(score.after, 6)
     if not one.change:
         return judge_worst(one, [score.after], *sides)
-    change = AnswerChange(*(100 * value / score.before for value in (score.change, score.low, score.high)))
+    mean, low, high = (1 + value / score.before for value in (score.change, score.low, score.high))
+    change = Change(mean, low, high)
     found = judge_change(one, change, *sides)
     if found.verdict == "FAIL" and score.few:
-        why = f"too few samples, or fewer than {statistics.FEWEST_DIFFERING} of them with another score"
+        why = f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
         return replace(found, verdict="NOT JUDGED", why=why)
     return found
 
@@ -248,7 +237,7 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     title = f"{first.verdict}: {'no condition holds' if code == DONE else f'{first.condition}: {why}'}"
     lines = [
         *(Line(one.verdict, f"{one.condition}: {one.text}", TONES[one.verdict]) for one in judgements),
-        Line("interval", "95 %, by Welch's t of the logarithms" if len(everyone) > 2 else ""),
+        Line("interval", METHOD if len(everyone) > 2 else ""),
         Line("differs", compare_page.difference(everyone)),
         *(Line("careful", said, "careful") for run in everyone for said in compare.cautions(run, run.name)),
         Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),

@@ -20,9 +20,7 @@ from harness.runs.outcome import Doubt, Figure, Outcome
 
 OfRuns = Literal["report", "index", "sweep", "compare", "mlflow"]
 OfLoads = Literal["levels", "rates", "batches"]  # the table of the tests at each load, by its unit
-OfTests = Literal[
-    "row", "batch row", "beside", "matrix", "servers", "server row", "sweep row", "panel"
-]  # a line a test
+OfTests = Literal["row", "batch row", "beside", "matrix", "sweep row", "panel"]  # a line a test
 Place = OfRuns | OfLoads | OfTests
 Places = tuple[Place, ...]
 Better = Literal["higher", "lower"] | None
@@ -97,6 +95,17 @@ class Metric(NamedTuple):
         return f"{figure.mark}{self.text(figure.value)}"
 
     @property
+    def is_time(self) -> bool:
+        """Whether less of it is faster."""
+        return self.name.endswith("_ms")
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """What more and less speed of it are called, or more and less of it where it is none; and as much of it."""
+        is_speed = self.is_time or self.name.endswith("_per_sec")
+        return ("faster", "slower", "as fast") if is_speed else ("higher", "lower", "as high")
+
+    @property
     def short(self) -> str:
         """The label in a row that says its unit elsewhere."""
         return self.label.removeprefix("output ").removesuffix(", ms").replace("tokens/s per", "per")
@@ -134,11 +143,11 @@ TELLING: dict[str, Places] = {  # why speeds differ
     **dict.fromkeys(
         ("requests_waiting_mean", "kv_cache_percent_mean", "prefix_hit_percent_mean"), ("compare", "matrix")
     ),
-    "gpu_clock_mhz_mean": ("sweep",),
+    "gpu_clock_mhz_mean": ("compare", "sweep"),
     "gpu_power_w_mean": ("compare", "sweep"),
 }
 EVERYWHERE: Places = (*get_args(OfRuns), *get_args(OfLoads), *get_args(OfTests))
-SIDES: Places = ("matrix", "servers", "panel")
+SIDES: Places = ("matrix", "panel")
 PLACES: Places = ("report", "compare", "mlflow")
 INDEXED: Places = (*PLACES, "index")
 SWEPT: Places = (*PLACES, "sweep")
@@ -157,13 +166,13 @@ METRICS: tuple[Metric, ...] = (
         "tokens_per_sec_per_user", "tokens/s per user", "higher", (*PLACES, "levels"), "steady.tokens_per_sec_per_user"
     ),
     latency("latency", "mean"),
-    latency("latency", "p50", "sweep", "batches", "batch row", "matrix", "servers", "server row"),
+    latency("latency", "p50", "sweep", "batches", "batch row", "matrix"),
     latency("latency", "p90", "batches", "batch row", "beside"),
-    latency("latency", "p99", "sweep", "index", "levels", "matrix", "servers", "panel"),
-    latency("ttft", "p50", "sweep", "levels", "rates", "batches", "row", "beside", "servers", "server row"),
+    latency("latency", "p99", "sweep", "index", "levels", *SIDES),
+    latency("ttft", "p50", "sweep", "levels", "rates", "batches", "row", "beside"),
     latency("ttft", "p90", places=("levels", "rates")),
     latency("ttft", "p99", "sweep", "sweep row", "index", "levels", "rates", "row", "beside", *SIDES),
-    latency("tpot", "p50", "sweep", "levels", "rates", "batches", "row", "beside", "servers", "server row"),
+    latency("tpot", "p50", "sweep", "levels", "rates", "batches", "row", "beside"),
     latency("tpot", "p90", places=("levels", "rates")),
     latency("tpot", "p99", "sweep", "sweep row", "index", "batches", "levels", "rates", "row", "beside", *SIDES),
     test("trend", "trend", None, ("levels",), "steady.trend", digits=3),

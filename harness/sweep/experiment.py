@@ -16,6 +16,7 @@ from harness.core import files, processes, system
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.reading import ROOT
 from harness.core.schema import Said, stored_as
+from harness.report import answer
 from harness.results import metrics
 from harness.results.summary import Summary
 from harness.runs.folder import RunFolder, status_of
@@ -103,7 +104,7 @@ class ExperimentOutcome:
     ] = ()  # what other programs took of the machine meanwhile
     ran_out: tuple[Said, ...] = ()  # what set its speed, the first first
     flaws: tuple[str, ...] = ()  # what keeps its figures from being compared
-    answers: tuple[int, int] | None = None  # their number, and the tokens of each; None where these differ
+    about: tuple[str, ...] = ()  # scenario, model, machine, engine
 
 
 @dataclass(frozen=True)
@@ -268,10 +269,8 @@ def last_line(path: Path) -> str:
 def from_summary(summary: Summary) -> ExperimentOutcome:
     """The results of a run."""
     test, found, score = summary.performance, summary.result, summary.accuracy
-    values, verdict = metrics.values(summary, "sweep"), score.verdict if score else None
+    values, verdict, about = metrics.values(summary, "compare"), score.verdict if score else None, answer.parts(summary)
     if test is None or found is None:
-        return ExperimentOutcome(values, verdict=verdict)
-    lengths = test.output_lengths
-    answers = (test.samples, int(lengths.max)) if test.samples and lengths and lengths.min == lengths.max else None
+        return ExperimentOutcome(values, verdict=verdict, about=tuple(about))
     load, bounds, flaws = tuple(summary.background_load), tuple(test.ran_out), tuple(found.flaws)
-    return ExperimentOutcome(values, test.valid, verdict, load, bounds, flaws, answers)
+    return ExperimentOutcome(values, test.valid, verdict, load, bounds, flaws, tuple(about))

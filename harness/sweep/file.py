@@ -82,6 +82,13 @@ class Sweep:
     experiments: tuple[Experiment, ...]
     references: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def is_of_servers(self) -> bool:
+        """Whether its experiments differ in the endpoint alone, so that a session with each does for all rounds."""
+        rest = [{**item.settings, "endpoint": "", "env": item.env} for item in self.experiments]
+        are_servers = all("endpoint" in item.settings and not item.env for item in self.experiments)
+        return are_servers and all(one == rest[0] for one in rest)
+
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -99,7 +106,7 @@ class Settings(Strict):
     env: dict[Variable, Value] = {}
 
 
-class Change(Settings):
+class Variant(Settings):
     name: str = Field(pattern=NAME, max_length=LONGEST_NAME)
     priority: int = 0
     group: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
@@ -122,8 +129,8 @@ class SweepFile(Strict):
     about: str = ""
     extends: str | None = None
     baseline: Settings = Settings()
-    isolation: list[Change] = []
-    stacked: list[Change] = []
+    isolation: list[Variant] = []
+    stacked: list[Variant] = []
     grid: Grid | None = None
     references: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)] | PublishedOn] = {}
 
@@ -143,22 +150,27 @@ class Source:
         return f"{self.path}:{self.lines.get(where, 1)}"
 
     @property
-    def changes(self) -> list[tuple[tuple[Kind, int], Change]]:
+    def changes(self) -> list[tuple[tuple[Kind, int], Variant]]:
         """The experiments that are named, each with its place."""
-        lists: dict[Kind, list[Change]] = {"isolation": self.content.isolation, "stacked": self.content.stacked}
+        lists: dict[Kind, list[Variant]] = {"isolation": self.content.isolation, "stacked": self.content.stacked}
         return [((kind, number), each) for kind, changes in lists.items() for number, each in enumerate(changes)]
 
 
 def load(path: Path) -> Sweep:
     """The sweep of a file. Raises UsageError that names every mistake with its line."""
-    sources = list(chain(path))
+    return merged(list(chain(path)))
+
+
+def merged(sources: Sequence[Source]) -> Sweep:
+    """The sweep of a file, the last, and of those that it extends. Raises UsageError."""
+    path = sources[-1].path
     contents = [source.content for source in sources]
     mistakes = [mistake for source in sources for mistake in misnamed_settings(source)]
     baseline = reduce(merge_parts, (content.baseline for content in contents), Parts({part: {} for part in PARTS}))
     about = last(content.baseline.about for content in contents)
     named = {change.name: (source.at(*at), at[0], change) for source in sources for at, change in source.changes}
-    unchanged = Change(name=BASELINE, about=about)
-    items: list[tuple[str, Kind, Change]] = [(sources[-1].at("baseline"), "baseline", unchanged), *named.values()]
+    unchanged = Variant(name=BASELINE, about=about)
+    items: list[tuple[str, Kind, Variant]] = [(sources[-1].at("baseline"), "baseline", unchanged), *named.values()]
     for source in [source for source in sources if source.content.grid][-1:]:
         grid, where = source.content.grid or Grid(), source.at("grid")
         if grid.combinations > MOST_EXPERIMENTS:
@@ -278,7 +290,7 @@ def explain(item: Any) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         key = str(item["loc"][-1])
-        keys = [name for kind in (SweepFile, Change) for name in kind.model_fields]
+        keys = [name for kind in (SweepFile, Variant) for name in kind.model_fields]
         return f"unknown key {key!r}{did_you_mean(key, keys)}"
     return f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}"
 
@@ -304,7 +316,7 @@ def misnamed_settings(source: Source) -> Iterator[str]:
                 yield f"{at}: write vLLM's arguments under `engine:`"
             elif name not in flags:
                 yield f"{at}: {unknown_setting(key, flags)}"
-        if isinstance(section, Change):
+        if isinstance(section, Variant):
             if section.name in names:
                 yield f"{source.at(*where, 'name')}: a second experiment named {section.name!r}"
             names.append(section.name)
@@ -319,17 +331,17 @@ def merge_parts(start: Parts, change: Settings) -> Parts:
     return result
 
 
-def combinations(grid: Grid) -> Iterator[Change]:
+def combinations(grid: Grid) -> Iterator[Variant]:
     axes = [(part, key, values) for part in PARTS for key, values in getattr(grid, part).items()]
     for chosen in itertools.product(*(values for _, _, values in axes)):
         words = [f"{key}-{value}" for (_, key, _), value in zip(axes, chosen, strict=True)]
-        change = Change.model_construct(name="+".join(words).replace("/", "_").replace(" ", ""))
+        change = Variant.model_construct(name="+".join(words).replace("/", "_").replace(" ", ""))
         for (part, key, _), value in zip(axes, chosen, strict=True):
             getattr(change, part)[key] = value
         yield change
 
 
-def make_experiment(change: Change, kind: Kind, settings: Parts, baseline: Parts) -> Experiment:
+def make_experiment(change: Variant, kind: Kind, settings: Parts, baseline: Parts) -> Experiment:
     pairs = tuple(f"{key}={as_text(value)}" for key, value in settings["engine"].items())
     chosen = {**FIXED_FLAGS, **settings["set"], **({"engine_arg": list(pairs)} if pairs else {})}
     env = {key: as_text(value) for key, value in settings["env"].items()}

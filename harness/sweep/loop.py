@@ -4,6 +4,7 @@ import contextlib
 import glob
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -20,27 +21,29 @@ from harness.config.comparability import Comparable, differences
 from harness.core import files, processes, screen, system
 from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, why
 from harness.core.screen import Display
+from harness.report import regression
 from harness.runs.folder import RunFolder, now, open_run, point_latest
 from harness.sweep import experiment, report, rows
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, run_experiment
 from harness.sweep.file import (
     BASELINE,
     COMBINED,
-    Change,
     Experiment,
     Part,
     Parts,
     Sweep,
+    Variant,
     changed_settings,
     make_experiment,
     merge_parts,
 )
-from harness.sweep.rows import SPEED, ExperimentResult, State, experiment_rows, finalists, gain
+from harness.sweep.rows import SPEED, ExperimentResult, State, experiment_rows, finalists, is_known, speedup
 
 # A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
 #
 # What has ended is kept in sweep.json at once, so that a sweep can be resumed. Not for two threads at the same time.
 SHORTENED_FLAGS = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
+FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
 STATE = TypeAdapter(State)
 
 
@@ -54,6 +57,9 @@ class SweepOptions:
     finalists: int = 0  # so many of the fastest run again at full length
     combine: bool = False  # the changes that helped run together, after all others
     again: tuple[str, ...] = ()  # those that are tried again where they failed
+    alternate: bool = False  # every second round backwards, A B B A, so that what changes evenly cancels out
+    within: float = 0.0  # percent: no more rounds once every interval is narrower
+    fail_if: tuple[str, ...] = ()  # what makes an experiment a regression
 
 
 @dataclass
@@ -84,27 +90,28 @@ class SweepState:
         return time.monotonic() + seconds > self.began + self.options.limit
 
     def next(self, lane: Lane) -> Job | None:
-        """The next job of a lane; None where there is none left, or no time for it.
+        """The next job of a lane; None where there is none left, or no time for it."""
+        return next((self.take(job, lane) for job in self.jobs(lane) if self.is_open(job, lane)), None)
 
-        In each round a lane runs the baseline first, so that whatever follows is compared with its own GPU.
-        """
-        for job in self.jobs():
-            baseline = replace(job, item=full(self.chosen[0]) if job.final else self.chosen[0])
-            for wanted in (baseline, job):
-                if self.is_open(wanted, lane):
-                    return self.take(wanted, lane)
-        return None
+    def jobs(self, lane: Lane = Lane()) -> Iterator[Job]:  # noqa: B008
+        """What a lane may run, in order. In each round it begins with the baseline, so that whatever follows is
+        compared with its own GPU, or, where rounds alternate, ends every second one with it."""
+        options = self.options
+        for number in range(options.repeat):
+            if self.kept.within and number >= FEWEST_ROUNDS and number % 2 == 0 and is_known(self.kept, number):
+                break
+            turn = self.turn([self.chosen[0], *self.order_of(number)], number, lane)
+            yield from reversed(turn) if options.alternate and number % 2 else turn
+        if self.finals:
+            yield from self.turn(list(map(full, self.finals)), 0, lane, final=True)
 
-    def jobs(self) -> Iterator[Job]:
-        """What is not begun yet and no baseline, in order; a round's baseline alone where nothing else is wanted."""
-        for number in range(self.options.repeat):
-            jobs = [Job(item, number) for item in self.order_of(number)]
-            if len(self.chosen) == 1:
-                yield Job(self.chosen[0], number)
-            yield from (job for job in jobs if self.is_open(job))
-        yield from (job for item in self.finals if self.is_open(job := Job(full(item), 0, final=True)))
+    def turn(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
+        """The baseline and what is not begun yet of a round; nothing where all others are."""
+        base, *jobs = (Job(item, number, final) for item in items)
+        left = [job for job in jobs if self.is_open(job, lane)]
+        return [base, *left] if left or not jobs or self.options.alternate else []
 
-    def is_open(self, job: Job, lane: Lane = Lane()) -> bool:  # noqa: B008
+    def is_open(self, job: Job, lane: Lane) -> bool:
         """Whether it is neither running nor has ended."""
         key = job.key(lane)
         before = next((record for record in self.kept.records if record.key == key), None)
@@ -132,9 +139,9 @@ class SweepState:
         """The experiments of a round in the file's order; under a time limit those first that the file calls more
         valuable and, once there are speeds, the faster ones."""
         changes = [item for item in self.chosen if item.name != BASELINE]
-        if self.options.limit == inf:
+        if self.options.limit == inf or self.options.alternate:
             return changes
-        speeds = {r.experiment: r.outcome.values.get(SPEED) or 0.0 for r in self.kept.records if r.round < number}
+        speeds = {r.experiment: r.outcome.values.get(SPEED.name) or 0.0 for r in self.kept.records if r.round < number}
         return sorted(changes, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
 
     def extend(self) -> bool:
@@ -152,8 +159,8 @@ class SweepState:
 
     def left(self) -> list[str]:
         """The experiments that some round lacks, or the finalists."""
-        rest = dict.fromkeys(job.item.name for job in self.jobs() if not job.final and self.is_open(job))
-        return list(rest) or ["finalists"]
+        jobs = (job for job in self.jobs() if not job.final and job.item.name != BASELINE)
+        return list(dict.fromkeys(job.item.name for job in jobs)) or ["finalists"]
 
 
 def full(item: Experiment) -> Experiment:
@@ -172,12 +179,12 @@ def combine_helpful(found: Sequence[ExperimentResult]) -> Experiment | None:
         return None
     taken: dict[tuple[Part, str], Any] = {}
     names: list[str] = []
-    for result in sorted(helped, key=gain, reverse=True):
+    for result in sorted(helped, key=speedup, reverse=True):
         change = changed_settings(parts(result.experiment), base)
         if result.experiment.kind == "isolation" and not change.keys() & taken.keys():
             taken |= change
             names.append(result.name)
-    together = Change(name=COMBINED, about=f"all that helped together: {', '.join(names)}")
+    together = Variant(name=COMBINED, about=f"all that helped together: {', '.join(names)}")
     for (part, key), value in taken.items():
         getattr(together, part)[key] = value
     return make_experiment(together, "combined", merge_parts(base, together), base) if len(names) > 1 else None
@@ -203,6 +210,7 @@ class Crew:
     lock: RLock = field(default_factory=RLock)  # of state and display
     stop: Event = field(default_factory=Event)
     doing: dict[str, str] = field(default_factory=dict)
+    is_warned: bool = False  # of other programs
 
     def work(self, places: Sequence[Lane]) -> bool:
         """Works until no job is left; whether it was interrupted. One lane works in this thread."""
@@ -235,9 +243,16 @@ class Crew:
             with self.lock:
                 name = f"{label}{f' on GPU {lane.gpu}' if lane.gpu else ''}"
                 self.display.leave_row(report.HEAD, report.cells(name, record), record.status == "complete")
+                self.warn(record)
             if record.status == "interrupted":
                 return not self.state.is_late()
         return True
+
+    def warn(self, record: ExperimentRecord) -> None:
+        """Says at the first busy run what comes of it, as long as it can be mended."""
+        if (load := record.outcome.background_load) and not self.is_warned:
+            self.display.say(f"{'; '.join(load)}: no run counts while they do", style="yellow")
+            self.is_warned = True
 
     def watch(self, said: str) -> bool:
         """Shows the last line of a run; whether it shall be ended."""
@@ -282,7 +297,7 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
     )
     with files.lock_folder(folder.path, "this sweep, or a run it left behind,") as lock:
         try:
-            runner = runner or partial(run_experiment, place=folder.path, timeout=options.timeout, lock=lock)
+            runner = runner or runner_of(state, places, display, lock)
             return finish(state, rounds(state, Crew(state, runner, display), places), display)
         except KeyboardInterrupt:
             folder.fail("interrupted")
@@ -292,7 +307,17 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
             reason = f"{folder.path}: {why(error)}." if isinstance(error, OSError) else str(error)
             with contextlib.suppress(OSError):
                 folder.fail("failed", reason)
+                report.build(folder.path, state.kept)
             raise BenchmarkError(f"{reason} --resume continues from here.") from None
+
+
+def runner_of(state: SweepState, places: Sequence[Lane], display: Display, lock: int) -> Runner:
+    """What runs the jobs: run.py, or for servers sessions that are kept."""
+    from harness.sweep.servers import Servers
+
+    if state.kept.sweep.is_of_servers and len(places) == 1:
+        return Servers.required(state.chosen, state.folder.path, display)
+    return partial(run_experiment, place=state.folder.path, timeout=state.options.timeout, lock=lock)
 
 
 def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
@@ -323,8 +348,22 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
         return INTERRUPTED
     base = made.baseline
     if base and base.complete:
-        return DONE
+        return regression.exit_code(made.judgements) if made.judgements else DONE
     raise BenchmarkError(f"the baseline did not complete: {base.records[0].reason if base else 'it was not run'}")
+
+
+def begin(
+    sweep: Sweep,
+    results_dir: Path,
+    chosen: list[Experiment],
+    options: SweepOptions,
+    skipped: Mapping[str, str],
+    again: bool = False,
+) -> SweepState:
+    """A sweep to run, or the last of its name to go on with. Raises UsageError."""
+    folder, kept = (resume if again else new)(sweep, results_dir)
+    kept = replace(kept, within=options.within, fail_if=options.fail_if)
+    return SweepState(folder, kept, chosen, options, skipped)
 
 
 def new(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
@@ -346,6 +385,10 @@ def resume(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
     unlike = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED)
     if changed := " and ".join(each.name for each in unlike):
         raise UsageError(f"{path} was made with different {changed}; run without --resume.")
+    if sweep.is_of_servers:  # a round is of one session
+        ended = Counter(record.round for record in before.records if record.status == "complete")
+        whole = (record for record in before.records if ended[record.round] == len(sweep.experiments))
+        before = replace(before, records=tuple(whole))
     return RunFolder(results_dir / "sweeps", path.name), before
 
 

@@ -12,26 +12,27 @@ from harness.core.markdown import Column, Finished, Table, cell, code, escape, n
 from harness.report.answer import NOT_COMPARABLE
 from harness.report.charts import Bar, Bars, Lines, Panel, Part, Scale, Series, save
 from harness.report.page import page
+from harness.results.change import Change
 from harness.results.metrics import Metric, metrics_of
 from harness.runs.folder import ended_early, facts_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.rows import (
+    KEPT,
     SCORE,
     SPEED,
     WORDS,
     ExperimentResult,
-    Paired,
     Report,
     State,
     document,
     experiment_rows,
     has_fixed_rate,
-    pair_scores,
-    spread,
+    pairs_of,
 )
 
 # The pictures of a sweep: speed against the baseline, speed against accuracy.
+NONE = Change(1.0, 1.0, 1.0)  # of the baseline
 PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy"}
 MOST_LABELLED = 10  # points that can all have their names beside them
 MARGIN = 0.15  # of an axis, beside its first and its last point
@@ -40,7 +41,7 @@ MARGIN = 0.15  # of an axis, beside its first and its last point
 def draw(report: Report, folder: Path) -> dict[str, Picture]:
     """Draws the pictures that have data, by name."""
     drawn = dict[str, Panel]()
-    if len(bars := [result for result in report.rows if result.ratio]) > 1:
+    if len(bars := [result for result in report.rows if result.gain or result is report.baseline]) > 1:
         drawn["speedups"] = speedups(bars)
     free = [result for result in report.rows if not has_fixed_rate(result.experiment)]
     if len(points := [result for result in free if result.speed and result.score is not None]) > 1:
@@ -49,16 +50,16 @@ def draw(report: Report, folder: Path) -> dict[str, Picture]:
 
 
 def speedups(found: Sequence[ExperimentResult]) -> Bars:
-    """Speed of each experiment relative to the baseline's, in output tokens/s; what tells nothing is hollow."""
+    """Speed of each experiment relative to the baseline's; what tells nothing is hollow."""
     rows = []
     for result in found:
-        assert result.ratio
-        mean, low, high = result.ratio.mean, result.ratio.low, result.ratio.high
+        gain = result.gain or NONE
+        mean, low, high = gain.mean, gain.low, gain.high
         part = Part(0.0, mean, "blue" if result.is_usable else "red", not result.is_telling)
         rows.append(Bar(result.name, f"{mean:.2f}", [part], (low, high) if high > low else None))
     notes = ["red: not usable"] * any(not result.is_usable for result in found)
     notes += ["hollow: not conclusive"] * any(result.is_usable and not result.is_telling for result in found)
-    return Bars("Speed against the baseline", "; ".join(["output tokens/s, baseline = 1", *notes]), rows, [1.0])
+    return Bars("Speed against the baseline", "; ".join(["speed, baseline = 1", *notes]), rows, [1.0])
 
 
 def trade_off(found: Sequence[ExperimentResult]) -> Lines:
@@ -106,7 +107,7 @@ def build(folder: Path, state: State | None = None) -> Report:
     """Writes plots/ and report.md into a sweep's folder, of the state that it holds."""
     state = state or read(folder)
     found = tuple(experiment_rows(state))
-    report = Report(state, found, tuple(experiment_rows(state, final=True)), pair_scores(folder, found))
+    report = Report(state, found, tuple(experiment_rows(state, final=True)), pairs_of(folder, state, found))
     pictures = draw(report, folder / "plots")
     ended = ended_early(folder, reported=True)
     more = [Line("did not finish", ended or "", "bad")]
@@ -123,7 +124,7 @@ def sections(report: Report, folder: Path, pictures: Mapping[str, Picture]) -> I
     state, system = report.state, report.state.system
     yield Section("In pictures", "", [*pictures.values()], is_open=True)
     yield Section("About", "how it was measured", [*about(report)])
-    tables = {"All experiments": (report.rows, report.paired), "At full length": (report.finals, {})}
+    tables = {"All experiments": (report.rows, report.scores), "At full length": (report.finals, {})}
     for title, (found, judged) in tables.items():
         if found:
             yield Section(title, f"{len(found)} experiments", [table(found, judged), SAFETY])
@@ -175,10 +176,10 @@ def about(report: Report) -> Iterator[str]:
         )
 
 
-def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Table:
+def table(found: Sequence[ExperimentResult], judged: Mapping[str, Judgement]) -> Table:
     base = next((result for result in found if result.name == BASELINE), None)
     measured = [m for m in metrics_of("sweep") if any(result.numbers.get(m.name) is not None for result in found)]
-    pairs = {name: f"({each.text})" for name, each in judged.items()}
+    pairs = {name: f"({SCORES[SCORE]} {one.change}: {KEPT[one.verdict]})" for name, one in judged.items()}
     columns: dict[str, Column] = {
         "experiment": lambda result: result.name,
         **({"group": lambda result: result.experiment.group or "–"} if any(r.experiment.group for r in found) else {}),
@@ -196,8 +197,8 @@ def table(found: Sequence[ExperimentResult], judged: Mapping[str, Paired]) -> Ta
 
 def change_text(result: ExperimentResult) -> str:
     """Its change; struck out where its speed does not count."""
-    found = "–" if result.name == BASELINE else spread(result)
-    return found if result.is_usable or not result.ratio else f"~~{found}~~"
+    found = result.gain.signed if result.gain else "–"
+    return found if result.is_usable or not result.gain else f"~~{found}~~"
 
 
 def experiment_text(result: ExperimentResult) -> str:
@@ -211,7 +212,7 @@ def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | Non
     found = result.numbers.get(metric.name)
     if found is None:
         return "–"
-    if metric.name == SPEED and not result.is_usable:
+    if metric is SPEED and not result.is_usable:
         return f"~~{number(found)}~~ not usable"
     start = base.numbers.get(metric.name) if base else None
     if metric.name in SCORES and start is not None and result.name != BASELINE:

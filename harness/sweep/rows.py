@@ -7,38 +7,38 @@ from pathlib import Path
 from statistics import mean
 from typing import Literal
 
-from harness.config.comparability import CONFIGURED, INVALID, NOT_COUNTED, Comparable, Difference, differences
+from harness.config.comparability import INVALID, NOT_COUNTED, Comparable, Difference, differences
 from harness.config.mlperf import SCENARIO, SCORES, SHORT_SCORES
-from harness.config.models import DEFAULT_MODEL
 from harness.config.run import RunConfig
 from harness.core.coerce import as_flag
 from harness.core.document import Document, Line, Section, Tone
 from harness.core.markdown import number
-from harness.core.schema import SCHEMA, gpu_names
+from harness.core.schema import SCHEMA
 from harness.core.screen import clock
-from harness.core.statistics import PairedChange, ratio_interval
 from harness.core.system import System
-from harness.report import answer, compare
-from harness.results import metrics
+from harness.report import answer, compare, regression
+from harness.report.compare import Pair
+from harness.report.regression import Condition, Judgement
+from harness.results.change import ERROR, FEWEST, METHOD, Change, paired
+from harness.results.metrics import BY_NAME, Metric, metrics_of
 from harness.runs.folder import FOLDER
 from harness.sweep.experiment import SHARING_NOTE, ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
-# From FEWEST_ROUNDS on the verdict is that of a 95 % interval of the rounds' changes (Student's t of their logarithms):
-# a change within SMALLEST_EFFECT is none, and an interval that reaches beyond NOISE without leaving none out is
-# unclear. With fewer rounds, differences below NOISE are called none: 64 answers of one length, one after the other,
-# scattered by 2 % between H200s. Where more varies, below SHORT_NOISE: the number or lengths of the answers of tests
-# that last less than LONG_S (the demo's baselines, a few seconds long, were seen to differ by 4 %), or a rate that was
-# searched for: a search ends within 3 % of the limit and its run may be repeated 3 % lower. Tests of a second were seen
-# to differ by a fifth with settings that change nothing on a CPU: one shorter than BRIEF_S tells nothing.
-NOISE, SHORT_NOISE, LONG_S, BRIEF_S = 0.02, 0.06, 60.0, 5.0
-# The settings are what a sweep changes; of a speed that does not count, the ratio is given and struck out.
+# The settings are what a sweep changes; of a speed that does not count, the change is given and struck out.
 IGNORED = ("settings", "machine", "software", "busyness", "rate", *NOT_COUNTED)
-SMALLEST_EFFECT, FEWEST_ROUNDS = 0.005, 3
+BRIEF_S = 5.0  # tests of a second were seen to differ by a fifth with the same settings on a CPU
+# Of an interval at each look, where a sweep ends at the first that is narrow enough. By benchmarks.rounds the last one
+# then covers 0.955 or more, where looks are taken after 4, 6, 8, ... rounds, whatever the scatter.
+LOOK_ERROR = 0.02
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
-SPEED, SCORE = "tokens_per_sec", SHORT_SCORES[0]
-LOSS = 0.01  # of the baseline's score, that MLPerf's gate allows of the reference's
+SPEED, OF_RATE = BY_NAME["tokens_per_sec"], BY_NAME["latency_p50_ms"]  # where the rate is given, the speed follows it
+TAILS = BY_NAME["ttft_p99_ms"], BY_NAME["tpot_p99_ms"]
+SCORE = SHORT_SCORES[0]
+HOLDS = regression.condition(f"{SCORE}<-1%")  # of the baseline's score, what MLPerf's gate allows of the reference's
+KEPT: dict[str, str] = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
+EFFECT: dict[str, Effect] = {"above": "helped", "below": "hurt", "equal": "no difference", "unclear": "unclear"}
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class State:
     records: tuple[ExperimentRecord, ...]
     note: str = ""  # of the sweep as a whole: what its time limit left out
     combined: Experiment | None = None  # made of what helped
+    within: float = 0.0  # percent: it ends when every interval is narrower; 0: after its rounds
+    fail_if: tuple[str, ...] = ()  # what makes an experiment a regression
     schema_version: int = SCHEMA
 
     @property
@@ -60,24 +62,14 @@ class State:
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """Tokens per second against the baseline of the same round and GPU: mean, lowest and highest of so many rounds, and
-    from FEWEST_ROUNDS on the 95 % interval of the mean."""
-
-    mean: float
-    low: float
-    high: float
-    rounds: int
-    interval: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
 class ExperimentResult:
-    """One experiment over all its rounds; `base` is the baseline, where the speed of that counts."""
+    """One experiment over all its rounds; `base` is the baseline, where the speed of that counts, and `change` the one
+    against it."""
 
     experiment: Experiment
     records: tuple[ExperimentRecord, ...]
     base: "ExperimentResult | None" = None
+    change: Change | None = None
 
     @property
     def name(self) -> str:
@@ -94,26 +86,39 @@ class ExperimentResult:
     @cached_property
     def numbers(self) -> dict[str, float | None]:
         """Of each metric the mean of the complete rounds that have it."""
-        names = [metric.name for metric in metrics.metrics_of("sweep")]
+        names = [metric.name for metric in metrics_of("sweep")]
         found = {name: [v for run in self.complete if (v := run.values.get(name)) is not None] for name in names}
         return {name: mean(values) if values else None for name, values in found.items()}
 
-    @property
-    def speeds(self) -> dict[tuple[int, str], float]:
-        """Output tokens per second by round and GPU."""
-        return {(each.round, each.place): speed for each in self.done if (speed := each.outcome.values.get(SPEED))}
-
     @cached_property
-    def ratio(self) -> Ratio | None:
-        """None where no baseline's speed counts, or its work is not the baseline's."""
-        if self.base is None or unlike(self.experiment, self.base.experiment):
-            return None
-        theirs = self.base.speeds
-        ratios = [speed / theirs[place] for place, speed in self.speeds.items() if place in theirs]
-        if not ratios:
-            return None
-        interval = ratio_interval(ratios)[1:] if len(ratios) >= FEWEST_ROUNDS else None
-        return Ratio(mean(ratios), min(ratios), max(ratios), len(ratios), interval)
+    def pairs(self) -> list[tuple[ExperimentOutcome, ExperimentOutcome]]:
+        """The baseline's run and its own of each round and place; of an idle machine alone, where these are enough."""
+        theirs = {(record.round, record.place): record.outcome for record in self.base.done} if self.base else {}
+        every = [(theirs[at], each.outcome) for each in self.done if (at := (each.round, each.place)) in theirs]
+        idle = [pair for pair in every if not any(run.background_load for run in pair)]
+        return idle if len(idle) >= FEWEST else every
+
+    def values(self, metric: Metric) -> list[tuple[float, float]]:
+        """A metric of the baseline and of its own, by pairs that have both."""
+        found = ((theirs.values.get(metric.name), mine.values.get(metric.name)) for theirs, mine in self.pairs)
+        return [(theirs, mine) for theirs, mine in found if theirs and mine]
+
+    @property
+    def metric(self) -> Metric:
+        """By which it is judged."""
+        return OF_RATE if has_fixed_rate(self.experiment) else SPEED
+
+    @property
+    def ratios(self) -> list[float]:
+        """By that metric; none where its work is not the baseline's."""
+        if self.base is None or self.name == BASELINE or unlike(self.experiment, self.base.experiment):
+            return []
+        return [mine / theirs for theirs, mine in self.values(self.metric)]
+
+    @property
+    def gain(self) -> Change | None:
+        """The change of its speed."""
+        return self.change.of_speed(self.metric) if self.change else None
 
     @property
     def bound(self) -> str:
@@ -123,7 +128,7 @@ class ExperimentResult:
     @property
     def speed(self) -> float | None:
         """Output tokens per second, the mean of the rounds."""
-        return self.numbers.get(SPEED)
+        return self.numbers.get(SPEED.name)
 
     @property
     def score(self) -> float | None:
@@ -145,8 +150,8 @@ class ExperimentResult:
     @property
     def background_load(self) -> list[str]:
         """What other programs took of the machine during its tests, or during the baseline's."""
-        before = self.base.background_load if self.base else []
-        return [*before, *(said for run in self.complete for said in run.background_load)]
+        runs = [run for pair in self.pairs for run in pair] or self.complete
+        return [load for run in runs for load in run.background_load]
 
     @property
     def is_usable(self) -> bool:
@@ -180,21 +185,11 @@ class ExperimentResult:
 
     @property
     def effect(self) -> Effect:
-        if self.base is None or self.ratio is None or self.name == BASELINE:
+        if self.gain is None:
             return "unknown"
         if self.background_load:
             return "busy machine"
-        if self.is_brief:
-            return "too short"
-        if self.ratio.interval:
-            return clear(self.ratio.mean, *self.ratio.interval)
-        answers = {run.answers for run in (*self.complete, *self.base.complete)}
-        is_alike = len(answers) == 1 and None not in answers  # as many, and all of one length
-        is_steady = (is_alike or self.seconds >= LONG_S) and not is_rated(self.experiment)
-        noise = NOISE if is_steady else SHORT_NOISE
-        if self.ratio.mean > 1 + noise and self.ratio.low > 1:
-            return "helped"
-        return "hurt" if self.ratio.mean < 1 - noise and self.ratio.high < 1 else "no difference"
+        return "too short" if self.is_brief and len(self.ratios) < FEWEST else EFFECT[self.gain.effect]
 
     @property
     def failure(self) -> ExperimentRecord | None:
@@ -202,15 +197,8 @@ class ExperimentResult:
         return next((record for record in self.records if record.status != "complete"), None)
 
 
-def clear(mean: float, low: float, high: float) -> Effect:
-    """The verdict of an interval."""
-    if abs(mean - 1) > SMALLEST_EFFECT and (low > 1 or high < 1):
-        return "helped" if low > 1 else "hurt"
-    return "no difference" if low >= 1 - NOISE and high <= 1 + NOISE else "unclear"
-
-
 def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]:
-    """A row for each experiment that was begun or skipped; ratios where the baseline's speed counts.
+    """A row for each experiment that was begun or skipped; changes where the baseline's speed counts.
 
     `final`: of the runs at full length alone, else of all others.
     """
@@ -218,18 +206,28 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
     every = [(item, tuple(each for each in kept if each.experiment == item.name)) for item in state.experiments]
     found = [ExperimentResult(item, records) for item, records in every if records]
     base = next((result for result in found if result.name == BASELINE and result.is_usable), None)
-    return [replace(result, base=base) for result in found]
+    found = [replace(result, base=base) for result in found]
+    ratios = {result.name: result.ratios for result in found if result.ratios}
+    changes = paired(ratios, LOOK_ERROR if state.within else ERROR)
+    return [replace(result, change=changes.get(result.name)) for result in found]
 
 
-def gain(result: ExperimentResult) -> float:
-    return result.ratio.mean if result.ratio else 0.0
+def is_known(state: State, rounds: int) -> bool:
+    """Whether the intervals after so many rounds are as narrow as was asked for."""
+    before = tuple(record for record in state.records if record.round < rounds)
+    changes = [each.change for each in experiment_rows(replace(state, records=before)) if each.name != BASELINE]
+    return all(change and 100 * (change.high - change.low) < state.within for change in changes)
+
+
+def speedup(result: ExperimentResult) -> float:
+    return result.gain.mean if result.gain else 0.0
 
 
 def finalists(found: Sequence[ExperimentResult], count: int) -> list[str]:
     """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
     and the baseline."""
-    faster = [result for result in found if result.is_usable and result.name != BASELINE and gain(result) >= 1]
-    return [BASELINE, *(result.name for result in sorted(faster, key=gain, reverse=True)[:count])]
+    faster = [result for result in found if result.is_usable and result.name != BASELINE and speedup(result) >= 1]
+    return [BASELINE, *(result.name for result in sorted(faster, key=speedup, reverse=True)[:count])]
 
 
 def is_rated(item: Experiment) -> bool:
@@ -242,8 +240,8 @@ def unlike(item: Experiment, base: Experiment) -> list[Difference]:
     found = []
     for each in (item, base):
         settings = {name: info.default for name, info in RunConfig.model_fields.items()} | each.settings
-        work = {name: str(settings[name]) for name in RunConfig.affecting("work")}
-        found.append(Comparable(work, validity={CONFIGURED: True} if has_fixed_rate(each) else {}))
+        rate = ("server_target_qps",) * has_fixed_rate(each)
+        found.append(Comparable({name: str(settings[name]) for name in (*RunConfig.affecting("work"), *rate)}))
     mine, theirs = found
     return differences(mine, theirs, IGNORED)
 
@@ -253,29 +251,14 @@ def has_fixed_rate(item: Experiment) -> bool:
     return is_rated(item) and item.settings.get("server_target_qps") != "max"
 
 
-class Paired(PairedChange):
-    """The change of a score against the baseline's on the same samples."""
-
-    @property
-    def verdict(self) -> Literal["holds", "lost", "not clear"]:
-        """Whether at most LOSS is lost, by the whole interval."""
-        most = -LOSS * self.before
-        return "holds" if self.low >= most else "lost" if self.high < most and not self.few else "not clear"
-
-    @property
-    def text(self) -> str:
-        between = f"{self.low:+.2f} to {self.high:+.2f}"
-        return f"{SCORES[SCORE]} {self.change:+.2f} against the baseline, {between}: {self.verdict}"
-
-
-def pair_scores(folder: Path, rows: Sequence[ExperimentResult]) -> dict[str, Paired]:
-    """By experiment, where the gate is inconclusive and the baseline answered the same samples. Raises UsageError for a
-    damaged file."""
+def pairs_of(folder: Path, state: State, rows: Sequence[ExperimentResult]) -> dict[str, Pair]:
+    """The answers of experiments beside the baseline's, where the gate is inconclusive, or servers were asked for the
+    same and gave them. Raises UsageError for a damaged file."""
     base = next((accuracy_test(folder, result) for result in rows if result.name == BASELINE), None)
-    unsure = [result for result in rows if result.name != BASELINE and result.accuracy == "INCONCLUSIVE"]
-    tests = {result.name: mine for result in unsure if (mine := accuracy_test(folder, result))}
-    both = {name: tables for name, mine in tests.items() if base and (tables := compare.read_tables(base, mine))}
-    return {name: Paired(**vars(compare.score_changes(tables)[SCORE])) for name, tables in both.items()}
+    wanted = [each for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"]
+    tests = {each.name: mine for each in wanted if each.name != BASELINE and (mine := accuracy_test(folder, each))}
+    found = {name: compare.answers(base, mine, same_splitter=True) if base else None for name, mine in tests.items()}
+    return {name: pair for name, pair in found.items() if pair}
 
 
 def accuracy_test(folder: Path, result: ExperimentResult) -> Path | None:
@@ -290,7 +273,7 @@ EFFECTS: dict[Effect, tuple[str, str, Tone]] = {  # the label of a line, what it
     "no difference": ("no difference", "", ""),
     "hurt": ("hurt", "", "bad"),
     "unclear": ("unclear", ": more rounds would tell", "unknown"),
-    "busy machine": ("careful", ": other programs used the machine, so the speeds cannot be compared", "careful"),
+    "busy machine": ("careful", ": while other programs used the machine: do not publish", "careful"),
     "too short": ("too short", f": tests under {BRIEF_S:g} s are not compared", "unknown"),
 }
 
@@ -300,7 +283,7 @@ class Report:
     state: State
     rows: tuple[ExperimentResult, ...]  # of experiments that were begun or skipped
     finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
-    paired: Mapping[str, Paired] = field(default_factory=dict)  # scores against the baseline's, sample by sample
+    pairs: Mapping[str, Pair] = field(default_factory=dict)  # answers beside the baseline's, sample by sample
 
     @cached_property
     def baseline(self) -> ExperimentResult | None:
@@ -309,70 +292,111 @@ class Report:
     @property
     def is_timed(self) -> bool:
         """Whether any experiment measured a speed."""
-        return any(result.speeds for result in self.rows)
+        return any(result.speed for result in self.rows)
 
     @property
     def judged(self) -> list[ExperimentResult]:
         """The changes whose speed was compared with the baseline's, the fastest first."""
-        return sorted((r for r in self.rows if r.effect != "unknown" and r.is_usable), key=gain, reverse=True)
+        return sorted((r for r in self.rows if r.effect != "unknown" and r.is_usable), key=speedup, reverse=True)
+
+    @cached_property
+    def scores(self) -> dict[str, Judgement]:
+        """Whether an experiment whose gate is inconclusive holds the baseline's score."""
+        unsure = [result.name for result in self.rows if result.accuracy == "INCONCLUSIVE"]
+        return {name: regression.judge_pair(HOLDS, pair) for name, pair in self.pairs.items() if name in unsure}
+
+    @cached_property
+    def judgements(self) -> list[Judgement]:
+        """What comes of each condition on each experiment."""
+        conditions = [regression.condition(text) for text in self.state.fail_if]
+        return [self.judge(each, one) for each in self.rows if each.name != BASELINE for one in conditions]
+
+    def judge(self, result: ExperimentResult, one: Condition) -> Judgement:
+        """By the same rules as between finished runs."""
+        one, pair = one._replace(text=f"{result.name}: {one.text}"), self.pairs.get(result.name)
+        if one.metric is None or one.is_of_answers:
+            return regression.judge_pair(one, pair) if pair else regression.not_judged(one, "no answers to compare")
+        if result.background_load:
+            return regression.not_judged(one, f"the machine was busy: {result.background_load[0]}")
+        if len(values := result.values(one.metric)) < FEWEST:
+            return regression.not_judged(one, f"fewer than {FEWEST} pairs of tests have {one.metric.label}")
+        return regression.judge_values(one, [*zip(*values, strict=True)], change_of(result, one.metric, self.state))
+
+
+def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
+    """Of one of its metrics, judged by itself."""
+    ratios = {result.name: [mine / theirs for theirs, mine in result.values(metric)]}
+    return paired(ratios, LOOK_ERROR if state.within else ERROR)[result.name]
 
 
 def document(report: Report, sections: Sequence[Section] = (), more: Sequence[Line] = ()) -> Document:
     """The finding of a sweep, and what must be known of it."""
     found = list(lines(report))
-    tone: Tone = "good" if any(line.label == "helped" for line in found) else ""
+    tones = {line.label: line.tone for line in found}
+    tone: Tone = next((tones[label] for label in ("FAIL", "NOT JUDGED", "helped") if label in tones), "")
     return Document(title(report, found), subject(report), [*found, *more], tone=tone, sections=sections)
 
 
 def title(report: Report, found: Sequence[Line]) -> str:
-    base, best = report.baseline, next((r for r in report.judged if r.effect == "helped"), None)
+    base, judged = report.baseline, report.judged
     if base is None or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
     if report.is_timed and not base.is_usable:
         return "the baseline has no valid throughput, so no speedup can be given"
-    if report.is_timed and has_fixed_rate(base.experiment):
-        return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
     if not report.is_timed:
         lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
         return f"{' and '.join(lost)} lost accuracy" if lost else "accuracy is all that was measured"
+    best = next((result for result in judged if result.effect == "helped"), None)
+    if all(result.effect == "busy machine" for result in judged) or len(judged) == 1:
+        best = next(iter(judged), None)
     if best:
-        percent = number(100 * (gain(best) - 1), 3)
-        return f"{best.name} helped: {percent} % faster ({speed(best)}; baseline {number(base.speed)})"
+        return finding(best, base, is_alone=len(judged) == 1)
+    if has_fixed_rate(base.experiment) and not judged:
+        return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
     labels = dict.fromkeys(line.label for line in found if line.label in {label for label, *_ in EFFECTS.values()})
-    if [*labels] == ["careful"]:
-        return "the speeds cannot be compared: other programs used the machine"
     return f"no change helped: {', '.join(labels)}" if labels else "no change was measured"
 
 
+def finding(best: ExperimentResult, base: ExperimentResult, is_alone: bool) -> str:
+    """The change of an experiment in one sentence."""
+    assert best.change
+    is_busy, metric = best.effect == "busy machine", best.metric
+    verb = "was" if is_busy else "is" if is_alone else "helped:"
+    mine, theirs = (number(each.numbers.get(metric.name)) for each in (best, base))
+    rest = " while the machine was busy: do not publish" if is_busy else f": {mine} {metric.label}; baseline {theirs}"
+    return f"{best.name} {verb} {best.change.describe(metric)}{rest}"
+
+
 def subject(report: Report) -> str:
-    state = report.state
-    settings = state.sweep.experiments[0].settings
-    model = answer.model_name(str(settings.get("model", DEFAULT_MODEL)))
-    machine = gpu_names(state.system.gpus) if state.system.gpus else f"{state.system.cores} CPU cores"
+    """The sweep, and what all of its runs share."""
+    state, about = report.state, [run.about for result in report.rows for run in result.complete if run.about]
     seconds = sum(record.seconds for record in state.records)
     size = f"{len(state.experiments)} experiments in {clock(seconds)}"
-    backend = str(settings.get("backend", "auto"))
-    engine = f"vLLM {state.system.vllm_version or 'unknown'}" if backend in ("auto", "vllm") else backend
-    return f'Sweep "{state.sweep.name}", {size}, {model}, {machine}, {engine}'
+    return ", ".join([f'Sweep "{state.sweep.name}"', size, *(answer.shared(about) if about else ())])
 
 
 def lines(report: Report) -> Iterator[Line]:
     """What helped, what hurt, what is unsafe: sentences that follow from the numbers."""
+    state, base = report.state, report.baseline
+    for one in report.judgements:
+        yield Line(one.verdict, f"{one.condition}: {one.text}", regression.TONES[one.verdict])
     for effect, (label, said, tone) in EFFECTS.items():
-        if some := [f"{result.name} {spread(result)}" for result in report.judged if result.effect == effect]:
+        if some := [f"{each.name} {each.gain.signed}" for each in report.judged if each.effect == effect and each.gain]:
             yield Line(label, f"{', '.join(some)}{said}", tone)
+    if (count := sum(bool(result.change) for result in report.rows)) > 1:
+        chance = f"in {100 * (LOOK_ERROR if state.within else ERROR):g} % of such sweeps at most"
+        yield Line("compared", f"{count} with the baseline; chance alone helps or hurts any {chance} (Holm)")
     yield from accuracy(report)
-    base = report.baseline
+    if state.sweep.is_of_servers:
+        yield from servers(report)
     for result in report.rows:
-        other = (
-            [as_flag(e.name) for e in unlike(result.experiment, base.experiment) if e.aspect == "work"] if base else []
-        )
+        other = [as_flag(e.name) for e in unlike(result.experiment, base.experiment)] if base else []
         if result.speed and other:
             yield Line("not compared", f"{result.name}: its work is not the baseline's ({', '.join(other)})", "careful")
     if invalid := [result.name for result in report.rows if result.is_valid is False]:
         yield Line("INVALID", f"{', '.join(invalid)}, by LoadGen: no valid speed", "bad")
     yield from (Line("not counted", f"{r.name}: {'; '.join(r.flaws)}", "bad") for r in report.rows if r.flaws)
-    stack = [r for r in report.rows if r.ratio and (r.experiment.kind == "stacked" or r.name == BASELINE)]
+    stack = [r for r in report.rows if r.name == BASELINE or (r.gain and r.experiment.kind == "stacked")]
     if len(stack) > 1:
         steps = (f"{r.name} {number(r.speed)}{'' if r.is_usable else ' (not usable)'}" for r in stack)
         yield Line("stacked", f"{' → '.join(steps)} output tokens/s")
@@ -386,8 +410,24 @@ def lines(report: Report) -> Iterator[Line]:
     for result in report.rows:
         if found := result.failure:
             yield Line(found.status, f"{result.name}: {found.reason}", "bad" if found.status == "failed" else "unknown")
-    if report.state.note:
-        yield Line("careful", report.state.note, "careful")
+    if state.within:
+        count = max((record.round + 1 for record in state.records), default=0)
+        yield Line("rounds", f"{count}: intervals {'' if is_known(state, count) else 'not '}within {state.within:g} %")
+    if any(result.change for result in report.rows):
+        yield Line("interval", METHOD)
+    if state.note:
+        yield Line("careful", state.note, "careful")
+
+
+def servers(report: Report) -> Iterator[Line]:
+    """Where each is; of each challenger the tails, which users see, and its answers."""
+    for result in report.rows:
+        yield Line(result.name, ", ".join(result.experiment.settings["endpoint"]))
+        for metric in TAILS if result.name != BASELINE else ():
+            if result.values(metric):
+                yield Line(metric.label, f"{result.name} {change_of(result, metric, report.state).describe(metric)}")
+    for name, pair in report.pairs.items():
+        yield Line("answers", f"{name}: {pair.words}", "careful" if pair.differing else "good")
 
 
 def accuracy(report: Report) -> Iterator[Line]:
@@ -397,12 +437,11 @@ def accuracy(report: Report) -> Iterator[Line]:
         yield Line("safe", ", ".join(safe), "good")
     if unsafe := [f"{result.name} ({loss(result, base)})" for result in report.rows if result.accuracy == "UNSAFE"]:
         yield Line("unsafe", ", ".join(unsafe) + (", whatever the speed" if report.is_timed else ""), "bad")
-    tones: dict[str, Tone] = {"holds": "good", "lost": "bad"}
-    for verdict, tone in tones.items():
-        if judged := [f"{name} ({each.text})" for name, each in report.paired.items() if each.verdict == verdict]:
-            yield Line("accuracy", "; ".join(judged), tone)
-    clear = {name for name, each in report.paired.items() if each.verdict != "not clear"}
-    if unsure := [r.name for r in report.judged if r.accuracy != "SAFE" and r.name not in clear]:
+    clear = {name: one for name, one in report.scores.items() if one.verdict != "NOT JUDGED"}
+    for name, one in clear.items():
+        yield Line("accuracy", f"{name} {KEPT[one.verdict]}: {SCORES[SCORE]} {one.text}", regression.TONES[one.verdict])
+    unsure = [r.name for r in report.judged if r.accuracy not in ("SAFE", "not run") and r.name not in clear]
+    if unsure:
         yield Line("accuracy", f"not shown to hold: {', '.join(unsure)}", "unknown")
 
 
@@ -420,30 +459,14 @@ def references(report: Report) -> Iterator[Line]:
 def cards(base: ExperimentResult) -> str:
     """The baseline's speed on each GPU, so that one sees how far the cards differ."""
     by_gpu: dict[str, list[float]] = {}
-    for (_, gpu), each in base.speeds.items():
-        by_gpu.setdefault(gpu, []).append(each)
+    for record in base.done:
+        by_gpu.setdefault(record.place, []).append(record.outcome.values.get(SPEED.name) or 0.0)
     found = [f"GPU {gpu} {number(mean(speeds))}" for gpu, speeds in sorted(by_gpu.items())]
     return f" The baselines: {', '.join(found)} output tokens/s." if len(found) > 1 else ""
 
 
 def speed(result: ExperimentResult) -> str:
     return f"{number(result.speed)} output tokens/s"
-
-
-def change(ratio: float) -> str:
-    """A ratio as people say it: +12.3 %."""
-    return f"{100 * (ratio - 1):+.1f} %"
-
-
-def spread(result: ExperimentResult) -> str:
-    """The change of an experiment, with its range where it was repeated."""
-    if result.ratio is None:
-        return "–"
-    ratio = result.ratio
-    if ratio.interval:
-        low, high = map(change, ratio.interval)
-        return f"{change(ratio.mean)} (95 % interval {low} to {high})"
-    return change(ratio.mean) + (f" ({change(ratio.low)} to {change(ratio.high)})" if ratio.rounds > 1 else "")
 
 
 def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:

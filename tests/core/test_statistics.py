@@ -57,13 +57,6 @@ def test_the_change_between_two_sides_is_covered(sizes: tuple[int, int], scatter
     assert COVERED[0] <= covered(held) <= COVERED[1]
 
 
-@pytest.mark.parametrize("count", [3, 5, 12])
-def test_the_mean_of_rounds_is_covered(count: int) -> None:
-    rng = np.random.default_rng(1)
-    found = [statistics.ratio_interval(np.exp(rng.normal(0, 0.02, count)).tolist())[1:] for _ in range(1500)]
-    assert COVERED[0] <= covered([low <= 1 <= high for low, high in found]) <= COVERED[1]
-
-
 @pytest.mark.parametrize(("hits", "n"), [(0.3, 60), (0.7, 400), (0.55, 114)])
 def test_a_share_is_covered(hits: float, n: int) -> None:
     found = [wilson(int(k), n) for k in np.random.default_rng(1).binomial(n, hits, 2000)]

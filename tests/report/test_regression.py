@@ -1,5 +1,6 @@
 """A run against a baseline: what is a regression, what must not be judged, and how runs are named."""
 
+import math
 import shlex
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from harness.core.statistics import PairedChange
 from harness.report import answer, compare, compare_page, regression
 from harness.report import report as rendering
 from harness.report.compare import Divergence, Pair
+from harness.results.change import Change
 from harness.runs import folder as names
 from harness.runs import outcome
 from harness.runs.folder import RunFolder
@@ -91,18 +93,18 @@ def test_few_other_scores_show_no_loss(
 
 def test_the_side_that_scatters_more_counts_more() -> None:
     """Pooled, the five that hardly scatter would speak for the two that do."""
-    change = regression.change_of([1000.0, 1001.0, 999.0, 1000.0, 1000.0], [1030.0, 970.0])
-    assert change.low < -20 < 20 < change.high
+    change = Change.between([1000.0, 1001.0, 999.0, 1000.0, 1000.0], [1030.0, 970.0])
+    assert change.low < 0.8 < 1.2 < change.high
 
 
 def test_an_interval_is_students() -> None:
-    one = regression.change_of([100.0], [90.0])
-    assert one.percent == pytest.approx(-10) and one.low == one.high == one.percent
+    one = Change.between([100.0], [90.0])
+    assert one.mean == pytest.approx(0.9) and one.high == pytest.approx(0.9 * math.exp(1.96 * 0.02 * 2**0.5), rel=1e-4)
     # By hand: logs differ by s = 0.01 within each pair; t(2) = 4.30265, standard error = s / sqrt(2) * sqrt(1/2 + 1/2)
-    both = [100.0, 100.0 * 2.718281828459045**0.01]
-    change = regression.change_of(both, both)
-    assert change.percent == pytest.approx(0, abs=1e-9)
-    assert change.high == pytest.approx(100 * (2.718281828459045 ** (4.30265 * 0.01 / 2**0.5) - 1), rel=1e-5)
+    both = [100.0, 100.0 * math.exp(0.01)]
+    change = Change.between(both, both)
+    assert change.mean == pytest.approx(1)
+    assert change.high == pytest.approx(math.exp(4.30265 * 0.01 / 2**0.5), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -298,10 +300,13 @@ def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
     a = run(tmp_path / "a", label="old")
     page = made.side_by_side([a, run(tmp_path / "b")])
     assert "| differs | no setting and no version |" in page
-    assert page.startswith("# b and old are equal within 0.5 % (1,024 output tokens/s; old 1,024)\n")
+    assert page.startswith("# b is not clearly faster or slower: +0 % (-5.39 to +5.7 %), one run of each: 1,024 ")
     page = made.side_by_side([a, run(tmp_path / "c", 512.0, ["others at work"], system=made.SYSTEM | {"cores": 64})])
     assert page.startswith("# NOT COMPARABLE: the machine was busy in B\n")
-    assert "| measured | c is 50 % slower (512 output tokens/s; old 1,024): not reliable |" in page
+    assert (
+        "| measured | c is 50 % slower (47 to 53 %, one run of each): 512 output tokens/s; old 1,024: not reliable |"
+        in page
+    )
     assert "| careful | the machine was busy in B: others at work |" in page
     page = made.side_by_side([a, run(tmp_path / "d", 512.0, system=made.SYSTEM | {"cores": 64})])
     assert tells(page, "A and B ", "other machines") and "| output tokens/s | 1,024 | 512 | 0.500 |" in page
@@ -366,4 +371,7 @@ def test_a_busy_run_is_left_out_by_the_next_command(tmp_path: Path) -> None:
 def test_runs_of_a_label_are_compared_by_their_means(tmp_path: Path) -> None:
     speeds = {"a": ("before", 1000.0), "b": ("before", 1048.0), "c": ("after", 512.0), "d": ("after", 512.0)}
     runs = [run(tmp_path / name, speed, label=label) for name, (label, speed) in speeds.items()]
-    assert compare_page.finding(runs) == "after is 50 % slower (512 output tokens/s; before 1,024, means)"
+    assert (
+        compare_page.finding(runs)
+        == "after is 50 % slower (33 to 63 %, 2 and 2 runs): 512 output tokens/s; before 1,024"
+    )

@@ -51,7 +51,7 @@ def test_each_change_is_against_the_baseline_of_its_own_task(sweep: Sweep, tmp_p
     code, said, page = gathered(place, tmp_path)
     assert code == 0, said
     state = report.read(next((place / "sweeps").iterdir()))
-    ratios = {result.name: result.ratio.mean for result in report.experiment_rows(state) if result.ratio}
+    ratios = {result.name: result.gain.mean for result in report.experiment_rows(state) if result.gain}
     assert ratios["fast"] == pytest.approx(1.5) and ratios["slow"] == pytest.approx(0.5)
     assert "the nodes differ in driver" in page and "on n0/fast" in page
     assert "submit the array again" not in page

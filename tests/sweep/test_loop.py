@@ -25,9 +25,8 @@ from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord, Job, Lane
 from harness.sweep.file import BASELINE, Experiment
 from harness.sweep.loop import SweepState, new, resume
-from tests.conftest import ended, patience, tells
+from tests.conftest import patience, tells
 from tests.runs.test_failed_runs import engines
-from tests.servers import Fake, serving
 from tests.sweep.made import SHORT, written
 
 
@@ -235,19 +234,3 @@ def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> Non
     lock = os.open(tmp_path, os.O_RDONLY)
     record = experiment.run_experiment(job, Lane(), lambda _: None, tmp_path, 10, lock)
     assert record.status == "failed" and tells(record.reason, "run.py ", ": embedded null byte")
-
-
-@pytest.mark.slow
-def test_a_sweep_of_two_servers(tmp_path: Path) -> None:
-    """What follows from an address counts as given by nobody."""
-    load = "concurrency: 2, mode: performance, min_duration: 1, input_len: 16, output_len: 4"
-    with serving(Fake(delay_s=0.002)) as first, serving(Fake(delay_s=0.02)) as second:
-        (path := tmp_path / "two.yaml").write_text(
-            f"baseline: {{set: {{model: demo, endpoint: '{first.address}', {load}}}}}\n"
-            f"isolation: [{{name: other, set: {{endpoint: '{second.address}'}}}}]\n"
-        )
-        done = ended("sweep.py", str(path), "--results-dir", str(tmp_path / "results"))
-    assert done.returncode == 0, done.stderr
-    state = json.loads((tmp_path / "results" / "sweeps" / "latest" / "sweep.json").read_text())
-    speeds = {each["experiment"]: each["outcome"]["values"]["tokens_per_sec"] for each in state["records"]}
-    assert speeds["baseline"] > speeds["other"] > 0

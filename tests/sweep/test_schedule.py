@@ -95,7 +95,7 @@ def test_a_change_is_that_against_the_baseline_of_the_same_gpu() -> None:
     base = replace(ran(BASELINE, 100), gpu="0"), replace(ran(BASELINE, 50), gpu="1")
     given = state(*base, replace(ran("a", 55), gpu="1"))
     (row,) = (row for row in experiment_rows(given) if row.name == "a")
-    assert row.ratio and row.ratio.mean == pytest.approx(1.1)
+    assert row.gain and row.gain.mean == pytest.approx(1.1)
     said = " ".join(line.text for line in document(Report(given, tuple(experiment_rows(given)))).lines)
     assert "share the CPU" in said and "GPU 0 100, GPU 1 50" in said
 

@@ -1,0 +1,115 @@
+"""Servers under the same requests: a session with each in this process, kept for all rounds of a sweep."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from harness.benchmark import doctor, steps
+from harness.config import checkpoint
+from harness.config.plan import Plan
+from harness.config.run import RunConfig
+from harness.core import processes
+from harness.core.errors import BenchmarkError
+from harness.core.screen import Display
+from harness.engines.discovery import with_served_model
+from harness.loadgen.session import LoadGenSession
+from harness.rates.source import find_rate
+from harness.report import report
+from harness.results import accuracy
+from harness.runs.folder import FOLDER, BenchmarkRun, RunFolder, now, open_run
+from harness.sweep.experiment import ExperimentRecord, Job, Lane, Watch, from_summary
+from harness.sweep.file import Experiment
+
+SHORTEST_S = 0.001  # of a test whose number of queries ends it
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the servers: what is known of all its runs, their session, and what encodes their prompts."""
+
+    run: BenchmarkRun
+    session: LoadGenSession
+    tokenizer: Any
+
+
+@dataclass
+class Servers:
+    """Runs the jobs of a sweep of servers in `place`, in place of run.py. Their answers are held against each other's:
+    the gate, which holds them against the reference's, gives no verdict."""
+
+    place: Path
+    display: Display
+    sides: dict[tuple[str, bool], Side] = field(default_factory=dict)
+
+    @classmethod
+    def required(cls, items: Sequence[Experiment], place: Path, display: Display) -> "Servers":
+        """Once nothing lacks for any of them. Raises UsageError."""
+        for item in items:
+            doctor.require(config_of(item, place))
+        return cls(place, display)
+
+    def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
+        """One job, as run.py does it. Raises BenchmarkError where it fails: LoadGen, which waits for every answer,
+        cannot be stopped, so that no other can follow in this process."""
+        begin, key = time.monotonic(), (job.item.name, job.final)
+        folder = open_run(self.place / job.item.name, str(job.round + 1))
+        try:
+            side = self.sides[key] = self.sides.get(key) or self.begin(job.item, folder)
+            outcome = replace(from_summary(report.build(measure(side, folder))), verdict=None)
+        except KeyboardInterrupt:
+            processes.ignore_signals()
+            folder.fail("interrupted")
+            return job.record(lane, "interrupted", "interrupted")
+        except BenchmarkError as error:
+            folder.fail("failed", str(error))
+            raise BenchmarkError(f"{job.item.name}: {error}") from error
+        folder.set_status("complete")
+        seconds, made = round(time.monotonic() - begin, 1), str(folder.path.relative_to(self.place))
+        return job.record(lane, "complete", seconds=seconds, run=made, outcome=outcome)
+
+    def begin(self, item: Experiment, folder: RunFolder) -> Side:
+        """A session with a server, whose requests are those of the others."""
+        config, others = config_of(item, self.place), [*self.sides.values()]
+        tokenizer = checkpoint.load_tokenizer(config)
+        run, library = steps.plan_run(config, tokenizer, folder, self.display)
+        session = steps.start_session(run, library)
+        for other in others[:1]:  # the salt of each test, and LoadGen's settings
+            session.run, session.settings = other.session.run, other.session.settings
+        find_rate(run, session)
+        run.adopt(of_the_same_length(run.plan, others[0].run.plan if others else run.plan))
+        return Side(run, session, tokenizer)
+
+
+def config_of(item: Experiment, place: Path) -> RunConfig:
+    """The settings of an experiment, with the model that its server has."""
+    return with_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
+
+
+def measure(side: Side, folder: RunFolder) -> Path:
+    """A run's tests on the session of its side; the answers are asked for in the first of the runs alone."""
+    session, plan = side.session, side.run.plan
+    session.folder = folder
+    if plan.config.mode == "both" and folder != side.run.folder:
+        plan = replace(plan, config=plan.config.changed(mode="performance"))
+    facts = side.run.facts.model_copy(update={"plan": plan, "started": now()})
+    side.run._replace(folder=folder, facts=facts).save()
+    if plan.config.mode != "performance":
+        accuracy.evaluate(session.test("accuracy", plan), plan, session.library, side.tokenizer)
+    if plan.config.mode != "accuracy":
+        session.drive("performance", plan, folder.sub(FOLDER["performance"]))
+    return folder.path
+
+
+def of_the_same_length(plan: Plan, first: Plan) -> Plan:
+    """The plan with the queries of the first server's: in a closed loop a number of them, whole rounds of its slots,
+    since a test that ends by time ends with some slots empty."""
+    if first.target_qps is None:
+        return plan
+    if first.fewest_queries or not plan.concurrency:
+        lasting = {"fewest_queries": first.fewest_queries, "min_duration_s": first.min_duration_s}
+        return replace(plan, target_qps=first.target_qps, **lasting)  # type: ignore[arg-type]
+    places = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
+    return replace(plan, fewest_queries=places * plan.concurrency, min_duration_s=SHORTEST_S)

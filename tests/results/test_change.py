@@ -1,0 +1,62 @@
+"""Whether B is faster: the interval, the words, and how often a comparison finds what is not there."""
+
+import numpy as np
+import pytest
+
+from harness.results.change import ALONE, Change, paired
+from harness.results.metrics import BY_NAME
+
+SPEED, LATENCY, POWER = (BY_NAME[name] for name in ("tokens_per_sec", "latency_p50_ms", "gpu_power_w_mean"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Change(1.19, 1.05, 1.25, "4 of 4 pairs"), "19 % faster (5 to 25 %, 4 of 4 pairs)"),
+        (Change(0.88, 0.846, 0.908, ALONE), "12 % slower (9.2 to 15 %, one run of each)"),
+        (Change(3.0, 2.9, 3.1, ALONE), "three times as fast (2.9 to 3.1 times, one run of each)"),
+        (Change(1.004, 0.995, 1.0123, "8 and 8 runs"), "equal within 1.2 % (8 and 8 runs)"),
+        (Change(1.004, 1.001, 1.007, "8 and 8 runs"), "equal within 0.7 % (8 and 8 runs)"),
+        (
+            Change(1.03, 0.976, 1.087, ALONE),
+            "not clearly faster or slower: +3 % (-2.4 to +8.7 %), one run of each",
+        ),
+    ],
+)
+def test_a_change_in_words(change: Change, said: str) -> None:
+    assert change.describe(SPEED) == said
+
+
+def test_a_third_of_the_time_is_three_times_the_speed() -> None:
+    change = Change.between([2.964], [0.988])
+    assert change.describe(LATENCY) == "three times as fast (2.8 to 3.2 times, one run of each)"
+    assert Change(1.5, 1.4, 1.6).describe(LATENCY) == "33 % slower (29 to 38 %, one run of each)"
+    assert Change(1.5, 1.4, 1.6).describe(POWER) == "50 % higher (40 to 60 %, one run of each)"
+
+
+@pytest.mark.parametrize(
+    ("bound", "side"), [(0.0, "below"), (-3.0, "below"), (-10.0, "unclear"), (-20.0, "above"), (5.0, "below")]
+)
+def test_the_side_of_a_bound(bound: float, side: str) -> None:
+    assert Change(0.9, 0.85, 0.95).verdict(bound) == side
+
+
+@pytest.mark.parametrize("count", [3, 5, 12])
+def test_the_mean_of_rounds_is_covered(count: int) -> None:
+    rng = np.random.default_rng(1)
+    found = [paired({"a": np.exp(rng.normal(0, 0.02, count)).tolist()})["a"] for _ in range(1500)]
+    assert 0.935 <= np.mean([change.low <= 1 <= change.high for change in found]) <= 0.965
+
+
+def test_what_scatters_more_than_the_others_is_judged_by_itself() -> None:
+    steady = {str(n): [1.0, 1.001, 0.999] for n in range(5)}
+    found = paired(steady | {"wild": [1.3, 0.9, 1.1]})
+    assert found["wild"].verdict() == "unclear"
+    assert found["wild"].high / found["wild"].mean > 1.5 > found["0"].high
+    assert paired({"a": [1.1, 1.1, 1.1]})["a"].verdict() == "above"  # without any scatter
+
+
+def test_the_next_of_several_is_judged_as_if_there_were_fewer() -> None:
+    """Holm: five times the interval of two is wider than that of one."""
+    alone, both = paired({"a": [1.07]})["a"], paired({"a": [1.07], "b": [1.5]})["a"]
+    assert alone == both and paired({"a": [1.07], "b": [1.0]})["a"].low < alone.low

@@ -1,0 +1,278 @@
+"""Servers under the same requests: the interval under the stopping rule, rounds A B B A, the gate, and real rounds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.rounds import simulate
+from harness.commands import compare
+from harness.core.errors import UsageError
+from harness.core.screen import Display
+from harness.core.system import System
+from harness.report import report as rendering
+from harness.sweep import file, loop
+from harness.sweep import report as sweep_report
+from harness.sweep.experiment import ExperimentRecord, Job, Lane, Watch
+from harness.sweep.file import BASELINE, Sweep
+from harness.sweep.loop import Crew, SweepOptions, SweepState
+from harness.sweep.rows import Report, State, document, experiment_rows, is_known
+from tests import made as folders
+from tests.conftest import ROOT, called, ended, patience, tells
+from tests.servers import Fake, serving
+from tests.sweep.made import ran, written
+
+SCATTER = (1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.01, 0.99)
+BOTH = ("http://127.0.0.1:8/v1", "http://127.0.0.1:9/v1")
+TWO = (
+    "baseline: {{set: {{model: demo, endpoint: '{}', concurrency: 2, mode: performance, min_duration: 1, "
+    "input_len: 16, output_len: 4}}}}\nisolation: [{{name: other, set: {{endpoint: '{}'}}}}]\n"
+)
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.05])
+@pytest.mark.parametrize("scatter", [0.01, 0.02, 0.05, 0.1])
+@pytest.mark.parametrize("ratio", [0.0, 0.02, 0.05])
+def test_the_interval_holds_under_the_rule_by_which_a_session_ends(ratio: float, scatter: float, drift: float) -> None:
+    found = simulate(ratio, scatter, drift, sessions=4000)
+    assert found.covered >= 0.93
+    if not ratio:
+        assert found.different <= 0.05
+
+
+def test_an_interval_without_the_correction_would_not_hold() -> None:
+    assert simulate(0.0, 0.01, 0.0, sessions=4000, share=0.95).different > 0.06
+
+
+def asked(**settings: object) -> Sweep:
+    return compare.sweep_of(compare.CompareConfig(model="demo", endpoint=BOTH, **settings))
+
+
+def compared(ratio: float = 1.0, rounds: int = 8, busy: tuple[int, ...] = (), **options: object) -> Report:
+    """A comparison whose B is `ratio` times as fast as the baseline in rounds that scatter by a percent."""
+    records = [
+        ran(name, 100 * (ratio * SCATTER[n % 8] if name == "B" else 1.0), n, verdict=None, ttft_p99_ms=50.0 + n % 2)
+        for n in range(rounds)
+        for name in (BASELINE, "B")
+    ]
+    load = ("other programs used 1.9 of 2 CPU cores",)
+    records = [
+        replace(each, outcome=replace(each.outcome, background_load=load)) if each.round in busy else each
+        for each in records
+    ]
+    sweep = asked()
+    state = State("c", "s", System(cpu="a CPU", cores=2, packages={}), sweep, tuple(records), **options)  # type: ignore[arg-type]
+    return Report(state, tuple(experiment_rows(state)))
+
+
+def test_the_first_server_is_the_baseline_and_each_other_a_letter() -> None:
+    sweep = asked()
+    assert sweep.is_of_servers and [item.name for item in sweep.experiments] == [BASELINE, "B"]
+    assert sweep.experiments[1].changes == (f'endpoint=["{BOTH[1]}"]',)
+    assert asked() == sweep != asked(concurrency=4)
+
+
+def test_only_servers_with_the_same_settings_share_a_process(tmp_path: Path) -> None:
+    same = written(tmp_path, TWO.format(*BOTH))
+    assert file.load(same).is_of_servers
+    other = written(
+        tmp_path, TWO.format(*BOTH).replace("{endpoint: 'http://127.0.0.1:9", "{seed: 1, endpoint: 'http://a")
+    )
+    assert not file.load(other).is_of_servers
+
+
+def test_a_difference_is_said_with_its_interval_its_tails_and_where_each_is() -> None:
+    screen = document(compared(1.12))
+    assert tells(screen.title, "B is 12 % faster (", " %, 8 of 8 pairs): ", " output tokens/s; baseline 100")
+    lines = {line.label: line.text for line in screen.lines}
+    assert (lines[BASELINE], lines["B"]) == BOTH
+    assert tells(lines["TTFT p99, ms"], "B equal within 0.1 %")
+
+
+def test_pairs_on_a_busy_machine_are_left_out_where_enough_are_not() -> None:
+    report = compared(1.12, busy=(1, 2, 3))
+    assert len(report.rows[1].pairs) == 5 and report.rows[1].effect == "helped"
+    hollow = compared(1.2, rounds=4, busy=(0, 1, 2, 3), fail_if=("output_tokens_per_s<-3%",))
+    title = document(hollow).title
+    assert tells(title, "B was 21 % faster (", "4 of 4 pairs) while the machine was busy: do not publish")
+    assert [one.verdict for one in hollow.judgements] == ["NOT JUDGED"]
+
+
+def test_the_gate_has_the_conditions_of_finished_runs() -> None:
+    expected = {
+        "output_tokens_per_s<-3%": "FAIL",
+        "output_tokens_per_s<-20%": "PASS",
+        "output_tokens_per_s<-10%": "NOT JUDGED",
+        "ttft_p99_ms>2000": "PASS",
+        "ttft_p99_ms>50": "FAIL",
+        "tpot_p99_ms>+1%": "NOT JUDGED",
+        "answers changed": "NOT JUDGED",
+    }
+    report = compared(0.9, fail_if=tuple(expected))
+    assert {one.condition.removeprefix("B: "): one.verdict for one in report.judgements} == expected
+    assert document(report).tone == "bad"
+
+
+def test_a_session_ends_when_enough_is_known() -> None:
+    known, unknown = (compared(1.0, within=within).state for within in (5.0, 0.1))
+    assert is_known(known, 8) and not is_known(unknown, 8)
+
+
+def test_rounds_alternate_until_the_interval_is_narrow(tmp_path: Path) -> None:
+    names: list[str] = []
+
+    def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
+        names.append(f"{job.item.name[0]}{job.round}")
+        return ran(job.item.name, 100.0 * SCATTER[job.round % 8], job.round, verdict=None)
+
+    sweep, options = asked(), SweepOptions(repeat=16, alternate=True, within=2.0)
+    state = loop.begin(sweep, tmp_path, [*sweep.experiments], options, {})
+    with Display(Console(quiet=True)) as display:
+        loop.rounds(state, Crew(state, run, display), [Lane()])
+    assert names == ["b0", "B0", "B1", "b1", "b2", "B2", "B3", "b3"]
+    assert tells([line.text for line in document(sweep_report.build(state.folder.path)).lines], "4: ", "within 2 %")
+
+
+def test_a_pair_is_of_one_session(tmp_path: Path) -> None:
+    sweep, options = asked(), SweepOptions(repeat=4, alternate=True)
+    state: SweepState = loop.begin(sweep, tmp_path, [*sweep.experiments], options, {})
+    state.keep(records=(ran(BASELINE, 100.0), ran("B", 100.0), ran("B", 100.0, 1)))
+    again = loop.begin(sweep, tmp_path, [*sweep.experiments], options, {}, again=True)
+    assert [(record.experiment, record.round) for record in again.kept.records] == [(BASELINE, 0), ("B", 0)]
+    with pytest.raises(UsageError, match="different version"):
+        loop.begin(asked(concurrency=4), tmp_path, [], options, {}, again=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["http://127.0.0.1:9/v1"], "at least two servers"),
+        (["http://127.0.0.1:9/v1", "before"], "at least two servers"),
+        (["http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1"], "given twice"),
+        (["before", "after", "--quantization", "fp8"], "sweep.py FILE --repeat"),
+        ([*BOTH, "--quantization", "fp8"], "sweep.py FILE --repeat"),
+        ([*BOTH, "--server-target-qps", "max"], "single number"),
+        ([*BOTH, "--concurrency", "1,2"], "single number"),
+        ([*BOTH, "--fail-if", "speed<3"], "no metric speed"),
+        ([*BOTH, "--rounds", "1"], "rounds"),
+        ([*BOTH, "--resume"], "nothing to resume"),
+        (["nothing", "nowhere"], "no path"),
+    ],
+)
+def test_what_cannot_be_compared_ends_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:
+    done = called("compare", "compare", *words, "--results-dir", str(tmp_path))
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_servers_and_runs_come_first() -> None:
+    assert list(compare.with_sides(["http://a", "b", "--model", "http://c"])) == [
+        *("--endpoint=http://a", "--side=b"),
+        *("--model", "http://c"),
+    ]
+
+
+def test_without_flags_it_is_a_short_test() -> None:
+    servers = ("http://a", "http://b")
+    config = compare.CompareConfig(model="demo", endpoint=servers)
+    assert (config.levels, config.mode, config.total_sample_count, config.min_duration) == ((16,), "both", 256, 10.0)
+    config = compare.CompareConfig(
+        model="demo", endpoint=servers, server_target_qps=2.0, workload="chat", min_duration=5.0
+    )
+    assert (config.scenario, config.mode, config.min_duration) == ("server", "performance", 5.0)
+
+
+def test_finished_runs_are_compared_as_report_does(tmp_path: Path) -> None:
+    runs = [str(folders.run(tmp_path / name)) for name in ("before", "after")]
+    for run in runs:
+        rendering.build(Path(run))
+    done, same = called("compare", "compare", *runs), called("report", "report.py", "--compare", *runs)
+    assert done.returncode == 0 and "before" in done.stdout and done.stdout == same.stdout
+
+
+COMMON = ["--model", "demo", "--concurrency", "8", "--min-duration", "2", "--total-sample-count", "32", "--rounds", "2", "--max-new-tokens", "4"]
+
+
+def state_of(place: Path) -> tuple[Path, State]:
+    (folder,) = (place / "sweeps").glob("2*-compare")
+    return folder, sweep_report.read(folder)
+
+
+@pytest.mark.slow
+def test_two_servers_whose_times_are_set(tmp_path: Path) -> None:
+    """Real LoadGen; the second server takes 60 ms an answer less."""
+    with (
+        serving(Fake(delay_s=0.2, pause_s=0.06, usage=False)) as a,
+        serving(Fake(delay_s=0.14, pause_s=0.06, usage=False)) as b,
+    ):
+        done = ended("-m", "harness", "compare", a.address, b.address, *COMMON, "--results-dir", str(tmp_path))
+        bodies = [[body for body in fake.asked if "prompt" in body] for fake in (a, b)]
+    folder, state = state_of(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    order = [f"{each.experiment[0]}{each.round}" for each in state.records]
+    assert order == ["b0", "B0", "B1", "b1", "b2", "B2", "B3", "b3"]
+    report = sweep_report.build(folder)
+    assert report.pairs["B"].samples == 32 and not report.pairs["B"].differing
+    prompts = [{tuple(body["prompt"]) for body in asked} for asked in bodies]
+    assert prompts[0] == prompts[1]
+    gain = report.rows[1].gain
+    assert gain, done.stdout
+    assert 1.15 < gain.mean < 1.35  # 260 ms to 200 ms
+    assert json.loads((folder / "status.json").read_text())["status"] == "complete"
+    assert all((folder / record.run / "summary.json").exists() for record in state.records if record.run)
+
+
+@pytest.mark.slow
+def test_a_server_that_fails_ends_it_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    with serving(Fake(delay_s=0.05)) as a, serving(Fake(delay_s=0.05, fault="500", after=32 + 16 + 40 + 66)) as b:
+        done = ended("-m", "harness", "compare", a.address, b.address, *COMMON, "--results-dir", str(tmp_path))
+    assert done.returncode == 3 and tells(done.stderr, "error: B: ", "too much to do", "--resume"), done.stderr
+    folder, state = state_of(tmp_path)
+    assert json.loads((folder / "status.json").read_text())["status"] == "failed"
+    assert state.records and (folder / "report.md").exists()
+
+
+@pytest.mark.slow
+def test_an_interrupted_comparison_goes_on_later(tmp_path: Path) -> None:
+    with serving(Fake(delay_s=0.05)) as a, serving(Fake(delay_s=0.05)) as b:
+        words = ["-m", "harness", "compare", a.address, b.address, *COMMON, "--results-dir", str(tmp_path)]
+        process = subprocess.Popen(
+            [sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, env=os.environ | {"HF_HUB_OFFLINE": "1"}
+        )
+        until = time.monotonic() + patience(60)
+        while not list(tmp_path.glob("sweeps/2*/B/2*/summary.json")):
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[0].decode()
+        assert process.returncode == 130, said
+        folder, before = state_of(tmp_path)
+        assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
+        done = ended(*words, "--resume")
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder, after = state_of(tmp_path)
+    assert len([each for each in after.records if each.status == "complete"]) == 8
+    assert after.records[:2] == before.records[:2]
+
+
+@pytest.mark.slow
+def test_a_sweep_file_of_two_servers(tmp_path: Path) -> None:
+    with serving(Fake(delay_s=0.002)) as first, serving(Fake(delay_s=0.02)) as second:
+        path = written(tmp_path, TWO.format(first.address, second.address))
+        done = ended("sweep.py", str(path), "--results-dir", str(tmp_path / "results"))
+    assert done.returncode == 0, done.stderr
+    state = sweep_report.read(tmp_path / "results" / "sweeps" / "latest")
+    speeds = {each.experiment: each.outcome.values["tokens_per_sec"] or 0.0 for each in state.records}
+    assert speeds[BASELINE] > speeds["other"] > 0
+    assert (
+        tells(" ".join(done.stdout.split()), "demo model, 1 endpoint of vLLM")
+        and "not shown to hold" not in done.stdout
+    )
