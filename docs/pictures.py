@@ -16,7 +16,6 @@ from harness.report.charts import Panel
 from harness.results import telemetry
 from harness.results.summary import Summary
 from harness.results.telemetry import shares_of
-from harness.runs.folder import FOLDER, Test
 
 HERE = Path(__file__).parent
 RUNS, IMAGES = HERE / "runs", HERE / "img"
@@ -31,9 +30,7 @@ def machine(folder: Path, summary: Summary) -> Sequence[Panel]:
 
 
 def stages(folder: Path, summary: Summary) -> Sequence[Panel]:
-    tests: tuple[Test, ...] = ("accuracy", "performance")
-    recordings = {test: Recording.read(folder / FOLDER[test] / FILE) for test in tests}
-    return pictures.stages(recordings, summary.meta.stages)
+    return [pictures.stages(summary.meta.stages)]
 
 
 def rates(folder: Path, summary: Summary) -> Sequence[Panel]:

@@ -4,10 +4,10 @@ Panels stand below each other. Across, an HTML page places everything in percent
 their size at every width.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import zip_longest
-from math import ceil, floor, inf, isfinite, isnan, log10
+from math import ceil, floor, isfinite, isnan, log10
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Literal, NamedTuple
@@ -44,15 +44,6 @@ def steps(low: float, high: float) -> list[float]:
     return [step * n for n in range(ceil(low / step), floor(high / step) + 1)]
 
 
-def apart(ticks: Iterator[Tick]) -> Iterator[Tick]:
-    """The ticks that do not stand too close to the one before."""
-    last = -inf
-    for place, words in ticks:
-        if place - last >= CLOSE:
-            last = place
-            yield place, words
-
-
 class Scale(NamedTuple):
     """An axis from one value to another."""
 
@@ -61,41 +52,52 @@ class Scale(NamedTuple):
     is_log: bool = False
 
     @classmethod
-    def of(cls, values: Sequence[float], is_log: bool = False) -> "Scale":
-        """From zero to above the largest; a logarithmic one with as much room below the smallest."""
-        known = [value for value in values if isfinite(value) and (value > 0 or not is_log)] or [1.0]
-        if is_log:
-            return cls(min(known) / ROOM**5, max(known) * ROOM**5, True)
-        return cls(min(0.0, *known), max(known) * ROOM if max(known) > 0 else 1.0)
+    def of(cls, values: Sequence[float]) -> "Scale":
+        """From zero to above the largest."""
+        known = [0.0, *filter(isfinite, values)]
+        return cls(min(known), max(known) * ROOM or 1.0)
 
     @classmethod
-    def over(cls, values: Sequence[float], margin: float = 0.0) -> "Scale":
+    def around(cls, values: Sequence[float], margin: float, is_log: bool = False) -> "Scale":
         """From the least to the most, with a share of it beside them; never without length."""
-        low, high = min(values, default=0.0), max(values, default=1.0)
-        beside = margin * (high - low) + (low == high)
-        return cls(low - beside, high + beside)
+        known = [log10(value) if is_log else value for value in values if isfinite(value) and (value > 0 or not is_log)]
+        low, high = min(known, default=0.0), max(known, default=1.0)
+        beside = margin * (high - low) or (high == low) * 0.5
+        ends = low - beside, high + beside
+        return cls(10 ** ends[0], 10 ** ends[1], True) if is_log else cls(*ends)
 
     def place(self, value: float) -> float:
         """In percent of the axis, within it."""
+        low, high = self.low, self.high
         if self.is_log:
-            share = log10(max(value, self.low) / self.low) / log10(self.high / self.low)
-        else:
-            share = (value - self.low) / (self.high - self.low)
-        return round(100 * min(max(share, 0.0), 1.0), 2)
+            low, high, value = log10(low), log10(high), log10(max(value, low))
+        return round(100 * min(max((value - low) / (high - low), 0.0), 1.0), 2)
 
     def wide(self, begin: float, end: float) -> float:
         """From one value to another, in percent of the axis."""
         return round(self.place(end) - self.place(begin), 2)
 
-    @property
-    def ticks(self) -> list[Tick]:
-        values: Sequence[float] = steps(self.low, self.high)
-        if self.is_log:
+    def top(self, value: float, height: int) -> float:
+        """Of an upright axis of so many pixels: from the top."""
+        return round(height * (1 - self.place(value) / 100), 1)
+
+    def ticks(self, values: Sequence[float] = ()) -> list[Tick]:
+        """At round values, or at these, none too close to the one before."""
+        if self.is_log and not values:
             powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
             values = [
                 n * 10.0**power for power in powers for n in (1, 2, 5) if self.low <= n * 10.0**power <= self.high
             ]
-        return [(self.place(value), number(value) if value < LARGE else f"{number(value / 1000)}k") for value in values]
+        found: list[Tick] = []
+        for value in values or steps(self.low, self.high):
+            text = number(value) if value < LARGE else f"{number(value / 1000)}k"
+            if not found or self.place(value) - found[-1][0] >= CLOSE:
+                found.append((self.place(value), text))
+        return found
+
+    def levels(self, height: int) -> list[Tick]:
+        """The ticks of an upright axis, in pixels from the top."""
+        return [(round(height * (1 - place / 100), 1), text) for place, text in self.ticks()]
 
 
 class Part(NamedTuple):
@@ -178,7 +180,7 @@ class Series(NamedTuple):
     points: Sequence[Point]
     color: str = "blue"
     mark: Literal["", "o", "s", "^", "D", "v", "X", "*"] = ""
-    line: Literal["", "-", "--", "faint"] = "-"
+    line: Literal["", "-", "--"] = "-"
     is_hollow: bool = False
     size: float = 6.0  # of a mark, in points
     texts: Sequence[str] = ()  # beside each point
@@ -223,32 +225,17 @@ class Lines(NamedTuple):
             [*self.limits.values(), *self.upright.values()], "red"
         )
 
-    @property
-    def ticks(self) -> list[Tick]:
-        return [*apart(iter(self.across.ticks))]
-
-    @property
-    def levels(self) -> list[Tick]:
-        """The ticks of the height, in pixels from the top, above each other."""
-        return [(round(HEIGHT * (1 - place / 100), 1), text) for place, text in apart(iter(self.down.ticks))]
-
-    def top(self, value: float) -> float:
-        """A height in pixels from the top."""
-        return round(HEIGHT * (1 - self.down.place(value) / 100), 1)
-
     def path(self, piece: Sequence[Point]) -> str:
         """A line through points: percent of the width, pixels from the top."""
-        return " ".join(f"{self.across.place(x):g},{self.top(y):g}" for x, y in piece)
+        return " ".join(f"{self.across.place(x):g},{self.down.top(y, HEIGHT):g}" for x, y in piece)
 
     def draw(self, axes: Any) -> None:
         for one in self.series:
-            color, faint = PALETTE[one.color], one.line == "faint"
+            color = PALETTE[one.color]
             look = {"marker": one.mark or None, "markersize": one.size, "markerfacecolor": "none"}
             look |= {} if one.is_hollow else {"markerfacecolor": color}
-            look |= {"linestyle": "-" if faint else one.line or "none", "linewidth": 0.7 if faint else 1.4}
-            axes.plot(
-                *zip(*one.points, strict=True), color=color, alpha=0.3 if faint else 1, label=one.name or None, **look
-            )
+            look |= {"linestyle": one.line or "none", "linewidth": 1.4}
+            axes.plot(*zip(*one.points, strict=True), color=color, label=one.name or None, **look)
             for point, text in one.marked if one.texts else []:
                 axes.annotate(text, point, (0, 7), textcoords="offset points", ha="center", fontsize=8)
         for value, text in self.limits.items():

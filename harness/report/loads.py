@@ -4,14 +4,14 @@ Nothing lies between two points: no line joins them, and the answer is one of th
 """
 
 from collections.abc import Mapping, Sequence
-from math import ceil, floor, isclose, log, log10
+from math import isclose
 from typing import Any, NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
 from harness.core.markdown import number
 from harness.core.statistics import tail_name
-from harness.report.charts import Tick, apart, steps
+from harness.report.charts import Scale, Tick
 from harness.results import metrics, telemetry
 from harness.results.summary import CURVES, Summary
 from harness.runs.folder import FOLDER
@@ -20,7 +20,6 @@ from harness.runs.outcome import Doubt, Outcome
 HEIGHT = 250  # pixels of a plot
 POINTS = ("p50", "p90", "p99")
 WIDE = 20  # times the smallest: from here on an axis is logarithmic
-ROOM = 1.2  # times the largest: of an axis above its highest mark
 MARGIN = 0.12  # of an axis of loads, beside the lowest and the highest
 SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
 COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
@@ -106,41 +105,10 @@ def loads_of(summary: Summary) -> list[Load]:
     return found
 
 
-class Axis(NamedTuple):
-    """An axis of latencies, with its limit; `y` gives pixels from the top."""
-
-    log: bool
-    low: float
-    high: float
-    limit: float | None
-    ticks: Sequence[float]
-
-    @classmethod
-    def of(cls, values: Sequence[float], limit: float | None) -> Self:
-        """Logarithmic where the values lie far apart, else from zero."""
-        least, most = (choose([*values, limit or values[0]]) for choose in (min, max))
-        if most <= WIDE * least:
-            return cls(False, 0.0, ROOM * most, limit, steps(0.0, ROOM * most))
-        low, high = least / ROOM**2, most * ROOM**2
-        powers = [10.0**n for n in range(ceil(log10(low)), floor(log10(high)) + 1)]
-        return cls(True, low, high, limit, powers)
-
-    def y(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low)
-        if self.log:
-            share = log(value / self.low) / log(self.high / self.low)
-        return round(HEIGHT * (1 - min(max(share, 0.0), 1.0)), 1)
-
-
-def across(values: Sequence[float], is_rate: bool) -> tuple[dict[float, float], list[Tick]]:
-    """The place of each load in percent, and the ticks with theirs: rates evenly, levels by their logarithm."""
-    scale = float if is_rate else log
-    low, high = scale(min(values)), scale(max(values))
-    margin = MARGIN * (high - low) or 1.0
-    low, high = low - margin, high + margin
-    ticks = steps(low, high) if is_rate else values
-    places = {value: 100 * (scale(value) - low) / (high - low) for value in (*values, *ticks)}
-    return places, list(apart((places[tick], number(tick)) for tick in ticks))
+def upright(values: Sequence[float]) -> Scale:
+    """An axis of latencies: logarithmic where they lie far apart, else from zero."""
+    is_log = max(values) > WIDE * min(values)
+    return Scale.around(values, MARGIN, is_log) if is_log else Scale.of(values)
 
 
 class LoadPicture(NamedTuple):
@@ -149,9 +117,8 @@ class LoadPicture(NamedTuple):
     loads: list[Load]
     unit: str
     limits: Limits
-    axes: dict[str, Axis]
-    places: dict[float, float]
-    ticks: list[Tick]
+    axes: dict[str, Scale]
+    across: Scale
     best: Load | None
     title_load: int
     points: dict[str, bool]
@@ -164,15 +131,20 @@ class LoadPicture(NamedTuple):
         kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
         limits = {kind: getattr(most, kind, None) for kind in kinds}
         values = {kind: [v for one in loads for p in POINTS if (v := one.test.at(kind, p))] for kind in kinds}
-        axes = {kind: Axis.of(found, limits[kind]) for kind, found in values.items() if found}
+        axes = {kind: upright([*found, limits[kind] or found[0]]) for kind, found in values.items() if found}
         if not axes:
             return None
         kept = [one for one in loads if one.stands and not one.over(limits)]
         best = max(kept, key=lambda one: (one.test == summary.result and unit in CURVES, one.gain), default=None)
         own = next((n for n, one in enumerate(loads) if one.test == summary.result), len(loads) - 1)
         points = {p: any(one.test.at(kind, p) is not None for one in loads for kind in kinds) for p in POINTS}
-        places = across([one.test.load for one in loads], unit == Poisson.unit)
-        return cls(loads, unit, limits, axes, *places, best, own, points)
+        across = Scale.around([one.test.load for one in loads], MARGIN, is_log=unit != Poisson.unit)
+        return cls(loads, unit, limits, axes, across, best, own, points)
+
+    @property
+    def ticks(self) -> list[Tick]:
+        """Round rates, or the levels."""
+        return self.across.ticks([one.test.load for one in self.loads] if self.across.is_log else ())
 
     @property
     def columns(self) -> list[metrics.Metric]:
@@ -203,7 +175,7 @@ class LoadPicture(NamedTuple):
             "height": HEIGHT,
             "file": file,
             "watts": watts,
-            "axes": {kind: axis._asdict() for kind, axis in self.axes.items()},
+            "axes": {kind: axis._asdict() | {"limit": self.limits[kind]} for kind, axis in self.axes.items()},
             "tests": [one.data for one in self.loads],
             "share": SHARE,
             "columns": self.cells[: -len(COMPUTED)],

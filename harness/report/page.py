@@ -17,8 +17,8 @@ from harness.core.errors import plain
 from harness.core.markdown import Table, number, sentence
 from harness.core.reading import ROOT, read_text
 from harness.loadgen.requests import Request
-from harness.report.charts import steps
-from harness.report.loads import ROOM, LoadPicture
+from harness.report.charts import ROOM, steps
+from harness.report.loads import LoadPicture
 from harness.results.published import ACCELERATORS, Published, results_of
 
 # A document as HTML; paths and users stay behind.

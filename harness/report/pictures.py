@@ -1,7 +1,7 @@
 """The pictures of a run, from LoadGen's own logs. Each answers one question."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, cycle, repeat
 from pathlib import Path
@@ -12,7 +12,7 @@ from harness.core.document import Picture
 from harness.core.markdown import number, sentence
 from harness.core.screen import Stage
 from harness.core.statements import Statement
-from harness.loadgen.recorder import FILE, Recording
+from harness.loadgen.recorder import Recording
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.report import answer
@@ -23,7 +23,6 @@ from harness.results.profile import Profile
 from harness.results.summary import Summary
 from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
 from harness.results.verdicts import Accuracy
-from harness.runs.folder import FOLDER, Test
 from harness.runs.outcome import Doubt, Outcome
 
 TITLES = {
@@ -41,12 +40,9 @@ def draw_pictures(folder: Path, summary: Summary, test: TestRun | None) -> dict[
     """Draws what the run has data for into plots/, by name. `test`: the performance test."""
     run, measured, result = summary.run, summary.performance, summary.result
     drawn: dict[str, Sequence[Panel]] = {}
-    recordings = dict[Test, Recording]()
     if run.accuracy:
         drawn["scores"] = [scores(run.accuracy)]
-        recordings["accuracy"] = Recording.read(folder / FOLDER["accuracy"] / FILE)
     if measured and test and result:
-        recordings["performance"] = test.recording
         if measured.ttft_ms and test.is_timed:
             drawn["latency_cdf"] = latencies(test.counted, measured, result, summary.scenario.headline)
         elif not measured.ttft_ms and (panel := completions(test.answered)):
@@ -60,7 +56,7 @@ def draw_pictures(folder: Path, summary: Summary, test: TestRun | None) -> dict[
     if run.profile and run.profile.kinds:
         drawn["profile"] = [kinds(run.profile)]
     if summary.meta.stages:
-        drawn["timeline"] = stages(recordings, summary.meta.stages)
+        drawn["timeline"] = [stages(summary.meta.stages)]
     return save(
         {name: (TITLES[name], panels) for name, panels in drawn.items()}, folder / "plots", answer.footer(summary)
     )
@@ -80,7 +76,7 @@ def scores(accuracy: Accuracy) -> Bars:
         )
         dot = Part(share, share, "blue" if good else "red")
         rows.append(Bar(check.name, number(check.score, 6), (), between, [low] if high is None else [low, high], dot))
-    span = Scale.over([100.0, *(value for row in rows for value in row.values)], margin=0.1)
+    span = Scale.around([100.0, *(value for row in rows for value in row.values)], 0.1)
     lines = "; lines: 95 % intervals" if any(check.interval for check in accuracy.checks) else ""
     label = f"% of the reference score; red: thresholds{lines}"
     return Bars(f"Accuracy against its thresholds: {accuracy.verdict}", label, rows, [100.0], span)
@@ -145,6 +141,7 @@ def kinds(profile: Profile) -> Bars:
 
 
 # How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
+BESIDE = 0.1  # of a logarithmic axis, beside its first and last point
 HEADROOM = 1.08  # times the largest: room for the label above it
 CLOSE = 0.06  # of the axes: a point as near to a labelled one has no label
 SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
@@ -158,14 +155,13 @@ class Curve:
     name: str
     picture: LoadPicture
     share: int
-    price: float | None
 
     @classmethod
     def of(cls, summary: Summary, name: str = "") -> Self | None:
         """None of a run without a load to vary."""
         test = summary.performance
         picture = LoadPicture.of(summary, test.limits_ms if test else None)
-        return cls(name, picture, max(1, summary.gpus), summary.price) if picture else None
+        return cls(name, picture, max(1, summary.gpus)) if picture else None
 
     def has_kept(self, one: Load) -> bool:
         """Whether a test may be an answer, and kept the limits."""
@@ -226,7 +222,8 @@ def latency(kind: str, styled: Sequence[tuple[Curve, Style]]) -> Lines:
     units = sorted({curve.picture.unit for curve, _ in styled})
     name = KINDS.get(kind if kind == "latency" else kind.upper(), kind)
     title = f"{sentence(name)}{', p50 to p99' if len(styled) == 1 else ''}"
-    across, down = Scale.of(loads, units != [Poisson.unit]), Scale.of([*every, *limits], is_log=True)
+    across = Scale.around(loads, BESIDE, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
+    down = Scale.around([*every, *limits], BESIDE, is_log=True)
     return Lines(title, ", ".join(units), "ms (logarithmic)", series, across, down, limits, inches=2.6)
 
 
@@ -238,29 +235,11 @@ def speeds(styled: Sequence[tuple[Curve, Style]], whose: str) -> Lines:
     for curve, style in styled:
         series += marked(curve, style, [((user, speed), one) for user, speed, one in curve.points], named=False)
         if len(styled) == 1:
-            series += [*best(curve), labels(curve, across.high, down.high)]
+            series.append(labels(curve, across.high, down.high))
     label = f"output tokens/s per {whose}"
     return Lines(
         "Throughput against interactivity", "output tokens/s of one user", label, series, across, down, inches=2.6
     )
-
-
-def best(curve: Curve) -> Iterator[Series]:
-    """Rings around what is best of the tests that kept the limits: the knee, with the largest product of both speeds;
-    the cheapest, by price; and the one of least energy."""
-    kept = [point for point in curve.points if curve.has_kept(point[2])]
-    if not kept:
-        return
-    rings = [(max(kept, key=lambda point: point[0] * point[1]), "o", "amber", "knee")]
-    if curve.price:
-        most = max(kept, key=lambda point: point[1])
-        cost = number(most[2].test.cost(curve.price), 3)
-        rings.append((most, "s", "green", f"cheapest: {cost} per million tokens"))
-    if counted := [(joules, point) for point in kept if (joules := point[2].test.joules_per_output_token)]:
-        joules, least = min(counted, key=lambda each: each[0])
-        rings.append((least, "D", "grey", f"least energy: {number(joules, 3)} J per token"))
-    for (user, speed, _), shape, color, said in rings:
-        yield Series(said, [(user, speed)], color, shape, "", True, 15.0)  # type: ignore[arg-type]
 
 
 def labels(curve: Curve, right: float, top: float) -> Series:
@@ -285,14 +264,6 @@ PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quan
     ("clock, MHz", ("gpu_clock_mhz",), None),
     ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
 )
-SMOOTHED = {
-    "requests_running",
-    "requests_waiting",
-    "inter_token_ms",
-    "generation_tokens_per_sec",
-    "prompt_tokens_per_sec",
-}
-WINDOW, LEAST_WINDOW = 60, 5  # a running mean is over the test's lines / WINDOW, and no fewer than these
 COLORS = ("blue", "amber", "green", "red", "grey")
 SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # of telemetry's SHARES
 SEEN = 0.5  # percent of a bar that can be seen
@@ -305,7 +276,7 @@ def machine(
     the run: where its GPUs' time went. The title is what bound the test, first of `ran_out`. `steady`: begin and
     end of the steady part in seconds; what lies before and after is shaded."""
     seconds = recording.seconds
-    across = Scale.over(seconds)
+    across = Scale.around(seconds, 0.0)
     shaded = [(across.low, steady[0]), (steady[1], max(across.high, steady[1]))] if steady else []
     panels = list[Panel]([gpu_times(times)] if times else [])
     panels += (
@@ -343,24 +314,11 @@ def recorded(recording: Recording) -> Iterator[tuple[str, Iterator[Series], Scal
 
 
 def lines(recording: Recording, names: Sequence[str]) -> Iterator[Series]:
-    """Columns over the seconds of a test; what jumps from line to line as a running mean."""
-    window = max(LEAST_WINDOW, len(recording.seconds) // WINDOW)
+    """Columns over the seconds of a test."""
     for name, color in zip(names, cycle(COLORS)):
-        values = with_gaps(recording.columns[name])
         label = next(item.label for item in QUANTITIES if item.is_mine(name))
         label = label.replace("GPU", f"GPU {name.partition('_')[0].removeprefix('gpu')}")  # by its number
-        if name in SMOOTHED and len(values) > 2 * window:
-            yield Series("", [*zip(recording.seconds, values, strict=True)], color, line="faint")
-            values, label = running(values, window), f"{label} (mean of {window} s)"
-        yield Series(label, [*zip(recording.seconds, values, strict=True)], color)
-
-
-def running(values: Sequence[float], window: int) -> list[float]:
-    """The mean of each value and those around it, `window` in all, fewer at the ends; gaps count for nothing."""
-    half = window // 2
-    parts = (values[max(0, at - half) : at + half + 1] for at in range(len(values)))
-    measured = ([value for value in part if not math.isnan(value)] for part in parts)
-    return [sum(part) / len(part) if part else math.nan for part in measured]
+        yield Series(label, [*zip(recording.seconds, with_gaps(recording.columns[name]), strict=True)], color)
 
 
 def with_gaps(values: Sequence[float | None]) -> list[float]:
@@ -368,28 +326,12 @@ def with_gaps(values: Sequence[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
 
-def stages(recordings: Mapping[Test, Recording], times: Sequence[Stage]) -> list[Panel]:
-    """The time line of a run: its stages with their starts; the machine's load, where a test recorded it.
-
-    The last stage ends the picture.
-    """
+def stages(times: Sequence[Stage]) -> Bars:
+    """The time line of a run: its stages with their starts; the last ends it."""
     ends = [stage.start_s for stage in times[1:]]
-    across = Scale.of([0.0, *ends])
     rows = [
         Bar(name, f"{number(round(end - start))} s", [Part(start, end, "grey" if kind == "other" else "blue")])
         for (name, start, kind), end in zip(times, ends, strict=False)
     ]
-    panels: list[Panel] = [Bars("Blue: the engine was busy; grey: idle", "", rows, span=across)]
-    last: dict[str, float] = {
-        stage.kind: stage.start_s for stage in times
-    }  # of a test that was run again, the recording is the last's
-    series, label = [], ""
-    for test, recording in recordings.items():
-        cards = [name for name in recording.columns if BY_NAME["gpu_load_percent"].is_mine(name)]
-        for name in [name for name in cards or ["cpu_percent"] if name in recording.columns and test in last]:
-            at = [last[test] + second for second in recording.seconds]
-            series.append(Series("", [*zip(at, with_gaps(recording.columns[name]), strict=True)]))
-            label = "GPU load, %" if cards else "CPU load, %"
-    if series:
-        panels.append(Lines("", "", label, series, across, Scale(0.0, 105.0)))
-    return [*panels[:-1], panels[-1]._replace(x="seconds since the command began")]
+    label = "seconds since the command began"
+    return Bars("Blue: the engine was busy; grey: idle", label, rows, span=Scale.of([0.0, *ends]))

@@ -12,6 +12,7 @@ from harness.core.markdown import Column, Finished, Table, cell, code, escape, n
 from harness.report.answer import NOT_COMPARABLE
 from harness.report.charts import Bar, Bars, Lines, Panel, Part, Scale, Series, save
 from harness.report.page import page
+from harness.report.regression import Judgement
 from harness.results.change import Change
 from harness.results.metrics import Metric, metrics_of
 from harness.runs.folder import ended_early, facts_of
@@ -74,7 +75,7 @@ def trade_off(found: Sequence[ExperimentResult]) -> Lines:
         series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))  # type: ignore[arg-type]
     notes = ["crosses: not usable"] * any(not result.is_usable for result in found)
     notes += ["hollow: machine busy"] * any(result.background_load for result in found)
-    across, down = (Scale.over([point[n] for point in points.values()], MARGIN) for n in (0, 1))
+    across, down = (Scale.around([point[n] for point in points.values()], MARGIN) for n in (0, 1))
     return Lines(
         "; ".join(["Speed against accuracy", *notes]),
         "output tokens/s",

@@ -71,7 +71,7 @@
     });
     kinds.forEach((kind) => {
       const axis = data.axes[kind], mine = limit(kind), group = find(`mine-${kind}`);
-      const share = axis.log ? Math.log(mine / axis.low) / Math.log(axis.high / axis.low) : (mine - axis.low) / (axis.high - axis.low);
+      const share = axis.is_log ? Math.log(mine / axis.low) / Math.log(axis.high / axis.low) : (mine - axis.low) / (axis.high - axis.low);
       const shown = mine != null && mine !== axis.limit && share > 0 && share < 1;
       group.style.display = shown ? "inline" : "none";
       if (!shown) return;

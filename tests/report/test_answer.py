@@ -355,12 +355,6 @@ def test_a_page_says_neither_where_nor_who(text: str, sent: str) -> None:
     assert without_places(text) == (sent or text)
 
 
-def test_a_running_mean_takes_what_is_there() -> None:
-    nan = float("nan")
-    assert pictures.running([1.0, 3.0, 5.0], 3) == [2.0, 3.0, 4.0]
-    assert pictures.running([1.0, nan, 5.0], 3) == [1.0, 3.0, 5.0]
-
-
 def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "machine.csv"
     path.write_text("seconds,gpu0_load_percent,generation_tokens_per_sec,prompt_tokens_per_sec\n1,100,0,9\n2,100,5,9\n")
