@@ -216,15 +216,6 @@ def bars(requests: Sequence[Request]) -> Bars | None:
     return Bars(found, ticks, times, len(requests), names)
 
 
-def split(waits: Mapping[str, float]) -> list[Part]:
-    """The parts of a mean wait as one bar: name, ms, percent where each begins and percent of its length."""
-    scale, begin, found = 100 / (sum(waits.values()) or 1.0), 0.0, []
-    for name, ms in waits.items():
-        found.append((name, ms, round(scale * begin, 2), round(scale * ms, 2)))
-        begin += ms
-    return found
-
-
 def segments(request: Request) -> Iterator[tuple[str, float]]:
     """Each part that is known with its end, in milliseconds since the request was issued."""
     whole = request.latency_ms or 0.0

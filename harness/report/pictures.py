@@ -1,7 +1,7 @@
 """The pictures of a run, from LoadGen's own logs. Each answers one question."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, cycle, repeat
 from pathlib import Path
@@ -291,17 +291,28 @@ def machine(
 
 
 def gpu_times(times: Sequence[GpuTime]) -> Bars:
-    """A bar for each test: where its GPUs' time went."""
+    """A bar for each test: where its GPUs' time went; of a single one with the percentages."""
     rows = []
     for time in times:
-        parts, begin = [], 0.0
-        for (name, (label, _)), color in zip(SHARES.items(), SHARE_COLORS, strict=True):
-            width = getattr(time, name) or 0.0
-            if width >= SEEN:
-                parts.append(Part(begin, begin + width, color, name=label))
-            begin += width
-        rows.append(Bar(time.test, "", parts))
+        values = {label: getattr(time, name) or 0.0 for name, (label, _) in SHARES.items()}
+        figures = {label: f"{label}, {value:.1f} %" if len(times) == 1 else label for label, value in values.items()}
+        rows.append(stacked(time.test, {figures[label]: value for label, value in values.items()}, SHARE_COLORS))
     return Bars("", "% of the GPU's time", rows, span=Scale(0.0, 100.0))
+
+
+def stacked(name: str, values: Mapping[str, float], colors: Sequence[str]) -> Bar:
+    """Values beside each other; those that cannot be seen are left out."""
+    ends = [*accumulate(values.values(), initial=0.0)]
+    parts = zip(values, ends, ends[1:], colors, strict=False)
+    return Bar(
+        name, "", [Part(begin, end, color, name=said) for said, begin, end, color in parts if end - begin >= SEEN]
+    )
+
+
+def waits(found: Mapping[str, float]) -> Bars:
+    """The parts of a mean wait."""
+    labels = {f"{name} {number(ms)} ms": 100 * ms / (sum(found.values()) or 1.0) for name, ms in found.items()}
+    return Bars("", "% of the wait for the first token", [stacked("", labels, COLORS)], span=Scale(0.0, 100.0))
 
 
 def recorded(recording: Recording) -> Iterator[tuple[str, Iterator[Series], Scale]]:

@@ -6,11 +6,10 @@ All of it follows from the folder: config.json, LoadGen's logs, the scores.
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from harness.config import comparability, patterns
 from harness.config.patterns import Poisson
-from harness.core.document import Document, Line, to_markdown
+from harness.core.document import Document, Line, Picture, to_markdown
 from harness.core.errors import UsageError
 from harness.core.files import read, write_json, write_text
 from harness.core.markdown import number
@@ -19,13 +18,13 @@ from harness.core.statements import Kind, Statement
 from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page
-from harness.report.charts import overview
+from harness.report.charts import Bar, Bars, Part, Scale, overview
 from harness.report.loads import LoadPicture
-from harness.report.pictures import draw_pictures
+from harness.report.pictures import draw_pictures, gpu_times, waits
 from harness.report.sections import Report
-from harness.results import compliance, metrics, telemetry, verdicts
+from harness.results import compliance, metrics, verdicts
 from harness.results import profile as traces
-from harness.results.performance import performance
+from harness.results.performance import Performance, performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
 from harness.runs import folder as results
 from harness.runs import outcome
@@ -35,7 +34,6 @@ from harness.runs.records import RunFacts
 Measured = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
 
 MAIN = ("tokens_per_sec", "latency_cdf", "scores", "timeline")  # the picture of a run without one of loads: the first
-TRACK = 80.0  # percent of a bar's length at which its limit stands
 
 
 def html(report: Report, document: Document, test: TestRun | None) -> str:
@@ -56,16 +54,17 @@ def html(report: Report, document: Document, test: TestRun | None) -> str:
         subject=f"{answer.subject(summary)}; {summary.meta.started[:10]}",
         test=found,
         summary=summary,
-        tracks=list(tracks(summary)),
+        tails=page.block_html(Picture("tails", "", "", [limit_bars(found)])) if found and found.tails else "",
+        nearest=max((100 * tail.share for tail in found.tails), default=0.0) if found else 0.0,
         cost=metrics.BY_NAME[metrics.COST].of(summary),
         watts=watts,
         strip=among(summary),
         drawn=picture,
         main=(main.title, page.block_html(main)) if main else None,
         spent=spent,
-        shares=list(shares(spent)) if spent else [],
+        shares=page.block_html(Picture("shares", "", "", [gpu_times([spent])])) if spent else "",
         bars=page.bars(test.requests) if test else None,
-        split=page.split(found.waits_ms) if found else [],
+        waits=page.block_html(Picture("waits", "", "", [waits(found.waits_ms)])) if found and found.waits_ms else "",
     )
 
 
@@ -80,24 +79,13 @@ def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
             yield Line("over the limits", f"with {', '.join(over)}", "bad")
 
 
-def tracks(summary: Summary) -> Iterator[dict[str, Any]]:
-    """Each latency against its limit, as a bar: its place and the limit's in percent."""
-    test = summary.performance
-    for name, (kind, value, limit) in (answer.tails(test) if test else {}).items():
-        full = max(100 * limit / TRACK, 1.05 * value)
-        places = {"fill": 100 * value / full, "edge": 100 * limit / full, "share": 100 * value / limit}
-        yield {"name": name, "kind": kind.lower(), "value": value, "limit": limit, **places}
-
-
-def shares(spent: telemetry.GpuTime) -> Iterator[dict[str, Any]]:
-    """Where the GPU's time went: parts with their places, and percentages of one digit that add up to 100."""
-    values = {name: getattr(spent, name) or 0.0 for name in reversed(telemetry.SHARES)}
-    tenths = {name: int(10 * value) for name, value in values.items()}
-    for name in sorted(values, key=lambda name: 10 * values[name] % 1, reverse=True)[: 1000 - sum(tenths.values())]:
-        tenths[name] += 1
-    for name, _, begin, width in page.split(values):
-        said = "\N{EN DASH}" if getattr(spent, name) is None else f"{tenths[name] / 10:.1f} %"
-        yield {"name": name, "label": telemetry.SHARES[name][0], "said": said, "begin": begin, "width": width}
+def limit_bars(test: Performance) -> Bars:
+    """Each latency against its limit, which is at 100 %."""
+    rows = []
+    for name, (_, value, limit) in answer.tails(test).items():
+        share, text = 100 * value / limit, f"{number(value)} of {number(limit)} ms"
+        rows.append(Bar(name, text, [Part(0.0, share, "green" if value <= limit else "red")], marks=[100.0]))
+    return Bars("", "The upright line is the limit.", rows, span=Scale.of([120.0, *(row.values[1] for row in rows)]))
 
 
 def among(summary: Summary) -> page.Strip | None:

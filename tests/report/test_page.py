@@ -14,13 +14,13 @@ from harness.loadgen.recorder import FILE
 from harness.loadgen.requests import Request
 from harness.report import report as rendering
 from harness.report.page import strip
+from harness.report.pictures import SHARE_COLORS
 from harness.results.published import published
 from harness.results.telemetry import SHARES
 from harness.runs.folder import RunFolder
 from harness.runs.outcome import Outcome, Queue
 from tests import made
 from tests.browser import CHROMIUM, Tab, browser
-from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 HOSTILE = '</script><img src=x onerror="alert(1)">$\\frac{'
@@ -70,9 +70,7 @@ def answer(tab: Tab) -> str:
 
 
 def test_no_two_parts_of_the_gpus_time_have_one_colour() -> None:
-    css = (ROOT / "templates" / "page" / "page.css").read_text()
-    colors = [re.search(rf"\.stack \.{share} {{ fill: (var\(--\w+\));", css) for share in SHARES]
-    assert all(colors) and len({found[1] for found in colors if found}) == len(SHARES)
+    assert len({*SHARE_COLORS}) == len(SHARES)
 
 
 def test_it_says_nothing_on_the_console_and_asks_for_nothing_but_itself(run: Path, tab: Tab) -> None:
