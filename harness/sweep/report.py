@@ -56,7 +56,7 @@ def speedups(rows: Sequence[ExperimentResult]) -> Any:
     figure, axes = pyplot().subplots(figsize=(8, 0.38 * len(rows) + 1.2))
     for place, result in enumerate(rows):
         ratio, edge = result.gain or NONE, BLUE if result.is_usable else RED
-        axes.barh(place, ratio.mean, color=BLUE if result.is_telling else "none", edgecolor=edge, height=0.65)
+        axes.barh(place, ratio.mean, color="none" if is_hollow(result) else BLUE, edgecolor=edge, height=0.65)
         if not result.is_usable:
             axes.barh(place, ratio.mean, color="none", edgecolor=RED, hatch="///", height=0.65, linewidth=0)
         if ratio.high > ratio.low:
@@ -68,11 +68,16 @@ def speedups(rows: Sequence[ExperimentResult]) -> Any:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.1 * max(result.gain.high for result in rows if result.gain))
     notes = ["hatched: not usable"] * any(not result.is_usable for result in rows)
-    notes += ["hollow: not conclusive"] * any(result.is_usable and not result.is_telling for result in rows)
+    notes += ["hollow: not conclusive"] * any(result.is_usable and is_hollow(result) for result in rows)
     axes.set_xlabel("; ".join(["speed, baseline = 1", *notes]))
     axes.set_title("Speed against the baseline", loc="left")
     axes.grid(axis="y", visible=False)
     return figure
+
+
+def is_hollow(result: ExperimentResult) -> bool:
+    """Whether its change is not conclusive."""
+    return not result.is_counted or result.effect == "unclear"
 
 
 def trade_off(rows: Sequence[ExperimentResult]) -> Any:

@@ -197,7 +197,20 @@ def test_finished_runs_are_compared_as_report_does(tmp_path: Path) -> None:
     assert done.returncode == 0 and "before" in done.stdout and done.stdout == same.stdout
 
 
-COMMON = "--model demo --concurrency 8 --min-duration 2 --total-sample-count 32 --rounds 2 --max-new-tokens 4".split()
+COMMON = [
+    "--model",
+    "demo",
+    "--concurrency",
+    "8",
+    "--min-duration",
+    "2",
+    "--total-sample-count",
+    "32",
+    "--rounds",
+    "2",
+    "--max-new-tokens",
+    "4",
+]
 
 
 def state_of(place: Path) -> tuple[Path, State]:
