@@ -407,7 +407,7 @@ def lines(report: Report) -> Iterator[Line]:
 def servers(report: Report) -> Iterator[Line]:
     """Where each is; of each challenger the tails, which users see, and its answers."""
     for result in report.rows:
-        yield Line(result.name, ", ".join(result.experiment.settings["endpoint"]))
+        yield Line(result.name, ", ".join(RunConfig(**result.experiment.settings).endpoint))
         for metric in TAILS if result.name != BASELINE else ():
             if result.values(metric):
                 yield Line(metric.label, f"{result.name} {change_of(result, metric, report.state).describe(metric)}")
