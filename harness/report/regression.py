@@ -4,12 +4,10 @@ What must not be judged is not: where the settings, the work or the machine diff
 the runs differ among themselves too much to tell.
 """
 
-import math
 import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 from harness.config import comparability, mlperf
@@ -21,7 +19,7 @@ from harness.core.processes import command_of
 from harness.core.statistics import FEWEST_DIFFERING
 from harness.report import answer, compare, compare_page
 from harness.report.compare import ComparedRun, Pair, Runs
-from harness.results.change import ALONE, METHOD, SCATTER, Change
+from harness.results.change import ALONE, METHOD, Change
 from harness.results.metrics import BY_NAME, Metric
 
 Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
@@ -67,8 +65,7 @@ class Judgement:
 
     @property
     def figures(self) -> str:
-        sides = f"{self.run}; baseline {self.baseline}" if self.run else ""
-        return f"{self.change} ({sides})" if self.change and sides else self.change or sides
+        return "; ".join(filter(None, (self.change, self.run, self.baseline and f"baseline {self.baseline}")))
 
     @property
     def text(self) -> str:
@@ -143,11 +140,7 @@ def judgement_of(sides: Sides, one: Condition) -> Judgement:
     if why := sides.refusal_of_speed(one.metric):
         return not_judged(one, why)
     values = [[one.metric.of(run.summary) or 0.0 for run in side] for side in (sides.baseline, sides.runs)]
-    change = None if min(map(min, values)) <= 0 else Change.between(*values)
-    if change and change.basis == ALONE:  # a bound is one's own: it is judged by what there is
-        change = change._replace(low=change.mean, high=change.mean)
-    found = judge_values(one, values, change)
-    return replace(found, why=false_alarm(one)) if one.change and len(sides.everyone) == 2 else found
+    return judge_values(one, values, Change.between(*values) if min(map(min, values)) > 0 else None)
 
 
 def judge_values(one: Condition, values: Sequence[Sequence[float]], change: Change | None) -> Judgement:
@@ -162,24 +155,16 @@ def judge_worst(one: Condition, values: Iterable[float], *sides: str) -> Judgeme
     return Judgement(one.text, "FAIL" if any(map(one.holds, values)) else "PASS", *sides)
 
 
-def false_alarm(one: Condition) -> str:
-    """How often the condition holds for one run against one with the same settings, if runs scatter by SCATTER."""
-    bound = math.log1p(one.bound / 100) if one.bound > -100 else -math.inf
-    below = NormalDist(sigma=SCATTER * math.sqrt(2)).cdf(bound)
-    chance = 100 * (1 - below if one.above else below)
-    return (
-        f"one run of each: of equal runs that scatter by {100 * SCATTER:g} %, {chance:.0f} % of the pairs are beyond "
-        f"{one.bound:+g} % by chance"
-    )
-
-
 def judge_change(one: Condition, change: Change, before: str, after: str) -> Judgement:
-    """FAIL where the whole interval is beyond the bound, PASS where it is wholly within."""
-    side, beyond = change.verdict(one.bound), "above" if one.above else "below"
+    """FAIL where the whole interval is beyond the bound, PASS where it is wholly within; of one run of each, whose
+    scatter is not known, by the change itself."""
+    is_alone, beyond = change.basis == ALONE, "above" if one.above else "below"
+    side = (change._replace(low=change.mean, high=change.mean) if is_alone else change).verdict(one.bound)
     if side == "unclear":
         why = f"the runs scatter too much to say whether it is beyond {one.bound:+g} %: add runs"
         return not_judged(one, why, before, after, change.signed)
-    return Judgement(one.text, "FAIL" if side == beyond else "PASS", before, after, change.signed)
+    why = f"{ALONE}, judged by the change alone" if is_alone else ""
+    return Judgement(one.text, "FAIL" if side == beyond else "PASS", before, after, change.signed, why)
 
 
 def with_answers(sides: Sides, one: Condition) -> Judgement:
@@ -215,8 +200,7 @@ def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
     if not one.change:
         return judge_worst(one, [score.after], *sides)
     mean, low, high = (1 + value / score.before for value in (score.change, score.low, score.high))
-    change = Change(mean, low, high)
-    found = judge_change(one, change, *sides)
+    found = judge_change(one, Change(mean, low, high, "samples"), *sides)
     if found.verdict == "FAIL" and score.few:
         why = f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
         return replace(found, verdict="NOT JUDGED", why=why)
@@ -237,7 +221,7 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     title = f"{first.verdict}: {'no condition holds' if code == DONE else f'{first.condition}: {why}'}"
     lines = [
         *(Line(one.verdict, f"{one.condition}: {one.text}", TONES[one.verdict]) for one in judgements),
-        Line("interval", METHOD if len(everyone) > 2 else ""),
+        Line("interval", METHOD),
         Line("differs", compare_page.difference(everyone)),
         *(Line("careful", said, "careful") for run in everyone for said in compare.cautions(run, run.name)),
         Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),

@@ -56,11 +56,16 @@ def speedups(found: Sequence[ExperimentResult]) -> Bars:
     for result in found:
         gain = result.gain or NONE
         mean, low, high = gain.mean, gain.low, gain.high
-        part = Part(0.0, mean, "blue" if result.is_usable else "red", not result.is_telling)
+        part = Part(0.0, mean, "blue" if result.is_usable else "red", is_hollow(result))
         rows.append(Bar(result.name, f"{mean:.2f}", [part], (low, high) if high > low else None))
     notes = ["red: not usable"] * any(not result.is_usable for result in found)
-    notes += ["hollow: not conclusive"] * any(result.is_usable and not result.is_telling for result in found)
+    notes += ["hollow: not conclusive"] * any(result.is_usable and is_hollow(result) for result in found)
     return Bars("Speed against the baseline", "; ".join(["speed, baseline = 1", *notes]), rows, [1.0])
+
+
+def is_hollow(result: ExperimentResult) -> bool:
+    """Whether its change is not conclusive."""
+    return not result.is_counted or result.effect == "unclear"
 
 
 def trade_off(found: Sequence[ExperimentResult]) -> Lines:
@@ -158,23 +163,9 @@ def about(report: Report) -> Iterator[str]:
     """What the sweep is of, and what its changes rest on."""
     rounds = max((record.round + 1 for record in report.state.records), default=0)
     yield from filter(None, [report.state.sweep.about])
-    if rounds > 1:
-        which = "their 95 % interval, which decides" if rounds > 2 else "the lowest and the highest"
-        yield (
-            f"{rounds} rounds; changes are means over the rounds, each against the baseline of the same round and GPU, "
-            f"with {which}."
-        )
-    else:
-        yield Finished("One run each; `--repeat 3` gives an interval.")
-    if rounds < 3:
-        chance = (
-            " If runs of the same settings scatter by 2 %, 48 % (3 %) of experiments that change nothing exceed it by "
-            "chance."
-        )
-        yield (
-            "Changes within 2 % (6 % where the performance test lasts less than a minute, or the rate was searched "
-            f"for) are called no difference.{chance * (rounds == 1)}"
-        )
+    scatter = " `--repeat 3` shows the scatter." if rounds < 3 else ""
+    each = "a change is the mean over the rounds, each against the baseline of the same round and GPU"
+    yield Finished(f"{rounds} round{'s' * (rounds > 1)}; {each}.{scatter}")
 
 
 def table(found: Sequence[ExperimentResult], judged: Mapping[str, Judgement]) -> Table:

@@ -164,32 +164,19 @@ class ExperimentResult:
         return list(dict.fromkeys(flaw for run in self.complete for flaw in run.flaws if flaw != INVALID))
 
     @property
-    def seconds(self) -> float:
-        """How long its performance tests took, the mean of the rounds."""
-        return self.numbers.get("duration_s") or 0.0
-
-    @property
-    def is_brief(self) -> bool:
-        """Whether its tests were so short that their speed tells nothing."""
-        return self.seconds < BRIEF_S
+    def doubt(self) -> Effect | None:
+        """Why its speed is not judged; rounds enough show themselves what they scatter."""
+        is_brief = (self.numbers.get("duration_s") or 0.0) < BRIEF_S and len(self.done) < FEWEST
+        return "busy machine" if self.background_load else "too short" if is_brief else None
 
     @property
     def is_counted(self) -> bool:
         """Whether its speed may be compared with the baseline's."""
-        return self.is_usable and not self.background_load and not self.is_brief
-
-    @property
-    def is_telling(self) -> bool:
-        """Whether its change is conclusive: of the baseline that its speed counts."""
-        return self.is_counted and self.effect != "unclear"
+        return self.is_usable and not self.doubt
 
     @property
     def effect(self) -> Effect:
-        if self.gain is None:
-            return "unknown"
-        if self.background_load:
-            return "busy machine"
-        return "too short" if self.is_brief and len(self.ratios) < FEWEST else EFFECT[self.gain.effect]
+        return (self.doubt or EFFECT[self.gain.effect]) if self.gain else "unknown"
 
     @property
     def failure(self) -> ExperimentRecord | None:
@@ -334,10 +321,10 @@ def document(report: Report, sections: Sequence[Section] = (), more: Sequence[Li
     found = list(lines(report))
     tones = {line.label: line.tone for line in found}
     tone: Tone = next((tones[label] for label in ("FAIL", "NOT JUDGED", "helped") if label in tones), "")
-    return Document(title(report, found), subject(report), [*found, *more], tone=tone, sections=sections)
+    return Document(title(report), subject(report), [*found, *more], tone=tone, sections=sections)
 
 
-def title(report: Report, found: Sequence[Line]) -> str:
+def title(report: Report) -> str:
     base, judged = report.baseline, report.judged
     if base is None or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
@@ -350,21 +337,20 @@ def title(report: Report, found: Sequence[Line]) -> str:
     if all(result.effect == "busy machine" for result in judged) or len(judged) == 1:
         best = next(iter(judged), None)
     if best:
-        return finding(best, base, is_alone=len(judged) == 1)
+        return sentence(best, "helped:" if len(judged) > 1 else "is")
     if has_fixed_rate(base.experiment) and not judged:
         return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
-    labels = dict.fromkeys(line.label for line in found if line.label in {label for label, *_ in EFFECTS.values()})
-    return f"no change helped: {', '.join(labels)}" if labels else "no change was measured"
+    return f"no change helped; the fastest: {sentence(judged[0])}" if judged else "no change was measured"
 
 
-def finding(best: ExperimentResult, base: ExperimentResult, is_alone: bool) -> str:
-    """The change of an experiment in one sentence."""
-    assert best.change
-    is_busy, metric = best.effect == "busy machine", best.metric
-    verb = "was" if is_busy else "is" if is_alone else "helped:"
-    mine, theirs = (number(each.numbers.get(metric.name)) for each in (best, base))
-    rest = " while the machine was busy: do not publish" if is_busy else f": {mine} {metric.label}; baseline {theirs}"
-    return f"{best.name} {verb} {best.change.describe(metric)}{rest}"
+def sentence(result: ExperimentResult, verb: str = "is") -> str:
+    """The change of an experiment against the baseline."""
+    assert result.change and result.base
+    said = result.change.describe(metric := result.metric)
+    if result.doubt == "busy machine":
+        return f"{result.name} was {said} while the machine was busy: do not publish"
+    mine, theirs = (number(each.numbers.get(metric.name)) for each in (result, result.base))
+    return f"{result.name} {verb} {said}: {mine} {metric.label}; baseline {theirs}"
 
 
 def subject(report: Report) -> str:
@@ -422,7 +408,7 @@ def lines(report: Report) -> Iterator[Line]:
 def servers(report: Report) -> Iterator[Line]:
     """Where each is; of each challenger the tails, which users see, and its answers."""
     for result in report.rows:
-        yield Line(result.name, ", ".join(result.experiment.settings["endpoint"]))
+        yield Line(result.name, ", ".join(RunConfig(**result.experiment.settings).endpoint))
         for metric in TAILS if result.name != BASELINE else ():
             if result.values(metric):
                 yield Line(metric.label, f"{result.name} {change_of(result, metric, report.state).describe(metric)}")

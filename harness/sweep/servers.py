@@ -108,8 +108,8 @@ def of_the_same_length(plan: Plan, first: Plan) -> Plan:
     since a test that ends by time ends with some slots empty."""
     if first.target_qps is None:
         return plan
-    if first.fewest_queries or not plan.concurrency:
-        lasting = {"fewest_queries": first.fewest_queries, "min_duration_s": first.min_duration_s}
-        return replace(plan, target_qps=first.target_qps, **lasting)  # type: ignore[arg-type]
-    places = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
-    return replace(plan, fewest_queries=places * plan.concurrency, min_duration_s=SHORTEST_S)
+    if plan.concurrency and not first.fewest_queries:
+        places = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
+        first = replace(first, fewest_queries=places * plan.concurrency, min_duration_s=SHORTEST_S)
+    lasting = {"fewest_queries": first.fewest_queries, "min_duration_s": first.min_duration_s}
+    return replace(plan, target_qps=first.target_qps, **lasting)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from harness.report import report as rendering
 from harness.report.loads import LoadPicture
 from harness.report.regression import Sides
 from harness.results import metrics
+from harness.results.change import Change
 from harness.results.summary import Performance, Summary
 from harness.runs.folder import RunFolder
 from harness.runs.outcome import Doubt, Outcome
@@ -167,9 +168,9 @@ def test_title_numbers_index_comparison_and_gate_name_one_level(levels: Path) ->
         assert rendering.history_line(summary)["tokens_per_sec"] == pytest.approx(speed)
         runs, _ = compare.load([before, after])
         ratio = speed / (metrics.BY_NAME["tokens_per_sec"].of(runs[0].summary) or 0.0)
-        word = "faster" if ratio > 1 else "slower"
         found = compare_page.document(runs, None)
-        assert found.title.startswith(f"{after.name} is {number(100 * abs(ratio - 1), 3)} % {word} "), found.title
+        change = Change.between([1.0], [ratio]).describe(metrics.BY_NAME["tokens_per_sec"])
+        assert found.title.startswith(f"{after.name} is {change}: "), found.title
         judged = regression.judge(Sides([runs[0]], [runs[1]]), [regression.condition("output_tokens_per_s<-3%")])
         assert [each.verdict for each in judged] == ["FAIL" if ratio < 0.97 else "PASS"]
 
