@@ -13,8 +13,8 @@ import harness.core.interrupts  # noqa: F401
 import signal
 from pathlib import Path
 
-from harness.core.coerce import check_path
 from harness.core.errors import UsageError, ends_in_one_line
+from harness.core.files import check_path
 from harness.core.interrupts import interruptible
 from harness.loadgen.log import Latency, LogError, TestResult, as_json, read
 from harness.loadgen.requests import Sample, read_trace

@@ -18,8 +18,8 @@ from harness.config import checkpoint
 from harness.config.run import RunConfig
 from harness.core import files, processes
 from harness.core.command import make_command, start
+from harness.core.document import number
 from harness.core.errors import DONE, EndpointError, UsageError, first_line
-from harness.core.markdown import number
 from harness.core.reading import ROOT
 from harness.engines import discovery
 from harness.results.summary import Summary

@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.config.mlperf import SCENARIO, Limits
 from harness.config.patterns import Poisson
-from harness.rates import queueing, search, source
+from harness.rates import probing, search, source
 from harness.rates.search import Candidate, Evidence, Goal
 from harness.runs.outcome import Outcome
 from harness.runs.outcome import Times as Latencies
@@ -207,7 +207,7 @@ class Bench:
         late = max((waits > self.goal.ttft_ms).sum(), (each > self.goal.tpot_ms).sum())
         ttft, tpot, whole = map(times_of, (waits, each, 1000 * (last - arrivals)))
         kept = ttft["p99"] <= self.goal.ttft_ms and tpot["p99"] <= self.goal.tpot_ms
-        valid = kept and late <= queueing.allowed_late(count)
+        valid = kept and late <= probing.allowed_late(count)
         probe = Outcome(
             load=qps,
             unit=Poisson.unit,
@@ -218,7 +218,7 @@ class Bench:
             sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
             duration_s=float(arrivals[-1]),
             more=needed(count, int(late)) if kept and not valid else None,
-            queue=queueing.queue_of(arrivals.tolist(), last.tolist()),
+            queue=probing.queue_of(arrivals.tolist(), last.tolist()),
         )
         self.probes.append(probe)
         return probe
@@ -233,7 +233,7 @@ def times_of(values: Times) -> dict[str, float]:
 def needed(count: int, late: int) -> int:
     """Queries within the limit that early stopping wants beyond `count`."""
     more = 1
-    while queueing.allowed_late(count + more) < late:
+    while probing.allowed_late(count + more) < late:
         more += 10
     return more
 

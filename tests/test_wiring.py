@@ -20,7 +20,7 @@ from harness.loadgen import recorder
 from harness.loadgen.requests import Request
 from harness.loadgen.session import SUT
 from harness.loadgen.test_run import steady_part
-from harness.mmlu import scores as mmlu_scores
+from harness.mmlu import evaluation as mmlu_scores
 from harness.report import report as rendering
 from harness.submission import refusals
 from harness.sweep import loop

@@ -23,11 +23,10 @@ from harness.config.engine import EndpointFlags
 from harness.config.plan import parallelism
 from harness.config.run import RunConfig
 from harness.core import secrets, system
+from harness.core.document import gpu_names, number
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.files import free_gib, in_submodule
-from harness.core.markdown import number
 from harness.core.reading import INFERENCE, IS_CHECKOUT, MIB, ROOT
-from harness.core.schema import gpu_names
 from harness.core.system import GIB
 from harness.engines import discovery
 from harness.engines.openai import GREETING, OpenAI

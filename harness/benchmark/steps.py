@@ -12,13 +12,11 @@ from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.core import system
+from harness.core.document import gpu_names, number, together
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
 from harness.core.files import free_gib
-from harness.core.markdown import number
 from harness.core.processes import ignore_signals
-from harness.core.schema import gpu_names
 from harness.core.screen import Display, show
-from harness.core.statements import together
 from harness.engines import discovery, vllm
 from harness.loadgen import recorder
 from harness.loadgen.session import LoadGenSession
@@ -28,10 +26,10 @@ from harness.rates import probing
 from harness.rates.source import find_rate, rate_source
 from harness.report import report as rendering
 from harness.report.answer import document
-from harness.results import accuracy, compliance, profile
+from harness.results import accuracy, profile
+from harness.results.accuracy import Accuracy
 from harness.results.metrics import BY_NAME
 from harness.results.summary import Summary, scatter
-from harness.results.verdicts import Accuracy
 from harness.runs.folder import BenchmarkRun, RunFolder, finish, history, or_say
 from harness.workloads import cnn_dailymail, custom
 from harness.workloads.cnn_dailymail import Library
@@ -155,7 +153,7 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
     if config.mode != "accuracy":
         measure_performance(run, session)
     if config.compliance != "none":
-        outcome = compliance.run_test06(session, run.plan, tokenizer.eos_token_id)
+        outcome = accuracy.run_test06(session, run.plan, tokenizer.eos_token_id)
         run.display.done(f"compliance: {outcome.headline}")
     if config.profile:
         run.display.done(f"profile: {profile.run_profile(run.plan, session).headline}")

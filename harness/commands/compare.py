@@ -9,8 +9,8 @@ from pydantic_core import to_jsonable_python
 from harness.config import engine
 from harness.config.flags import BENCHMARK, OUTPUT, Rules, above_0, config_command, flag
 from harness.config.run import CHOOSES, RunConfig
-from harness.core.coerce import as_flag
 from harness.core.errors import DONE, UsageError
+from harness.core.files import as_flag
 from harness.report.compare_page import letters
 from harness.sweep.file import SWEEP_FLAGS, Settings, Source, Sweep, SweepFile, Variant, merged
 

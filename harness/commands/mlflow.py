@@ -10,18 +10,18 @@ from os import environ
 from pathlib import Path
 
 from harness.core.command import argument, make_command, option
+from harness.core.document import gpu_names
 from harness.core.errors import DONE, NotAcceptedError, UsageError, first_line
 from harness.core.files import read
 from harness.core.processes import command_of
 from harness.core.reading import ROOT, as_text, names_in
-from harness.core.schema import gpu_names
 from harness.core.secrets import hide_text
 from harness.core.system import System
-from harness.mmlu.scores import MMLUFacts, Overall
+from harness.mmlu.evaluation import MMLUFacts, Overall
 from harness.results import metrics
 from harness.results.summary import Summary
 from harness.runs import folder as results
-from harness.runs.records import RunStatus
+from harness.runs.outcome import RunStatus
 
 # Finished runs, evaluations and sweeps -> MLflow. As a command: send a folder (again).
 #

@@ -14,7 +14,7 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     from harness.core import processes, screen, secrets
     from harness.engines.discovery import with_served_model
     from harness.mmlu import evaluation
-    from harness.runs import ending
+    from harness.runs import folder
     from harness.runs import folder as results
 
     processes.install_signal_handlers()
@@ -28,8 +28,8 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
                 code = evaluation.evaluate(config, run, display)
                 mlflow.after(run.path, config.mlflow, config.results_dir, display.done)
         except (Exception, KeyboardInterrupt) as error:
-            code = ending.fail(error, run, errors)
-        ending.exit(code, log)
+            code = folder.fail(error, run, errors)
+        folder.exit(code, log)
 
 
 command = config_command(MMLUConfig, evaluation_run, DESCRIPTION)

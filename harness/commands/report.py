@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from harness.core import screen
-from harness.core.coerce import did_you_mean
 from harness.core.command import argument, each, make_command, option
 from harness.core.document import Document, section_text, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
+from harness.core.files import did_you_mean
 from harness.report import check as checking
 from harness.report import compare as comparison
 from harness.report import compare_page, regression

@@ -20,7 +20,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     """Runs the benchmark in its own folder; ends the process with the exit code."""
     from harness.core import processes, screen, secrets
     from harness.engines.discovery import with_served_model
-    from harness.runs import ending
+    from harness.runs import folder
     from harness.runs import folder as results
 
     if config.dry_run:
@@ -49,10 +49,10 @@ def benchmark_run(config: RunConfig) -> NoReturn:
                     errors.print("error: standard output: No space left on device.", markup=False)
                     code = code or ENGINE_FAILED
         except (Exception, KeyboardInterrupt) as error:
-            code = ending.fail(error, run, errors)
+            code = folder.fail(error, run, errors)
             if any(run.path.rglob("mlperf_log_detail.txt")):
                 steps.report_partial(run, errors if config.json else console)
-        ending.exit(code, log)
+        folder.exit(code, log)
 
 
 command = config_command(RunConfig, benchmark_run, DESCRIPTION, EXAMPLES)

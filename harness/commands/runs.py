@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 
-from harness.core.coerce import did_you_mean
 from harness.core.command import make_command, option
+from harness.core.document import Table
 from harness.core.errors import UsageError
-from harness.core.markdown import Table
+from harness.core.files import did_you_mean
 
 
 def runs(

@@ -10,7 +10,7 @@ from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import write_json
 from harness.core.system import detect
 from harness.runs.folder import facts_of
-from harness.submission import description, refusals, tree
+from harness.submission import refusals, tree
 
 ROUNDS = sorted(mlperf.SEEDS)
 
@@ -21,14 +21,14 @@ def write_system(
 ) -> None:
     """Describe this machine, and list what you must fill in."""
     machine = facts_of(run).system if run else detect()
-    written = description.describe(machine, here=run is None)
+    written = tree.describe(machine, here=run is None)
     if out.exists():
         raise UsageError(f"--out {out} already exists and may have been edited: choose another path.")
     if not out.parent.is_dir():
         raise UsageError(f"--out {out}: the folder {out.parent} does not exist.")
     write_json(out, written)
     print(f"{out}: fill in these fields:")
-    for name in description.missing(written):
+    for name in tree.missing(written):
         print(f"  {name}")
 
 
@@ -42,7 +42,7 @@ def build_tree(
     """Build a submission from finished runs."""
     found = tree.collect(runs)
     categories = {entry.config.category for entry in found}
-    filled = description.complete(description.read(system), submitter, division, categories)
+    filled = tree.complete(tree.read_description(system), submitter, division, categories)
     if division == "closed" and (reasons := refusals.closed_division_refusals(found, filled)):
         print("error: these runs cannot go into a closed submission:", file=sys.stderr)
         for reason in reasons:

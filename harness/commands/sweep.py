@@ -69,7 +69,7 @@ def run(state: "loop.SweepState", places: Sequence[Lane], results_dir: Path, mlf
     """Runs a sweep to its end; what libraries print in this process goes to its engine.log."""
     from harness.commands import mlflow as send
     from harness.core import processes, screen
-    from harness.runs import ending
+    from harness.runs import folder
     from harness.sweep import loop
 
     processes.install_signal_handlers()
@@ -80,7 +80,7 @@ def run(state: "loop.SweepState", places: Sequence[Lane], results_dir: Path, mlf
             send.after(state.folder.path, mlflow, results_dir, display.done)
     except SystemExit as end:
         code = int(end.code or DONE)
-    ending.exit(code, log)
+    folder.exit(code, log)
 
 
 command = make_command(sweep, prints=False)

@@ -14,9 +14,8 @@ from harness.config import engine, mlperf
 from harness.config.flags import When, is_so
 from harness.config.models import MODELS
 from harness.config.workload import OFFICIAL
-from harness.core.coerce import as_flag
-from harness.core.schema import gpu_names
-from harness.core.statements import Kind, Statement
+from harness.core.document import Kind, Statement, gpu_names
+from harness.core.files import as_flag
 from harness.core.system import System
 
 SAME_RATE = 0.01  # of a rate: latencies at other rates say nothing of each other

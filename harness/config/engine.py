@@ -26,8 +26,8 @@ from harness.config.flags import (
     above_0,
     flag,
 )
-from harness.core.coerce import as_flag, require
 from harness.core.errors import UsageError
+from harness.core.files import as_flag, require
 from harness.core.reading import TooLargeError, from_yaml, names_in
 from harness.core.secrets import hide_text, note_address
 

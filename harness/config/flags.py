@@ -24,9 +24,9 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from harness.core.coerce import RENAMED, as_flag, check_path, check_printable, read_given, unknown_setting
 from harness.core.command import Command, make_command
 from harness.core.errors import UsageError, ends_in_one_line
+from harness.core.files import RENAMED, as_flag, check_path, check_printable, read_given, unknown_setting
 from harness.core.reading import MIB, load_yaml
 from harness.core.secrets import hide_word
 

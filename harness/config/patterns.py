@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import ClassVar, Literal
 
-from harness.core.markdown import number
+from harness.core.document import number
 from harness.core.statistics import least_queries
 
 LIMIT_PERCENTILE = 0.99  # that latency limits hold for

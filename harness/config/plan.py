@@ -13,11 +13,10 @@ from harness.config.flags import MOST_S
 from harness.config.patterns import SURE_QUERIES, Load, LoadPattern
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, Replay, RequestSet
+from harness.core.document import Statement, number
 from harness.core.errors import UsageError
-from harness.core.markdown import number
 from harness.core.schema import stored_as
 from harness.core.secrets import hide_word
-from harness.core.statements import Statement
 from harness.core.system import GPU
 
 

@@ -25,7 +25,7 @@ from harness.config.flags import (
     config_command,
     flag,
 )
-from harness.core.coerce import as_flag
+from harness.core.files import as_flag
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 

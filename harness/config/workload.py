@@ -17,9 +17,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.config.flags import BENCHMARK, RATE, Rules, Settings, flag
-from harness.core.coerce import as_flag
+from harness.core.document import number
 from harness.core.errors import UsageError
-from harness.core.markdown import number
+from harness.core.files import as_flag
 from harness.core.reading import ROOT
 
 MOST_REQUESTS = 10**7  # of one test

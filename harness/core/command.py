@@ -17,8 +17,8 @@ import typer
 from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperCommand, TyperGroup
 
-from harness.core.coerce import MOVED, RENAMED, as_flag, check_path, check_printable, read_given
 from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line, why
+from harness.core.files import MOVED, RENAMED, as_flag, check_path, check_printable, read_given
 from harness.core.interrupts import interruptible
 from harness.core.reading import CHECKOUT, MIB, names_in
 from harness.core.system import module, program

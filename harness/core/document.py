@@ -1,12 +1,184 @@
-"""What a command has to say: an answer, what must be known of it, and sections. A terminal, Markdown and HTML have a
-writer each."""
+"""What a command has to say, as a document and as Markdown: answer, sections, tables, pictures; pages of templates/."""
 
-from collections.abc import Sequence
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple, Self
 
-from harness.core.markdown import Finished, Table, cell, code, harmless
+from harness.core.errors import plain
+from harness.core.reading import ROOT
+from harness.core.statistics import tail_name
 
+
+def render(template: str, **values: Any) -> str:
+    """The template filled in; a name it asks for and does not get is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from harness.core.document import together
+
+    environment = Environment(
+        loader=FileSystemLoader([ROOT / "templates", ROOT / "docs"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,  # of the sections that a page is made of
+        finalize=harmless,
+    )
+    filters = (number, percent, cell, code, quoted, sentence, together, tail_name)
+    environment.filters.update({each.__name__: each for each in filters} | {"gpus": gpu_names})
+    return environment.get_template(template).render(**values).removesuffix("\n")
+
+
+class Finished(str):
+    """Text that a page takes as it is."""
+
+
+def harmless(value: Any) -> Any:
+    """What a page shows of a value."""
+    if not isinstance(value, str) or isinstance(value, Finished):
+        return value
+    return escape(value)
+
+
+def escape(text: str) -> str:
+    """Text on one line without any HTML, links or pictures in it."""
+    text = " ".join(text.splitlines())
+    return plain(re.sub(r"<(?=[\w/!?])", "&lt;", text)).replace("](", "]\\(")
+
+
+def code(text: object) -> str:
+    """Text within backticks or a code fence, which shows everything as it is: on one line, without backticks."""
+    return Finished(plain(" ".join(str(text).splitlines())).replace("`", "'"))
+
+
+def literal(text: str) -> str:
+    """Text on one line that shows every mark as it is."""
+    return Finished(re.sub(r"([\\`*_~<>\[\]])", r"\\\1", plain(" ".join(text.splitlines()))))
+
+
+def quoted(text: str) -> str:
+    return Finished("\n> ".join(map(escape, text.splitlines())))
+
+
+Column = str | tuple[str, int] | Callable[[Any], object]  # an attribute, also with its digits; what is made of an item
+
+
+def value_of(item: object, column: Column) -> object:
+    match column:
+        case str():
+            return getattr(item, column)
+        case (name, digits):
+            return number(getattr(item, name), digits)
+    return column(item)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page, as Markdown where it is written out: numbers as `number` has them. A page may have its own in
+    place of a named one."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    name: str = ""
+
+    @classmethod
+    def of(cls, items: Iterable[Any], columns: Mapping[str, Column], name: str = "") -> Self:
+        return cls(list(columns), [[value_of(item, column) for column in columns.values()] for item in items], name)
+
+    def __str__(self) -> str:
+        under = "|".join("-" * (len(head) + 2) for head in self.columns)
+        return "\n".join((line(self.columns), f"|{under}|", *map(line, self.rows)))
+
+
+def line(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(each if isinstance(each, Finished) else shown(each) for each in cells)} |"
+
+
+def shown(value: object) -> str:
+    """A cell: text on one line, a number as people read it."""
+    if isinstance(value, str):
+        return escape(value.replace("|", "\\|"))
+    return number(value)  # type: ignore[arg-type]
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    """A share of 1 as percent, without the sign; a dash for none."""
+    return "–" if share is None else f"{100 * share:.{digits}f}"
+
+
+def number(value: float | None, digits: int = 4, sign: str = "") -> str:
+    """A number as people read it: thousands separated, at most `digits` significant ones, never an exponent; a dash for
+    none. `sign`: "+" shows it always."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return "–"  # also where a line of the history was edited by hand
+    if isinstance(value, int) or value == 0:
+        return f"{value:{sign},.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:{sign},.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def sentence(said: object) -> str:
+    """Text with a capital letter at its beginning, and nothing else changed: `capitalize` makes "2 cpu cores"."""
+    text = str(said)
+    return text[:1].upper() + text[1:]
+
+
+def cell(text: str | None) -> str:
+    """Text that may stand in a Markdown table; a dash for none."""
+    found = " ".join((text or "–").split()).replace("|", "\\|")
+    return Finished(found) if isinstance(text, Finished) else found
+
+
+def gpu_names(gpus: Sequence[str] | None) -> str:
+    """GPUs as people name them: 8x NVIDIA H200; none; unknown for None."""
+    if gpus is None:
+        return "unknown"
+    counted = Counter(gpus)
+    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in counted.items()) or "none"
+
+
+# What must be said of a run or a test: typed where the fact is known, put into words once.
+class Kind(StrEnum):
+    REASON = "reason"  # why a result is none, or would be none
+    BOUND = "bound"  # what set the speed
+    DEVIATION = "deviation"  # why a result cannot stand beside MLPerf's
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One fact. Programs read `kind` and `name`, which may be empty where nothing depends on it; `what` and `remedy`
+    are for people."""
+
+    what: str
+    remedy: str = ""
+    name: str = ""
+    kind: Kind = Kind.REASON
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.remedy}" if self.remedy else self.what
+
+
+def together(statements: Iterable[Statement]) -> str:
+    """Statements in one line, those with the same remedy as one, so that it is given once."""
+    by_remedy: dict[str, list[str]] = {}
+    for each in statements:
+        by_remedy.setdefault(each.remedy, []).append(each.what)
+    return "; ".join(
+        f"{', and '.join(whats)}: {remedy}" if remedy else "; ".join(whats) for remedy, whats in by_remedy.items()
+    )
+
+
+def names_of(statements: Iterable[Statement], known: Iterable[str]) -> list[str]:
+    """The known names, in their own order, of which there is a statement."""
+    there = {each.name for each in statements}
+    return [name for name in known if name in there]
+
+
+# A document: a terminal, Markdown and HTML have a writer each.
 Tone = Literal["", "good", "careful", "bad", "unknown"]
 Cells = Sequence[str]
 

@@ -1,12 +1,10 @@
 """What all files of this program have in common: a format number, frozen models, GPUs as people name them."""
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from harness.core.statements import Statement
+from harness.core.document import Statement
 
 SCHEMA = 6  # the format of all these files; 1 had no number
 RENDERED = 5  # the oldest format of which a report can be made again
@@ -41,11 +39,3 @@ class File(Model):
         if version > SCHEMA:
             raise ValueError(f"format {version} was written by a newer version; this one reads up to {SCHEMA}")
         return version
-
-
-def gpu_names(gpus: Sequence[str] | None) -> str:
-    """GPUs as people name them: 8x NVIDIA H200; none; unknown for None."""
-    if gpus is None:
-        return "unknown"
-    counted = Counter(gpus)
-    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in counted.items()) or "none"

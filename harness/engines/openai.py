@@ -23,10 +23,10 @@ from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
-from harness.engines import prometheus, sampling_of
+from harness.engines import sampling_of
 from harness.engines.client import IDLE_S, Client, RemoteClient, WireRequest, key_hint, refusal, whole
 from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
-from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server
+from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server, cached_percent
 from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
 
 METRICS_S = 1.0  # for its metrics, once a second
@@ -105,7 +105,7 @@ class OpenAI(Engine):
         }
         now = await self._read_metrics()
         tells = all(server.tells_cache for server in self.servers)
-        self._counted = tells or prometheus.cached_percent(now, now) is not None
+        self._counted = tells or cached_percent(now, now) is not None
         if self.processes > 1:
             self._clients = self._remote = [RemoteClient(self._client) for _ in range(self.processes)]
             await asyncio.gather(*(client.open() for client in self._remote))

@@ -11,8 +11,8 @@ from typing import Any, Self, TypeVar
 
 from harness.config import mlperf
 from harness.config.engine import EngineState
+from harness.core.document import number
 from harness.core.errors import EngineError, UsageError
-from harness.core.markdown import number
 from harness.core.schema import Model
 
 # How answers came from servers, and what that says of our own figures: tokens, the server's cache, times.

@@ -23,14 +23,14 @@ import psutil
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.plan import Plan
 from harness.core import secrets
-from harness.core.coerce import did_you_mean
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
+from harness.core.files import did_you_mean
 from harness.core.processes import adopt_orphans, end_children
 from harness.core.system import cpu_flags, gpus, versions
 from harness.engines import patches, sampling_of
-from harness.engines.prometheus import SOURCES
+from harness.engines.discovery import SOURCES
 from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
-from harness.runs.ending import by_signal
+from harness.runs.folder import by_signal
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 CPU_BLOCK = 32

@@ -21,7 +21,7 @@ from harness.config.engine import exporter
 from harness.core import files
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.system import SM_CLOCK, ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none
-from harness.engines import prometheus
+from harness.engines import discovery
 
 # The reasons for which a GPU's clock is held down, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
@@ -140,11 +140,11 @@ def record_telemetry(
     remote: Remote = dict,
 ) -> None:
     """Samples machine and engine until `stop` is set; what one does not tell is left empty."""
-    begin, engine = time.monotonic(), prometheus.Reader()
+    begin, engine = time.monotonic(), discovery.Reader()
     with path.open("w", newline="") as file, nvml_gpus() as (nvml, handles):
         table, handles, far = csv.writer(file), handles[:gpus], sorted(remote())
         names = [f"gpu{index}_{column}" for index in range(len(handles) + len(far)) for column in GPU_COLUMNS]
-        columns = [column.name for column in prometheus.COLUMNS]
+        columns = [column.name for column in discovery.COLUMNS]
         table.writerow(["seconds", "cpu_percent", "memory_gib", *names, *columns])
         psutil.cpu_percent()  # which tells of the time since it was last called
         engine.values(0.0, prometheus_metrics())
@@ -212,7 +212,7 @@ def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
 
     try:
         text = asyncio.run(read_page(address, PAGE_S))
-        for name, labels, values in prometheus.fold(prometheus.parse(text, COLUMNS), INSTANCES):
+        for name, labels, values in discovery.fold(discovery.parse(text, COLUMNS), INSTANCES):
             column = COLUMNS[name]
             value = sum(values) / 1024 if column == "memory_gib" else max(values)
             if 0 <= value < MOST_VALUE:

@@ -24,7 +24,7 @@ from harness.config.plan import Plan
 from harness.core import files, system
 from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError, first_line
 from harness.core.screen import Counters, Display, Kind
-from harness.engines import prometheus
+from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
 from harness.loadgen import recorder
 from harness.loadgen.patterns import Sender, driver_of
@@ -32,7 +32,7 @@ from harness.loadgen.requests import TRACE, Clock, Request, take_times, write_re
 from harness.loadgen.test_run import MACHINE, PLACEHOLDER, SERVER
 from harness.loadgen.watchdog import Watchdog
 from harness.runs.folder import FOLDER, RunFolder, Test
-from harness.runs.records import MachineUse
+from harness.runs.outcome import MachineUse
 from harness.workloads.cnn_dailymail import Library
 
 
@@ -418,14 +418,14 @@ class LoadGenSession:
             background_load=load.warnings(),
             gpu_joules=None if used is None else round(used, 1),
             server_gpus=models,
-            waits_ms=prometheus.mean_waits(exposed, told),
+            waits_ms=discovery.mean_waits(exposed, told),
         )
         files.write_json(folder / MACHINE, use.model_dump())
         if config.endpoint:
             server = tested.server_use(
-                cache_hit_percent=prometheus.cached_percent(exposed, told),
+                cache_hit_percent=discovery.cached_percent(exposed, told),
                 has_template=config.endpoint_api == "chat",
-                replicas=prometheus.idle_replicas(exposed, told),
+                replicas=discovery.idle_replicas(exposed, told),
             )
             files.write_json(folder / SERVER, server.model_dump())
             for line in (*server.disagreements, *server.notes):

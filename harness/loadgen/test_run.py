@@ -17,15 +17,14 @@ from harness.config.mlperf import Limits
 from harness.config.patterns import LIMIT_PERCENTILE
 from harness.config.plan import Plan
 from harness.core import files
-from harness.core.markdown import number
-from harness.core.statements import Statement
+from harness.core.document import Statement, number
 from harness.core.statistics import least_queries
 from harness.engines.protocol import ServerUse
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import recorder
 from harness.loadgen.log import Latency, LogError, TestResult
 from harness.loadgen.requests import FILE, Request, read_requests, spread, times_of, without_failures
-from harness.runs.records import MachineUse
+from harness.runs.outcome import MachineUse
 
 
 # The steady part of a test: without the ramp at its start and the drain at its end.

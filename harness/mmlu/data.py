@@ -10,10 +10,10 @@ from typing import Any, Literal
 from harness.config.engine import ServerFlags
 from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Context, Count, Seed, flag
 from harness.config.run import RunConfig
-from harness.core.coerce import did_you_mean
 from harness.core.errors import UsageError
+from harness.core.files import did_you_mean
 from harness.core.reading import check_regular, open_regular
-from harness.workloads.hub import download, read_saved
+from harness.workloads.cnn_dailymail import download, read_saved
 
 LETTERS = "ABCD"
 LARGEST_FILE, MOST_ROWS = 2**30, 10**6

@@ -1,26 +1,408 @@
-"""The way of one MMLU evaluation: questions, prompts, engine, answers, report."""
+"""MMLU: answers -> accuracy by subject, domain and overall; a whole evaluation and what it leaves in its folder."""
 
 import asyncio
+import json
+import math
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import JsonValue
 
 from harness import engines
 from harness.config import checkpoint
 from harness.config.plan import resolve
 from harness.core import screen, system
+from harness.core.document import (
+    Block,
+    Code,
+    Document,
+    Finished,
+    Line,
+    Picture,
+    Section,
+    Table,
+    gpu_names,
+    number,
+    percent,
+    to_markdown,
+)
 from harness.core.errors import DONE
-from harness.core.files import as_json, write_json
+from harness.core.files import as_json, whole_or_nothing, write_json, write_table, write_text
 from harness.core.processes import ignore_signals
+from harness.core.schema import SCHEMA, File
 from harness.core.secrets import hide_word
-from harness.engines.protocol import Engine
+from harness.core.statistics import wilson
+from harness.engines.protocol import ChoiceLogprobs, Engine
 from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
-from harness.mmlu import scores
-from harness.mmlu.scores import Answer, MMLUFacts, MMLUHistory
+from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig, Prompt
+from harness.report.answer import model_name
+from harness.report.charts import Bar, Bars, Part, Scale, save
+from harness.report.page import page
 from harness.runs import folder as results
+from harness.runs.folder import RunFolder
+from harness.runs.outcome import Facts
 
+
+# What an MMLU evaluation leaves behind, typed: config.json, overall.json and the lines of its history.
+class MMLUFacts(Facts):
+    """config.json: every setting, and what is known of the evaluation."""
+
+    config: dict[str, JsonValue]
+    prompts_s: float | None = None
+    """Seconds in which the prompts were built."""
+
+
+class Overall(File):
+    """overall.json; accuracies are shares of 1."""
+
+    overall_accuracy: float
+    n: int
+    correct: int
+    standard_error: float | None
+    interval_95: tuple[float, float]
+    macro_average: float
+    """The mean of the subjects."""
+    subjects: int
+    predictions: dict[str, int]
+    answers: dict[str, int]
+    ties: int
+    shortened_prompts: dict[Literal["questions", "examples_dropped"], int]
+    """Prompts that did not fit with all their examples."""
+    prompt_tokens: int
+    cached_tokens: int | None
+    """Null where a server does not tell."""
+    cache_hit_rate: float | None
+    questions_per_s: float
+    seconds: float
+    test_questions: int
+    num_fewshot: int
+    notes: list[str]
+
+
+class MMLUHistory(File):
+    """A line of results/mmlu/history.jsonl."""
+
+    run: str
+    started: str | None = None
+    model: str | None = None
+    precision: str | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    load_format: str | None = None
+    seed: int | None = None
+    overall_accuracy: float | None = None
+    standard_error: float | None = None
+    macro_average: float | None = None
+    n: int | None = None
+    test_questions: int | None = None
+    subjects: int | None = None
+    num_fewshot: int | None = None
+    questions_per_s: float | None = None
+    cache_hit_rate: float | None = None
+    notes: list[str] = []
+    gpus: list[str] = []
+
+    @classmethod
+    def of(cls, run: str, facts: MMLUFacts, overall: Overall) -> Self:
+        values = facts.config | dict(overall) | {"gpus": facts.system.gpus, "started": facts.started, "run": run}
+        return cls(**{name: value for name, value in values.items() if name in cls.model_fields})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model chose for a question: log-probabilities of the four letters, which sum to 1 as probabilities."""
+
+    prompt: Prompt
+    choice: ChoiceLogprobs
+    latency_s: float  # from when the engine was handed the question
+
+    @property
+    def subject(self) -> str:
+        return self.prompt.question.subject
+
+    @property
+    def domain(self) -> str:
+        return DOMAIN_OF[self.subject]
+
+    @property
+    def right(self) -> str:
+        return LETTERS[self.prompt.question.answer]
+
+    @property
+    def prediction(self) -> str:
+        """The likeliest letter; where several are, the first in the alphabet."""
+        return LETTERS[self.choice.logprobs.index(max(self.choice.logprobs))]
+
+    @property
+    def is_correct(self) -> bool:
+        return self.prediction == self.right
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether two letters share the highest log-probability."""
+        return self.choice.logprobs.count(max(self.choice.logprobs)) > 1
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracy over `n` questions; `low` and `high` are Wilson's 95 % interval."""
+
+    n: int
+    correct: int
+    accuracy: float
+    standard_error: float | None
+    low: float
+    high: float
+
+
+def score(rows: Iterable[Answer]) -> Score:
+    """The standard error is the sample standard deviation of right and wrong over sqrt(n): None for one question."""
+    hits = [answer.is_correct for answer in rows]
+    n, correct = len(hits), sum(hits)
+    accuracy = correct / n
+    error = math.sqrt(accuracy * (1 - accuracy) / (n - 1)) if n > 1 else None
+    return Score(n, correct, accuracy, error, *wilson(correct, n))
+
+
+def group_scores(rows: Sequence[Answer], name: str) -> dict[str, Score]:
+    """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
+    groups: dict[str, list[Answer]] = {}
+    for answer in sorted(rows, key=lambda answer: (list(DOMAINS).index(answer.domain), answer.subject)):
+        groups.setdefault(getattr(answer, name), []).append(answer)
+    return {key: score(group) for key, group in groups.items()}
+
+
+def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: int, notes: list[str]) -> Overall:
+    """What overall.json holds of the answers, which took so many seconds."""
+    whole, subjects = score(rows), group_scores(rows, "subject")
+    dropped = [answer.prompt.dropped for answer in rows if answer.prompt.dropped]
+    prompt_tokens = sum(len(answer.prompt.tokens) for answer in rows)
+    counts = [answer.choice.cached_tokens for answer in rows if answer.choice.cached_tokens is not None]
+    cached = sum(counts) if len(counts) == len(rows) else None
+    return Overall(
+        schema_version=SCHEMA,
+        overall_accuracy=whole.accuracy,
+        n=whole.n,
+        correct=whole.correct,
+        standard_error=whole.standard_error,
+        interval_95=(whole.low, whole.high),
+        macro_average=sum(part.accuracy for part in subjects.values()) / len(subjects),
+        subjects=len(subjects),
+        predictions={letter: sum(answer.prediction == letter for answer in rows) for letter in LETTERS},
+        answers={letter: sum(answer.right == letter for answer in rows) for letter in LETTERS},
+        ties=sum(answer.is_tied for answer in rows),
+        shortened_prompts={"questions": len(dropped), "examples_dropped": sum(dropped)},
+        prompt_tokens=prompt_tokens,
+        cached_tokens=cached,
+        cache_hit_rate=None if cached is None else cached / prompt_tokens,
+        questions_per_s=whole.n / seconds,
+        seconds=seconds,
+        test_questions=test_questions,
+        num_fewshot=shots,
+        notes=notes,
+    )
+
+
+def cells(answer: Answer) -> dict[str, object]:
+    """A line of samples.csv, by column."""
+    prompt, choice = answer.prompt, answer.choice
+    return {
+        "subject": answer.subject,
+        "domain": answer.domain,
+        "number": prompt.question.number,
+        "answer": answer.right,
+        "prediction": answer.prediction,
+        "correct": int(answer.is_correct),
+        **{f"logprob_{letter}": f"{value:.6f}" for letter, value in zip(LETTERS, choice.logprobs, strict=True)},
+        "prompt_tokens": len(prompt.tokens),
+        "cached_tokens": choice.cached_tokens,
+        "latency_s": f"{answer.latency_s:.6f}",
+        "examples": prompt.examples,
+        "dropped_examples": prompt.dropped,
+    }
+
+
+def write_csv(path: Path, rows: Sequence[Answer]) -> None:
+    write_table(path, cells(rows[0]), (cells(answer).values() for answer in rows))
+
+
+COLORS = dict(zip(DOMAINS, ("blue", "amber", "green", "purple"), strict=True))
+GUESSING, WORSE, NO_BETTER = 1 / len(LETTERS), "worse", "no better"
+FEW = 30  # questions of a subject, below which its interval is wider than 30 points
+
+
+def write(
+    run: RunFolder,
+    config: MMLUConfig,
+    facts: MMLUFacts,
+    data: Data,
+    seconds: float,
+    rows: Sequence[Answer],
+) -> Overall:
+    """Writes every result into the run's folder, all or none of them; returns what overall.json holds."""
+    summary = overall(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
+    domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
+    with whole_or_nothing(run.path) as place:
+        write_json(place / "overall.json", summary.model_dump(mode="json"))
+        write_json(place / "by_domain.json", {name: asdict(part) for name, part in domains.items()})
+        write_json(
+            place / "by_subject.json",
+            {name: {"domain": DOMAIN_OF[name]} | asdict(part) for name, part in subjects.items()},
+        )
+        write_csv(place / "samples.csv", rows)
+        if config.details:
+            write_text(place / "details.jsonl", details(data, rows))
+        picture = save({"score_by_subject": ("Accuracy of each subject", [by_subject(subjects)])}, place / "plots")
+        found = replace(
+            document(config, facts, summary, rows),
+            sections=[*sections(config, facts, data.source, summary, rows, picture["score_by_subject"])],
+        )
+        write_text(place / "report.md", to_markdown(found))
+        write_text(place / "report.html", page(found))
+    return summary
+
+
+def accuracy_cells(part: Score) -> list[str]:
+    return [percent(part.accuracy), percent(part.standard_error)]
+
+
+def sections(
+    config: MMLUConfig, facts: MMLUFacts, source: str, summary: Overall, rows: Sequence[Answer], picture: Picture
+) -> Iterator[Section]:
+    """The picture, the scores by domain and by subject, and how they came about."""
+    domains, subjects, system = group_scores(rows, "domain"), group_scores(rows, "subject"), facts.system
+    yield Section(picture.title, "", [picture], is_open=True)
+    low, high = map(percent, summary.interval_95)
+    right = f"{number(summary.correct)} of {number(summary.n)} right"
+    error = f"± {percent(summary.standard_error)} (standard error)"
+    rate = summary.cache_hit_rate
+    known = "unknown" if rate is None else f"{percent(rate, 1)} %"
+    overall_rows = [
+        ["accuracy", Finished(f"**{percent(summary.overall_accuracy)} %** {error}, {right}")],
+        ["95 % interval", f"{low} to {high} %"],
+        ["mean of the subjects", f"{percent(summary.macro_average)} % over {summary.subjects} subjects"],
+        ["questions/s", f"{number(summary.questions_per_s)} in {summary.seconds:.1f} s, model load left out"],
+        ["prefix cache", f"{known} of {number(summary.prompt_tokens)} prompt tokens"],
+    ]
+    head = ["accuracy %", "std. error", "95 % interval", "right", "questions"]
+    by_domain = [
+        [name, *accuracy_cells(part), f"{percent(part.low)} to {percent(part.high)}", part.correct, part.n]
+        for name, part in domains.items()
+    ]
+    yield Section("Scores", right, [Table(["", ""], overall_rows), Table(["domain", *head], by_domain)])
+    listed = [
+        [name.replace("_", " "), DOMAIN_OF[name], *accuracy_cells(part), part.correct, part.n]
+        for name, part in subjects.items()
+    ]
+    heads = ["subject", "domain", "accuracy %", "std. error", "right", "questions"]
+    yield Section("Subjects", f"{summary.subjects} subjects", [Table(heads, listed)])
+    chosen, right_ones = (
+        ", ".join(f"{letter} {counts[letter]}" for letter in LETTERS)
+        for counts in (summary.predictions, summary.answers)
+    )
+    short = summary.shortened_prompts
+    fitted = "All examples fitted into every prompt."
+    if short["questions"]:
+        fitted = (
+            f"{number(short['questions'])} prompt(s) did not fit {config.context} tokens with all examples; "
+            f"{number(short['examples_dropped'])} examples were dropped, the last ones first: samples.csv lists them."
+        )
+    method = (
+        f"Each question follows {config.num_fewshot} example(s) of its subject from the dev split; the answer is the "
+        "likeliest of the letters A to D as the next token, one request a question. "
+        f"Letters chosen: {chosen}; right ones: {right_ones}. Exact ties between letters: {summary.ties} (the first in "
+        "the alphabet counts)."
+    )
+    quantized = f", {config.quantization}" if config.quantization != "none" else ""
+    settings = [
+        ["data", source],
+        ["started", facts.started],
+        ["precision", f"{config.precision}{quantized}, KV cache {config.kv_cache_dtype}"],
+        ["machine", ", ".join(system.gpus) or system.cpu],
+        ["software", ", ".join(f"{name} {version}" for name, version in system.packages.items())],
+        ["engine arguments", " ".join(f"{name}={value}" for name, value in facts.engine_args.items())],
+    ]
+    blocks: list[Block] = [method, fitted, Table(["", ""], settings), Code(facts.command)]
+    yield Section("Method", f"{config.num_fewshot}-shot, one request a question", blocks)
+
+
+def deviations(config: MMLUConfig, data: Data, rows: Sequence[Answer]) -> list[str]:
+    """Why the number is not the model's MMLU score; empty where it is."""
+    subjects = len({question.subject for question in data.test})
+    cut = sum(answer.prompt.dropped > 0 for answer in rows)
+    found = {
+        config.model_spec.deviation: config.model_spec.deviation,
+        "the demo's own questions": config.model_spec.mmlu and config.dataset_path is None,
+        "dummy weights": config.has_dummy_weights,
+        f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}": len(data.test) < data.whole,
+        f"{subjects} of {len(DOMAIN_OF)} subjects": subjects < len(DOMAIN_OF),
+        f"{cut:,} of {len(rows):,} prompts with fewer than {config.num_fewshot} examples": cut,
+    }
+    return [why for why, applies in found.items() if applies]
+
+
+def details(data: Data, rows: Sequence[Answer]) -> str:
+    """details.jsonl: each question with its text and its answer."""
+    lines = (
+        {
+            "subject": question.subject,
+            "number": question.number,
+            "answer": answer.right,
+            "prediction": answer.prediction,
+            "correct": answer.is_correct,
+            "question": question.text,
+            "choices": question.choices,
+            "logprobs": dict(zip(LETTERS, answer.choice.logprobs, strict=True)),
+            "examples": [each.text for each in data.examples.get(question.subject, [])[: answer.prompt.examples]],
+        }
+        for question, answer in zip(data.test, rows, strict=True)
+    )
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Sequence[Answer]) -> Document:
+    """The accuracy with its meaning, by domain, and what must be known of it."""
+    error = "" if summary.standard_error is None else f" (standard error {percent(summary.standard_error)})"
+    low, high = summary.interval_95
+    guessed = "" if low > GUESSING else f": {WORSE if high < GUESSING else NO_BETTER} than guessing, which gives 25 %"
+    system, engine = facts.system, "" if config.endpoint else f", vLLM {facts.system.vllm_version or 'unknown'}"
+    machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
+    size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
+    domains = (f"{name} {percent(part.accuracy)} %" for name, part in group_scores(rows, "domain").items())
+    few = summary.n // summary.subjects
+    rate = summary.cache_hit_rate
+    hits = "" if rate is None else f", {percent(rate, 1)} % prefix-cache hits"
+    lines = [
+        Line("by domain", ", ".join(domains)),
+        Line("by subject", f"mean of the subjects {percent(summary.macro_average)} %"),
+        Line("speed", f"{number(summary.questions_per_s)} questions/s{hits}"),
+        *(Line("careful", note, "careful") for note in summary.notes),
+        Line("careful", f"{few} questions a subject: too few to compare subjects" if few < FEW else "", "careful"),
+    ]
+    title = f"{percent(summary.overall_accuracy)} % right{error}{guessed}"
+    subject = f"MMLU, {size} on {summary.subjects} subjects, {machine}{engine}"
+    return Document(title, subject, [line for line in lines if line.text])
+
+
+def by_subject(subjects: dict[str, Score]) -> Bars:
+    """Accuracy by subject, by domain, best first, with 95 % intervals."""
+    rows = []
+    for domain, color in COLORS.items():
+        names = [name for name in subjects if DOMAIN_OF[name] == domain]
+        for name in sorted(names, key=lambda name: (-subjects[name].accuracy, name)):
+            part = subjects[name]
+            bar = Part(0.0, 100 * part.accuracy, color, name=domain)
+            label = f"{name.replace('_', ' ')} ({part.n:,})"
+            rows.append(Bar(label, f"{100 * part.accuracy:.1f}", [bar], (100 * part.low, 100 * part.high)))
+    label = "accuracy, %; lines: 95 % intervals; at 25 %: guessing; the number of questions beside each name"
+    return Bars("", label, rows, [100 * GUESSING], Scale(0.0, 110.0))
+
+
+# The way of one MMLU evaluation: questions, prompts, engine, answers, report.
 QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
@@ -59,12 +441,12 @@ def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: scre
     ignore_signals()  # all is asked: what ends a command is not to cost the run
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
-    summary = scores.write(run, config, facts, data, seconds, rows)
+    summary = write(run, config, facts, data, seconds, rows)
     line = MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
     results.finish(run, line, say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
-    screen.show(display.console, scores.document(config, facts, summary, rows), run.path / "report.html")
+    screen.show(display.console, document(config, facts, summary, rows), run.path / "report.html")
     return DONE
 
 

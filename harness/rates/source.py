@@ -13,8 +13,8 @@ from harness.config.patterns import SURE_P90_QUERIES, SURE_QUERIES, Burst, Close
 from harness.config.plan import Part, Plan, minutes
 from harness.config.run import RunConfig
 from harness.core import system
+from harness.core.document import number
 from harness.core.errors import NotAcceptedError
-from harness.core.markdown import number
 from harness.loadgen.log import TestResult
 from harness.loadgen.patterns import driver_of
 from harness.loadgen.session import LoadGenSession

@@ -8,10 +8,8 @@ from harness.config import comparability, mlperf
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
-from harness.core.document import Cells, Document, Line, Tone
-from harness.core.markdown import Column, Table, number
+from harness.core.document import Cells, Column, Document, Line, Table, Tone, names_of, number
 from harness.core.processes import with_flag
-from harness.core.statements import names_of
 from harness.loadgen.log import Latency
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance

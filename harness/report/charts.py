@@ -12,9 +12,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Literal, NamedTuple
 
-from harness.core.document import Document, Picture
+from harness.core.document import Document, Picture, number
 from harness.core.errors import plain
-from harness.core.markdown import number
 
 PALETTE = {  # by the names that page.css has for its own
     "blue": "#2f6db5",

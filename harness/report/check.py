@@ -17,18 +17,17 @@ from harness.config import checkpoint, patterns
 from harness.core import files, reading
 from harness.core.errors import BenchmarkError, first_line
 from harness.core.schema import SCHEMA
+from harness.loadgen import log, test_run
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import test_run, validity
 from harness.loadgen.log import DETAIL, Latency, LogError, TestResult, records
 from harness.loadgen.requests import TRACE, Request, decimal, read_requests, read_trace, times_of
 from harness.rates.probing import probe_of
 from harness.report.report import MADE, build, check_format, history_line
 from harness.results import accuracy, performance
+from harness.results.accuracy import SCORES_FILE, ScoresFile
 from harness.results.summary import Summary
-from harness.results.verdicts import SCORES_FILE, ScoresFile
 from harness.runs.folder import FOLDER, ended_early, facts_of, history, readable_status
-from harness.runs.outcome import Outcome, at_load
-from harness.runs.records import RunFacts
+from harness.runs.outcome import Outcome, RunFacts, at_load
 from harness.workloads import cnn_dailymail, custom
 
 # Whether the files of a test agree: LoadGen's summary with its detail log, and both with its trace and requests.csv.
@@ -105,7 +104,7 @@ def of_summary(folder: Path, result: TestResult) -> Iterator[str]:
     logged: dict[frozenset[str], Any] = {words(key): entry for key, entry, _ in records(folder / DETAIL)}
     for label, said in lines:
         check = CHECKS.get(label.removesuffix("satisfied").strip())
-        names = (validity.ENTRY.get(check, ""), *(f"{kind} {label}" for kind in KINDS))  # type: ignore[call-overload]
+        names = (log.ENTRY.get(check, ""), *(f"{kind} {label}" for kind in KINDS))  # type: ignore[call-overload]
         entry = next((logged[words(name)] for name in names if words(name) in logged), None)
         if isinstance(entry, bool | int | float) and not is_same(said, entry):
             yield f"{path.name} of {folder.name} says {label} {said}; the detail log says {json.dumps(entry)}"

@@ -9,14 +9,14 @@ from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.config.flags import OUTPUT
 from harness.config.mlperf import SAMPLE_SCORES, SHORT_SCORES
 from harness.config.run import RunConfig
-from harness.core import files, schema
+from harness.core import files
+from harness.core.document import gpu_names, number
 from harness.core.errors import UsageError
-from harness.core.markdown import number
 from harness.core.statistics import PairedChange, paired_changes
 from harness.results.accuracy import read_log
 from harness.results.summary import Summary
 from harness.runs.folder import FOLDER, facts_of, readable_status
-from harness.runs.records import RunFacts
+from harness.runs.outcome import RunFacts
 
 # The answers of two runs to the same samples: where they part, and their scores with a paired interval.
 SAMPLES = "samples.csv"
@@ -163,7 +163,7 @@ class ComparedRun:
 
     @property
     def gpus(self) -> str:
-        return schema.gpu_names(self.summary.gpu_models)
+        return gpu_names(self.summary.gpu_models)
 
     @property
     def verdict(self) -> str | None:

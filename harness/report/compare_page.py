@@ -13,14 +13,12 @@ from typing import NamedTuple, Self
 
 from harness.config import comparability, mlperf
 from harness.core import files
-from harness.core.document import Block, Document, Line, Picture, Section, Tone
-from harness.core.markdown import Table, number
+from harness.core.document import Block, Document, Line, Picture, Section, Table, Tone, number
 from harness.report import answer, charts, compare, pictures
 from harness.report.charts import Bar, Bars, Panel, Part
 from harness.report.compare import ComparedRun, Pair, Runs
 from harness.report.page import page
-from harness.results.change import METHOD, Change
-from harness.results.metrics import AXES, BY_NAME, Metric, metrics_of, value_at
+from harness.results.metrics import AXES, BY_NAME, METHOD, Change, Metric, metrics_of, value_at
 from harness.results.metrics import columns as metric_columns
 from harness.results.profile import ProfileValue, side_by_side
 from harness.runs.outcome import Doubt, Figure

@@ -8,21 +8,19 @@ from pathlib import Path
 from typing import Self
 
 from harness.config.patterns import Poisson
-from harness.core.document import Picture
-from harness.core.markdown import number, sentence
+from harness.core.document import Picture, Statement, number, sentence
 from harness.core.screen import Stage
-from harness.core.statements import Statement
 from harness.loadgen.recorder import Recording
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.report import answer
 from harness.report.charts import Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
-from harness.report.loads import Load, LoadPicture
+from harness.report.page import Load, LoadPicture
+from harness.results.accuracy import Accuracy
 from harness.results.performance import Performance
 from harness.results.profile import Profile
 from harness.results.summary import Summary
 from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
-from harness.results.verdicts import Accuracy
 from harness.runs.outcome import Doubt, Outcome
 
 TITLES = {

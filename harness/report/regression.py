@@ -11,16 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from harness.config import comparability, mlperf
-from harness.core import coerce
-from harness.core.document import Document, Line, Tone
+from harness.core import files
+from harness.core.document import Document, Line, Tone, number
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
-from harness.core.markdown import number
 from harness.core.processes import command_of
 from harness.core.statistics import FEWEST_DIFFERING
 from harness.report import answer, compare, compare_page
 from harness.report.compare import ComparedRun, Pair, Runs
-from harness.results.change import ALONE, METHOD, Change
-from harness.results.metrics import BY_NAME, Metric
+from harness.results.metrics import ALONE, BY_NAME, METHOD, Change, Metric
 
 Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
 GATE = "accuracy gate"  # a condition that nobody writes
@@ -83,7 +81,7 @@ def condition(text: str) -> Condition:
     name = re.sub(r"_per_s$", "_per_sec", name)
     metric = BY_NAME.get(NAMES.get(name, name))
     if metric is None:
-        raise UsageError(f"--fail-if {text!r}: no metric {name}{coerce.did_you_mean(name, [*BY_NAME, *NAMES])}")
+        raise UsageError(f"--fail-if {text!r}: no metric {name}{files.did_you_mean(name, [*BY_NAME, *NAMES])}")
     if signed and not percent:
         raise UsageError(f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{sign}{signed}3%.")
     return Condition(text, metric, sign == ">", float(signed + digits), bool(percent))

@@ -9,27 +9,25 @@ from pathlib import Path
 
 from harness.config import comparability, patterns
 from harness.config.patterns import Poisson
-from harness.core.document import Document, Line, Picture, to_markdown
+from harness.core.document import Document, Kind, Line, Picture, Statement, number, to_markdown
 from harness.core.errors import UsageError
 from harness.core.files import read, write_json, write_text
-from harness.core.markdown import number
 from harness.core.schema import RENDERED, SCHEMA
-from harness.core.statements import Kind, Statement
 from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page
 from harness.report.charts import Bar, Bars, Part, Scale, overview
-from harness.report.loads import LoadPicture
+from harness.report.page import LoadPicture
 from harness.report.pictures import draw_pictures, gpu_times, waits
 from harness.report.sections import Report
-from harness.results import compliance, metrics, verdicts
+from harness.results import accuracy, metrics
 from harness.results import profile as traces
 from harness.results.performance import Performance, performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
 from harness.runs import folder as results
 from harness.runs import outcome
 from harness.runs.folder import FOLDER
-from harness.runs.records import RunFacts
+from harness.runs.outcome import RunFacts
 
 Measured = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
 
@@ -139,15 +137,15 @@ def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
 
 def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
-    scores = folder / FOLDER["accuracy"] / verdicts.SCORES_FILE
-    judged = folder / FOLDER["test06"] / compliance.RESULT
+    scores = folder / FOLDER["accuracy"] / accuracy.SCORES_FILE
+    judged = folder / FOLDER["test06"] / accuracy.RESULT
     profile = folder / traces.FOLDER / traces.RESULT
     run = Run(
-        accuracy=read(scores, verdicts.ScoresFile) if scores.exists() else None,
+        accuracy=read(scores, accuracy.ScoresFile) if scores.exists() else None,
         performance=performance(*test) if test else None,
         search=facts.probes or None,
         attempts=facts.attempts or None,
-        compliance={"test06": read(judged, verdicts.Compliance)} if judged.exists() else None,
+        compliance={"test06": read(judged, accuracy.Compliance)} if judged.exists() else None,
         profile=read(profile, traces.Profile) if profile.exists() else None,
     )
     deviations = [*facts.deviations, *([Statement(UNFINISHED, kind=Kind.DEVIATION)] if ended else [])]

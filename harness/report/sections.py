@@ -4,15 +4,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.config.patterns import ClosedLoop
-from harness.core.document import Block, Code, Picture, Section
-from harness.core.markdown import Finished, Table, cell, code, escape, literal, number, percent
+from harness.core.document import (
+    Block,
+    Code,
+    Finished,
+    Picture,
+    Section,
+    Table,
+    cell,
+    code,
+    escape,
+    literal,
+    number,
+    percent,
+)
 from harness.report import answer
-from harness.report.loads import LoadPicture
+from harness.report.page import LoadPicture
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
-from harness.runs.outcome import Doubt
-from harness.runs.records import RunFacts
+from harness.runs.outcome import Doubt, RunFacts
 
 Rows = Mapping[str, str]  # of a table of two columns; empty ones are left out
 

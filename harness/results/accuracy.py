@@ -1,4 +1,4 @@
-"""mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate."""
+"""Accuracy and compliance: scores against the reference, their verdicts, and the files that keep them."""
 
 import contextlib
 import hashlib
@@ -8,23 +8,147 @@ import re
 import zipfile
 import zlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, computed_field
 
 from harness.config import checkpoint, engine
-from harness.config.mlperf import FEWEST_BOOTSTRAPPED, ROUGE, Scores, Task, bounds
+from harness.config.mlperf import FEWEST_BOOTSTRAPPED, GATE, ROUGE, Scores, Task, bounds
 from harness.config.plan import Plan
-from harness.core import markdown, reading, schema, statistics, system
+from harness.config.run import RunConfig
+from harness.core import document, files, reading, schema, statistics, system
 from harness.core.errors import LoadGenError, why
 from harness.core.files import write_json, write_table, write_text
-from harness.results.verdicts import Accuracy, Check, ScoresFile, Verdict
+from harness.core.schema import File, Model
+from harness.loadgen.session import LoadGenSession
 from harness.workloads.cnn_dailymail import Library, from_json
 
+SCORES_FILE = "rouge.json"
+Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Check(Model):
+    """One score against what it must keep to; `interval` (bootstrap, 95 %) only where not all samples ran."""
+
+    name: str
+    score: float
+    reference: float
+    low: float
+    high: float | None = None
+    interval: tuple[float, float] | None = None
+    verdict: Verdict
+
+
+class Accuracy(Model):
+    """The accuracy of a run. ROUGE is F1 x100, the mean over samples; gen_len is characters, summed over samples."""
+
+    verdict: Verdict
+    note: str = ""
+    samples: Annotated[int, Field(ge=1)]
+    full_set: bool
+    high_accuracy: bool
+    generated_tokens: Count
+    characters: Count
+    at_token_limit: Count
+    splitter: str
+    splitter_version: str = ""
+    """NLTK's, whose versions split a few texts differently; empty for the built-in splitter, or not recorded."""
+    approximate: list[str]  # scores that depend on the sentence splitter and were made without NLTK's
+    checks: list[Check]
+
+    @property
+    def share_at_limit(self) -> float:
+        """Of the answers, those that end at the token limit."""
+        return self.at_token_limit / self.samples
+
+    @property
+    def headline(self) -> str:
+        """The verdict and what it rests on, in one line."""
+        rouge = ", ".join(
+            f"{check.name} {check.score:.2f}{' (approximate)' if check.name in self.approximate else ''}"
+            for check in self.checks
+            if check.name in ROUGE
+        )
+        return f"{self.verdict}{f' ({self.note})' if self.note else ''}: {rouge}"
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def scores(self) -> dict[str, Annotated[float, Field(ge=0)]]:
+        """ROUGE is F1 x100, the mean over samples; gen_len is characters, summed over samples."""
+        return {check.name: check.score for check in self.checks}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def rouge(self) -> dict[str, float]:
+        """F1 x100."""
+        return {name: score for name, score in self.scores.items() if name in ROUGE}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def passed(self) -> bool | None:
+        """The gate's verdict; null where it is inconclusive, or switched off."""
+        return {"PASS": True, "FAIL": False}.get(self.verdict)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def total_samples(self) -> int:
+        return self.samples
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def run_gen_len(self) -> int:
+        """Characters, summed over samples."""
+        return self.characters
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def run_gen_num(self) -> int:
+        """Answers."""
+        return self.samples
+
+
+class ScoresFile(Accuracy, File):
+    """rouge.json; `log` is the SHA-256 of the accuracy log that was scored."""
+
+    log: str | None = None
+
+    def flat(self) -> dict[str, object]:
+        """What the file holds: all of this, and scores, references and thresholds under their own names."""
+        floors = {check.name: check for check in self.checks}
+        return self.model_dump(mode="json") | {
+            **self.rouge,
+            "baseline": {name: check.reference for name, check in floors.items()},
+            "gate_multiplier": GATE[self.high_accuracy],
+            **{f"threshold_{name}": floors[name].low for name in self.rouge},
+        }
+
+
+class Compliance(Model):
+    """result.json of a compliance test; each check's verdict, null where it has none."""
+
+    test: str
+    passed: bool
+    checks: dict[str, bool | None]
+    facts: dict[str, JsonValue]
+
+    @property
+    def verdict(self) -> Verdict:
+        return "PASS" if self.passed else "FAIL"
+
+    @property
+    def headline(self) -> str:
+        failed = ", ".join(name for name, passed in self.checks.items() if passed is False)
+        return f"{self.test.upper()}: {self.verdict}{f' ({failed})' if failed else ''}"
+
+
+# mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate.
 LARGEST_LOG = 2**32  # bytes of an accuracy log
 Row = tuple[float, ...]  # of a sample: its scores, and the characters of its answer
 Splitter = Literal["nltk punkt_tab", "built-in"]
@@ -223,7 +347,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
     head = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters")
     write_table(folder / "samples.csv", head, lines)
     worst = sorted(range(len(rows)), key=lambda index: rows[index][ROUGE.index("rougeL")])[:WORST]
-    page = markdown.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
+    page = document.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
     write_text(folder / "worst.md", f"{page}\n")
     return result
 
@@ -249,3 +373,69 @@ def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     text = accuracy_txt(scores, len(answers), digest(log))
     write_text(log.parent / "accuracy.txt", text)
     return text
+
+
+# MLPerf's compliance test TEST06: one more LoadGen test with audit settings on the same engine, and its verdict.
+LOGGED_SAMPLES = 100  # samples of the run, all of them logged
+SETTINGS = {  # so many samples, each logged, whatever time they take, and no whole permutations
+    "mode": 2,  # performance
+    "accuracy_log_rng_seed": 720381539243781796,
+    "accuracy_log_sampling_target": LOGGED_SAMPLES,
+    "min_query_count": LOGGED_SAMPLES,
+    "min_duration": 0,
+    "sample_concatenate_permutation": 0,
+}
+# The audit.config, which LoadGen reads over all other settings, for any model and scenario.
+AUDIT = "".join(f"*.*.{key} = {value}\n" for key, value in SETTINGS.items())
+RESULT = "result.json"
+
+
+def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:
+    """Runs the test on the session's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
+
+    Leaves result.json and the verification's text beside the logs.
+    """
+    folder = session.test("test06", plan, AUDIT)
+    outcome, text = judge_test06(folder, eos, plan.config)
+    files.write_text(folder / "verify_accuracy.txt", text)
+    files.write_json(folder / RESULT, outcome.model_dump())
+    return outcome
+
+
+def judge_test06(folder: Path, eos: int, config: RunConfig) -> tuple[Compliance, str]:
+    """TEST06's verdict on the accuracy log in `folder`, and the text that the submission checker reads.
+
+    Raises LoadGenError where the log holds other than the samples asked for.
+    """
+    path = folder / "mlperf_log_accuracy.json"
+    try:
+        entries = json.loads(reading.read_text(path, LARGEST_LOG))
+        answers = [decode_hex(entry["data"], 4, f"{path}: entry {n}") for n, entry in enumerate(entries)]
+        counts = [entry["token_count"] for entry in entries]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
+        raise LoadGenError(f"{path}: not the log of a TEST06 run: {type(error).__name__}: {error}.") from None
+    if len(entries) < LOGGED_SAMPLES:
+        raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED_SAMPLES}.")
+    checks = {
+        "first token": all(map(is_as_reported, entries, answers))
+        if config.scenario_rules.pattern.is_streamed
+        else None,
+        "end of text at most once": all(answer[-2:] != [eos, eos] for answer in answers),
+        "token count": [len(answer) for answer in answers] == counts,
+    }
+    passed = False not in checks.values()
+    names = ("First token check", "EOS check", "Sample length check")
+    pairs = zip(names, checks.values(), strict=True)
+    lines = [f"{name} pass: {'Skipped' if verdict is None else verdict}" for name, verdict in pairs]
+    lines.append(f"TEST06 verification {'complete' if passed else 'failed'}")
+    found = Compliance(test="test06", passed=passed, checks=checks, facts={"samples": len(entries), "eos": eos})
+    return found, "\n".join(lines) + "\n"
+
+
+def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
+    """Whether an answer begins with the tokens that were reported when the first was there: one or more."""
+    try:
+        reported = decode_hex(entry.get("token_data"), 4, "")
+    except LoadGenError:
+        return False
+    return bool(reported) and answer[: len(reported)] == reported

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from harness.core.markdown import number, sentence
+from harness.core.document import number, sentence
 from harness.core.statistics import tail_name
 from harness.results import economics, telemetry
 from harness.results.performance import Performance

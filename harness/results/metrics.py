@@ -1,4 +1,4 @@
-"""Every metric of a run, declared once: its name, label, where it stands in the summary, and where it is shown.
+"""Every metric of a run, declared once, and the change of one between runs.
 
 A new one is a line here, and a field of the summary where it has none yet. Reports, tables, the history, sweeps,
 comparisons and MLflow go through this list.
@@ -7,13 +7,15 @@ comparisons and MLflow go through this list.
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from math import exp, log, sqrt
+from statistics import NormalDist, fmean
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 from harness.config import mlperf
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
+from harness.core.document import Column, Table, gpu_names, number
 from harness.core.errors import UsageError
-from harness.core.markdown import Column, Table, number
-from harness.core.schema import gpu_names
+from harness.core.statistics import NORMAL, student, welch
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
 from harness.runs.outcome import Doubt, Figure, Outcome
@@ -353,3 +355,112 @@ def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None
     found = {axis: AXES[axis](summary) if axis in AXES else settings[axis] for axis in axes}
     found |= {BATCH: f"{outcome.load:g} {outcome.unit}"} if outcome else {}
     return tuple("unknown" if value in (None, "") else str(value) for value in found.values())
+
+
+# Whether B is faster than A: a change with its interval, its verdict and its words, for all that compare.
+ERROR = 0.05  # the chance that a comparison calls any of its changes faster or slower that is none
+SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/evidence/performance.md)
+FEWEST = 3  # pairs of runs that show their own scatter
+SMALLEST, EQUAL = 0.005, 0.02  # a smaller change is none; an interval within this shows that there is none
+ALONE = "one run of each"
+METHOD = f"95 % intervals of the logarithms; fewer than {FEWEST} runs are taken to scatter by {100 * SCATTER:g} %"
+LEAST = 1e-9  # of a standard deviation, for ratios that are all the same
+MANIFOLD = 1.95  # from this ratio on, about twice, the change is said as one
+TIMES = {"2": "twice", "3": "three times", "4": "four times"}
+
+
+class Change(NamedTuple):
+    """The ratio of B to A: the geometric mean, its interval, and in words what they rest on."""
+
+    mean: float
+    low: float
+    high: float
+    basis: str = ALONE
+
+    @classmethod
+    def around(cls, middle: float, half: float, basis: str) -> Self:
+        """By the logarithm of the mean, and half of its interval."""
+        return cls(exp(middle), exp(middle - half), exp(middle + half), basis)
+
+    @classmethod
+    def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
+        """Of runs of either side, by Welch's interval; one run of each is taken to scatter by SCATTER."""
+        middle, half = welch(*([log(value) for value in side] for side in (before, after)))
+        if len(before) == len(after) == 1:
+            return cls.around(middle, NORMAL * sqrt(2) * SCATTER, ALONE)
+        return cls.around(middle, half, f"{len(before)} and {len(after)} runs")
+
+    def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
+        """On which side of a change of `bound` percent the whole interval lies."""
+        low, high = (100 * (ratio - 1) - bound for ratio in (self.low, self.high))
+        return "above" if low > 0 else "below" if high < 0 else "unclear"
+
+    @property
+    def effect(self) -> Literal["above", "below", "equal", "unclear"]:
+        """Whether there is a change: of its verdict those that are too small are none."""
+        if self.verdict() != "unclear" and abs(self.mean - 1) > SMALLEST:
+            return self.verdict()
+        return "equal" if self.reach <= EQUAL else "unclear"
+
+    @property
+    def reach(self) -> float:
+        """How large a change may be, at most, by its interval."""
+        return max(1 - self.low, self.high - 1)
+
+    def of_speed(self, metric: Metric) -> Self:
+        """The change of the speed: of a time its inverse, as a third of it is three times the speed."""
+        return type(self)(1 / self.mean, 1 / self.high, 1 / self.low, self.basis) if metric.is_time else self
+
+    @property
+    def signed(self) -> str:
+        """In percent: +12.1 % (+9.2 to +15.4 %)."""
+        mean, low, high = (number(100 * (ratio - 1), 3, "+") for ratio in self[:3])
+        return f"{mean} % ({low} to {high} %)" if self.low < self.high else f"{mean} %"
+
+    def describe(self, metric: Metric) -> str:
+        """As people say it, with its interval and what it rests on: 19 % faster (5 to 25 %, 4 of 4 pairs)."""
+        change, (up, down, as_much) = self.of_speed(metric), metric.words
+        if change.effect == "equal":
+            return f"equal within {number(round(100 * change.reach, 1) or 0.1, 2)} % ({self.basis})"
+        if change.effect == "unclear":
+            return f"not clearly {up} or {down}: {change.signed}, {self.basis}"
+        if change.mean >= MANIFOLD:
+            size, low, high = (number(ratio, 2) for ratio in change[:3])
+            return f"{TIMES.get(size, f'{size} times')} {as_much} ({low} to {high} times, {self.basis})"
+        size, *ends = (number(100 * abs(ratio - 1), 2) for ratio in change[:3])
+        low, high = ends if change.mean > 1 else ends[::-1]
+        return f"{size} % {up if change.mean > 1 else down} ({low} to {high} %, {self.basis})"
+
+
+def paired(ratios: Mapping[str, Sequence[float]], error: float = ERROR) -> dict[str, Change]:
+    """The change of each experiment, by its ratios to the baseline of the same round.
+
+    The verdicts together are wrong in at most `error` of such comparisons: Holm's procedure (1979) on Student's t of
+    the logarithms; an interval is of the level at which its verdict is given. All experiments are taken to scatter
+    alike, but one that scatters more as it does itself. Ratios to one baseline are correlated by 1/2, so that their
+    pooled variance has (1 + (k - 1) / 4) / k of the variance of one experiment's, and degrees of freedom by that.
+    """
+    logs = {name: [log(ratio) for ratio in found] for name, found in ratios.items()}
+    free = sum(len(found) - 1 for found in logs.values()) / (1 + (len(logs) - 1) / 4)
+    pooled = spread([value - fmean(found) for found in logs.values() for value in found], len(logs))
+    errors = {}
+    for name, found in logs.items():
+        known = sqrt(2) * SCATTER if len(found) < FEWEST else LEAST
+        own = spread([value - fmean(found) for value in found])
+        errors[name] = max(known, pooled, own) / sqrt(len(found))
+    changes = dict[str, Change]()
+    left = len(logs)
+    for name in sorted(logs, key=lambda name: -abs(fmean(logs[name])) / errors[name]):
+        share, count, middle = 1 - error / left, len(logs[name]), fmean(logs[name])
+        quantile = NormalDist().inv_cdf((1 + share) / 2) if count < FEWEST else student(free, share)
+        agreeing = sum(value * middle > 0 for value in logs[name])
+        basis = ALONE if count == 1 else f"{agreeing} of {count} pairs"
+        changes[name] = Change.around(middle, quantile * errors[name], basis)
+        left -= changes[name].verdict() != "unclear"
+    return {name: changes[name] for name in logs}
+
+
+def spread(deviations: Sequence[float], groups: int = 1) -> float:
+    """The standard deviation by deviations from the means of so many groups; 0 where there is one of each."""
+    free = len(deviations) - groups
+    return sqrt(sum(value**2 for value in deviations) / free) if free else 0.0

@@ -11,19 +11,18 @@ from pydantic import Field, JsonValue, model_validator
 from harness.config import engine
 from harness.config.mlperf import Limits, Tail
 from harness.config.workload import variation
-from harness.core import statements, statistics
-from harness.core.markdown import number
+from harness.core import document, statistics
+from harness.core.document import number
 from harness.core.schema import Model, Said
 from harness.engines.protocol import ServerUse
 from harness.loadgen.log import Latency, LogError
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun, steady_part
 from harness.results import telemetry
+from harness.results.accuracy import Count
 from harness.results.economics import Economics
-from harness.results.verdicts import Count
 from harness.runs.folder import FOLDER
-from harness.runs.outcome import Doubt, Outcome, Times
-from harness.runs.records import MachineUse, RunFacts, Spread, Usage
+from harness.runs.outcome import Doubt, MachineUse, Outcome, RunFacts, Spread, Times, Usage
 
 Values = dict[str, Any]  # of fields, by name
 Intervals = dict[str, dict[str, tuple[float, float | None] | None]]
@@ -315,7 +314,7 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
         part, own = self.counted, bool(self.concurrency or self.arrivals)
         queries = (part.requests if isinstance(part, Steady) else self.samples) or 0
         over = [
-            statements.Statement(name=tail.kind, what=f"{tail.kind} is over its limit")
+            document.Statement(name=tail.kind, what=f"{tail.kind} is over its limit")
             for tail in self.tails
             if tail.is_over
         ]

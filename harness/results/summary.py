@@ -17,16 +17,15 @@ from harness.config.mlperf import SCENARIO, SCENARIOS, SEEDS, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.workload import OFFICIAL
 from harness.core import reading, screen
-from harness.core.markdown import number
+from harness.core.document import number
 from harness.core.schema import SCHEMA, File, Model, stored_as
 from harness.core.system import System
 from harness.loadgen.log import DETAIL
+from harness.results.accuracy import SCORES_FILE, Accuracy, Compliance, Verdict
 from harness.results.performance import Performance
 from harness.results.profile import Profile
-from harness.results.verdicts import SCORES_FILE, Accuracy, Compliance, Verdict
 from harness.runs.folder import FOLDER, Test
-from harness.runs.outcome import Known, Outcome, deciding
-from harness.runs.records import Deviations
+from harness.runs.outcome import Deviations, Known, Outcome, deciding
 
 SCHEMA_FILE = reading.ROOT / "templates" / "summary.schema.json"
 Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]

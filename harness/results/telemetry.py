@@ -6,14 +6,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from harness.core.markdown import number
+from harness.core.document import Kind, Statement, number
 from harness.core.schema import Model
-from harness.core.statements import Kind, Statement
-from harness.engines import prometheus
+from harness.engines import discovery
 from harness.loadgen.recorder import FILE, Recording
 from harness.loadgen.test_run import TestRun
 from harness.runs.folder import FOLDER
-from harness.runs.records import RunFacts, Usage
+from harness.runs.outcome import RunFacts, Usage
 
 # Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv.
 SHARES = {  # field: in words, the character of its bar
@@ -153,7 +152,7 @@ QUANTITIES = (
     Quantity("memory_gib", "main memory", "GiB"),
 )
 BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
-ENGINES = {column.name for column in prometheus.COLUMNS}  # quantities of an engine's own metrics
+ENGINES = {column.name for column in discovery.COLUMNS}  # quantities of an engine's own metrics
 
 
 Used = Mapping[str, Usage]  # by the name of a quantity

@@ -1,27 +1,46 @@
-"""The results folder: open a run, keep its status, finish it; latest, history, index, retention."""
+"""The results folder: open a run, keep its status, finish or fail it; latest, history, index, retention."""
 
 import difflib
 import json
 import os
 import re
+import signal
+import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Literal, NamedTuple, Self
+from textwrap import shorten
+from typing import Any, Literal, NamedTuple, NoReturn, Self
 
 from pydantic import ValidationError
+from rich.console import Console
 
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import markdown, processes, reading, secrets, statements, system
-from harness.core.errors import BenchmarkError, UsageError, why
+from harness.core import document, files, processes, reading, secrets, system
+from harness.core.errors import (
+    ENGINE_FAILED,
+    INTERRUPTED,
+    LONGEST_QUOTE,
+    BenchmarkError,
+    EngineError,
+    UsageError,
+    as_input,
+    first_line,
+    line_of,
+    plain,
+    why,
+)
 from harness.core.files import append_line, check_space, existing, parse_as, read, read_json, write_json, write_text
+from harness.core.processes import end_children, ignore_signals
 from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
-from harness.runs.records import RunFacts, RunStatus
+from harness.runs.outcome import RunFacts, RunStatus
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
 RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
@@ -269,7 +288,7 @@ def write_index(results_dir: Path, template: str, kind: type[File], **more: Any)
     for line in history(results_dir):
         with suppress(ValidationError):
             lines.append((kind.model_validate(line), os.path.isdir(results_dir / str(line["run"]))))
-    write_text(results_dir / "index.md", f"{markdown.render(template, runs=lines[::-1], **more)}\n")
+    write_text(results_dir / "index.md", f"{document.render(template, runs=lines[::-1], **more)}\n")
 
 
 # The names of runs: a path, `latest`, a run's id, or a label that one run or several were given.
@@ -354,7 +373,7 @@ class BenchmarkRun(NamedTuple):
         self.facts.adopt(plan)
         self.save()
         if new := [reason for reason in plan.deviations if reason not in told]:
-            self.display.say(f"not comparable with MLPerf results: {statements.together(new)}", style="yellow")
+            self.display.say(f"not comparable with MLPerf results: {document.together(new)}", style="yellow")
 
     def save(self) -> None:
         record_facts(self.folder, self.facts)
@@ -362,3 +381,90 @@ class BenchmarkRun(NamedTuple):
     def warn_short(self) -> None:
         if self.plan.too_short:
             self.display.say(self.plan.too_short, style="yellow")
+
+
+# How a command ends: its reason in one line, kept in the status; nothing left behind.
+def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
+    """Says in one line, on `errors`, why a run cannot go on, keeps it in the status, and returns the exit code."""
+    ignore_signals()
+    log = run.path / "engine.log"
+    if isinstance(error, EngineError | OSError):
+        try:
+            files.check_space(run.path)
+        except BenchmarkError as cause:
+            error = cause
+    error = as_input(error) or error
+    if isinstance(error, UsageError) and run.name in str(error):  # the run's own folder: no wrong input, but its disk
+        error = BenchmarkError(str(error))
+    interrupted = isinstance(error, KeyboardInterrupt)
+    if interrupted:
+        code, line = INTERRUPTED, "interrupted"
+    elif isinstance(error, BenchmarkError):
+        code, line = error.exit_code, explain(error, log) if isinstance(error, EngineError) else str(error)
+    else:
+        traceback.print_exception(error)  # to engine.log
+        code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
+    line = plain(line_of(secrets.hide_text(line)))
+    with suppress(OSError):  # a full disk must not keep the process alive
+        run.fail("interrupted" if interrupted else "failed", line)
+    errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
+    if run.path.is_dir():
+        errors.print(f"partial results: {run.path}", markup=False, soft_wrap=True)
+    return code
+
+
+def exit(code: int, log: Path) -> NoReturn:
+    """Ends this process and all it started, at once: threads in C++ may still wait for answers that never come.
+
+    What engines wrote to `log` of secrets is hidden first. The engine's thread may be starting a process just
+    now: what is forked from here on ends itself, what was begun otherwise is ended last.
+    """
+    os.register_at_fork(after_in_child=partial(os._exit, code))
+    end_children()
+    with suppress(OSError):
+        secrets.scrub(log)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    end_children()
+    os._exit(code)
+
+
+def explain(error: EngineError, log: Path) -> str:
+    """The error with its root cause, which vLLM's processes tell only to their log."""
+    cause, said = root_cause(log), str(error).replace(" See root cause above.", "")
+    more = f"; more in {log}" if log.exists() and log.stat().st_size else ""
+    return f"{said}{f' ({cause})' if cause and cause not in said else ''}{more}"
+
+
+def by_signal(number: int) -> str:
+    """How a process ended: died by SIGILL (illegal instruction)."""
+    with suppress(ValueError):
+        return f"died by {signal.Signals(number).name} ({(signal.strsignal(number) or '').lower()})"
+    return f"died by signal {number}"
+
+
+def death(text: str) -> tuple[str, bool] | None:
+    """The first of the engine's processes that died, by its log: which, where Python was; and whether by a signal."""
+    ended = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
+    fatal = re.search(r"^Fatal Python error: (.+)$", text, re.M)
+    named = (number for number in signal.valid_signals() if fatal and signal.strsignal(number) == fatal[1])
+    number = int(ended[2]) if ended and ended[2] else next(named, None)
+    if not ended and not number:
+        return None
+    said = f"{f'worker {ended[1]}' if ended else 'a process of it'} {by_signal(number) if number else 'died'}"
+    where = re.search(r'^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text, re.M)
+    return f"{said} in {where[3]}, {where[1]}:{where[2]}" if fatal and where else said, bool(number)
+
+
+def root_cause(log: Path) -> str | None:
+    """What ended the engine's own processes, by their `log`, as one line: a signal, else the first exception."""
+    try:
+        text = reading.read_text(log, errors="replace")
+    except OSError:
+        return None
+    died, signalled = death(text) or ("", False)
+    found = re.findall(r"^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text, re.M)
+    vague = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
+    causes = [f"{name}: {what}" for name, what in found if not any(word in what for word in vague)]
+    first = died if signalled else next(iter(causes), died)
+    return shorten(first, LONGEST_QUOTE, placeholder=" ...") if first else None

@@ -14,13 +14,12 @@ from harness.config import mlperf, models
 from harness.config.checkpoint import load_tokenizer
 from harness.config.comparability import differences
 from harness.core import reading
+from harness.core.document import number, together
 from harness.core.errors import BenchmarkError
-from harness.core.markdown import number
-from harness.core.statements import together
 from harness.loadgen.log import TestResult
 from harness.report import check as agreement
+from harness.results import accuracy
 from harness.results import accuracy as scoring
-from harness.results import compliance
 from harness.submission.tree import BENCHMARK, SCENARIO, Entry, SubmittedRun
 from harness.workloads import cnn_dailymail
 
@@ -49,7 +48,7 @@ def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str,
     """Why these entries cannot go into a closed submission, with this system description; empty when they can."""
     reasons = system_differences(entries, description)
     for entry in entries:
-        parts = (entry_refusals, settings, accuracy, performance, test06)
+        parts = (entry_refusals, settings, accuracy_reasons, performance, test06)
         reasons += label_reasons(entry, *(part(entry) for part in parts))
     for category, sets in REQUIRED_SCENARIOS.items():
         run = {entry.config.scenario for entry in entries if entry.config.category == category}
@@ -136,7 +135,7 @@ def settings(entry: Entry) -> Iterator[str]:
             yield "the demo model"
 
 
-def accuracy(entry: Entry) -> Iterator[str]:
+def accuracy_reasons(entry: Entry) -> Iterator[str]:
     scores = entry.accuracy.scores
     if scores.verdict != "PASS":
         yield f"the accuracy gate says {scores.verdict}"
@@ -170,7 +169,7 @@ def test06(entry: Entry) -> Iterator[str]:
         yield "no TEST06 (run it with --compliance test06)"
         return
     folder, (recorded, eos) = entry.test06.folder("test06"), entry.test06.test06
-    outcome, text = compliance.judge_test06(folder, eos, entry.config)
+    outcome, text = accuracy.judge_test06(folder, eos, entry.config)
     verdict = folder / "verify_accuracy.txt"
     if not (recorded.passed and outcome.passed):
         yield "TEST06 failed"

@@ -20,7 +20,7 @@ from harness.report import answer
 from harness.results import metrics
 from harness.results.summary import Summary
 from harness.runs.folder import RunFolder, status_of
-from harness.runs.records import RunStatus
+from harness.runs.outcome import RunStatus
 from harness.sweep.file import BASELINE, Experiment
 
 # Where experiments run: on the whole machine one after the other, or side by side, each on its own GPU.

@@ -30,14 +30,14 @@ from rich.table import Table
 from harness.config import mlperf
 from harness.config.flags import OUTPUT, setting
 from harness.config.run import RunConfig
-from harness.core.coerce import as_flag, did_you_mean, unknown_setting
 from harness.core.errors import UsageError, why
+from harness.core.files import as_flag, did_you_mean, unknown_setting
 from harness.core.reading import MIB, as_text, load_yaml, read_text
 from harness.core.screen import as_said
 from harness.core.secrets import is_secret
 from harness.core.system import gpus
 from harness.engines import vllm
-from harness.results import published
+from harness.results import economics
 
 BASELINE = "baseline"
 LARGEST_FILE = 4 * MIB
@@ -188,7 +188,7 @@ def merged(sources: Sequence[Source]) -> Sweep:
         for name, value in source.content.references.items():
             try:
                 if isinstance(value, str):
-                    value = published.fastest(scenario, value).samples_per_sec * mlperf.MAX_NEW_TOKENS
+                    value = economics.fastest(scenario, value).samples_per_sec * mlperf.MAX_NEW_TOKENS
                 references[name] = value
             except UsageError as error:
                 mistakes.append(f"{source.at('references', name)}: {error}")

@@ -7,14 +7,25 @@ from typing import Any
 
 from harness.config.mlperf import SCORES
 from harness.core import files
-from harness.core.document import Code, Line, Picture, Section, to_markdown
-from harness.core.markdown import Column, Finished, Table, cell, code, escape, number
+from harness.core.document import (
+    Code,
+    Column,
+    Finished,
+    Line,
+    Picture,
+    Section,
+    Table,
+    cell,
+    code,
+    escape,
+    number,
+    to_markdown,
+)
 from harness.report.answer import NOT_COMPARABLE
 from harness.report.charts import Bar, Bars, Lines, Panel, Part, Scale, Series, save
 from harness.report.page import page
 from harness.report.regression import Judgement
-from harness.results.change import Change
-from harness.results.metrics import Metric, metrics_of
+from harness.results.metrics import Change, Metric, metrics_of
 from harness.runs.folder import ended_early, facts_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE

@@ -10,17 +10,15 @@ from typing import Literal
 from harness.config.comparability import INVALID, NOT_COUNTED, Comparable, Difference, differences
 from harness.config.mlperf import SCENARIO, SCORES, SHORT_SCORES
 from harness.config.run import RunConfig
-from harness.core.coerce import as_flag
-from harness.core.document import Document, Line, Section, Tone
-from harness.core.markdown import number
+from harness.core.document import Document, Line, Section, Tone, number
+from harness.core.files import as_flag
 from harness.core.schema import SCHEMA
 from harness.core.screen import clock
 from harness.core.system import System
 from harness.report import answer, compare, regression
 from harness.report.compare import Pair
 from harness.report.regression import Condition, Judgement
-from harness.results.change import ERROR, FEWEST, METHOD, Change, paired
-from harness.results.metrics import BY_NAME, Metric, metrics_of
+from harness.results.metrics import BY_NAME, ERROR, FEWEST, METHOD, Change, Metric, metrics_of, paired
 from harness.runs.folder import FOLDER
 from harness.sweep.experiment import SHARING_NOTE, ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep

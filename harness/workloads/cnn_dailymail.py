@@ -1,4 +1,4 @@
-"""The sample library: CNN/DailyMail articles as prompts (token ids) with their reference summaries."""
+"""MLPerf's articles, and other data sets of the Hugging Face hub or of a folder that `datasets` reads."""
 
 import errno
 import hashlib
@@ -14,16 +14,95 @@ from typing import Any, Self
 
 from huggingface_hub import constants
 
-from harness.config.checkpoint import is_hub_reachable
+from harness.config.checkpoint import is_hub_reachable, why_not_loaded
+from harness.config.engine import EngineConfig
 from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT, OFFICIAL, PROMPT
 from harness.config.run import RunConfig
 from harness.config.workload import SALT_TOKENS, RequestSet, Shared
-from harness.core.coerce import read_given
-from harness.core.errors import UsageError
+from harness.core.errors import UsageError, ends_in_one_line, first_line
+from harness.core.files import read_given
 from harness.core.reading import IS_CHECKOUT, read_text
-from harness.workloads import hub
+from harness.workloads.requests_file import CHATS, KINDS, StoredRequests, of_rows
+
+MARK = "hf:"
+DESCRIPTION = "a data set, as `datasets` loads it"
 
 
+def read(config: RunConfig) -> StoredRequests:
+    """The requests of a data set: one a row, or one a turn of a conversation. Raises UsageError in one line."""
+    data = load_rows(config.workload)
+    if config.total_sample_count != "auto":
+        data = data.select(range(min(config.total_sample_count, len(data))))
+    column = config.prompt_column or ""
+    columns = [column] if column else [*KINDS, *CHATS]
+    if not set(columns) & set(data.column_names):
+        wanted = "" if column else "; --prompt-column names the one with the prompt"
+        there = ", ".join(data.column_names)
+        raise UsageError(f"--workload {config.workload}: no column {' or '.join(columns)}; it has {there}{wanted}.")
+    return of_rows(Path(config.workload), list(data), "row", column)
+
+
+def load_rows(workload: str) -> Any:
+    """The rows of hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT. Raises UsageError where they cannot
+    be had, or the split is one of several and none is named."""
+    from datasets import DatasetDict, load_dataset
+    from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS
+
+    place, _, split = workload.removeprefix(MARK).partition(":")
+    name, _, settings = place.partition("@")
+    if not name:
+        raise UsageError(f"--workload {workload}: must be hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.")
+    if name in FORMATS:
+        raise UsageError(f"--workload {workload}: {name} is a format of files, not a data set; name the file itself.")
+    try:
+        data = load_dataset(name, settings or None, split=split or None)
+    except Exception as error:  # whatever the library raises of a network, a name, a file
+        raise UsageError(f"--workload {workload}: `datasets` cannot load it: {first_line(error)}.") from None
+    if isinstance(data, DatasetDict):
+        if len(data) > 1:
+            raise UsageError(f"--workload {workload}: name a split: {', '.join(f'{workload}:{one}' for one in data)}.")
+        (data,) = data.values()
+    return data
+
+
+def download_model(name: str) -> None:
+    """A model's files into the cache, with a progress bar, or one line; what came before a download broke is kept."""
+    from huggingface_hub import snapshot_download
+
+    with ends_in_one_line():
+        try:
+            print(snapshot_download(name, ignore_patterns=["original/*"]))
+        except Exception as error:  # whatever the library raises of a network, a name, a token
+            raise UsageError(
+                f"{why_not_loaded(EngineConfig(model=name), error)} Try again: what came is kept."
+            ) from None
+
+
+def download(name: str, version: str, split: str, instead: str = "check the network, or pass --dataset-path") -> Any:
+    """A split of a data set from the Hugging Face hub (or its local cache). Raises UsageError."""
+    from datasets import load_dataset
+
+    try:
+        return load_dataset(name, version, split=split)
+    except Exception as error:
+        reason = type(error).__name__
+        raise UsageError(f"cannot download {name} ({reason}): {instead}.") from None
+
+
+def read_saved(folder: Path, split: str) -> Any:
+    """A split of what `datasets` saved in a folder, or the one that was saved alone. Raises UsageError."""
+    from datasets import DatasetDict, load_from_disk
+
+    try:
+        data = load_from_disk(str(folder))
+    except Exception as error:
+        raise UsageError(f"--dataset-path {folder}: not a folder saved by `datasets`: {error}") from None
+    if isinstance(data, DatasetDict) and split not in data:
+        raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(data)}.")
+    return data[split] if isinstance(data, DatasetDict) else data
+
+
+# The sample library: CNN/DailyMail articles as prompts (token ids) with their reference summaries.
 # Tokens that make each prompt another one, so that a prefix cache finds what it is meant to find, or nothing.
 @dataclass(frozen=True)
 class Salt:
@@ -124,10 +203,10 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     path = config.dataset_path or config.model_spec.data
     if path is None:
         source = "/".join((*HUB_DATASET, SPLIT))
-        records = from_columns(hub.download(*HUB_DATASET, SPLIT, instead(config)), HUB_DATASET[0])
+        records = from_columns(download(*HUB_DATASET, SPLIT, instead(config)), HUB_DATASET[0])
     else:
         source = str(path)
-        records = from_columns(hub.read_saved(path, SPLIT), source) if path.is_dir() else from_json(path)
+        records = from_columns(read_saved(path, SPLIT), source) if path.is_dir() else from_json(path)
     whole = config.task.samples
     if config.category == "edge" and len(records) > whole:
         from datasets import Dataset  # in the order that its seed gives, as the reference has it

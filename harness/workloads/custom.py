@@ -35,12 +35,12 @@ from harness.config.workload import (
     is_profile,
     lengths,
 )
-from harness.core.coerce import no_such_file, read_given, require
+from harness.core.document import number
 from harness.core.errors import UsageError, first_line
-from harness.core.markdown import number
+from harness.core.files import no_such_file, read_given, require
 from harness.core.reading import load_yaml
-from harness.runs.records import Spread
-from harness.workloads import hub, requests_file
+from harness.runs.outcome import Spread
+from harness.workloads import cnn_dailymail, requests_file
 from harness.workloads.cnn_dailymail import Library, Salt
 from harness.workloads.requests_file import StoredRequest, StoredRequests
 
@@ -342,8 +342,10 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
 def load_requests(config: RunConfig, tokenizer: Any) -> Library:
     if config.input_len:
         return draw_library(config, tokenizer, of_flags(config))
-    if config.workload.startswith(hub.MARK):
-        return from_requests(config, tokenizer, Workload(config.workload, None, hub.DESCRIPTION), hub.read(config))
+    if config.workload.startswith(cnn_dailymail.MARK):
+        return from_requests(
+            config, tokenizer, Workload(config.workload, None, cnn_dailymail.DESCRIPTION), cnn_dailymail.read(config)
+        )
     workload = named_workload(config.workload)
     if is_profile(config.workload):
         return draw_library(config, tokenizer, of_file(config, workload))

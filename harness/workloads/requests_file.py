@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard, get_args
 
 from harness.config.workload import MOST_TOKENS
-from harness.core.coerce import read_given
 from harness.core.errors import UsageError
+from harness.core.files import read_given
 from harness.core.reading import names_in
 
 MOST_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB

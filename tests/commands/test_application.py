@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import COMMANDS, command_of, main
-from harness.core.coerce import MOVED
+from harness.core.files import MOVED
 from harness.core.system import NAME, VERSION
 from tests.conftest import ROOT, called, ended
 

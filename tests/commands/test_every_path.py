@@ -14,10 +14,10 @@ import pytest
 from harness.__main__ import main
 from harness.config.checkpoint import load_tokenizer
 from harness.config.run import RunConfig
-from harness.core.coerce import as_flag
+from harness.core.files import as_flag
 from harness.core.secrets import hide_text
 from harness.mmlu.data import MMLUConfig
-from harness.runs import ending
+from harness.runs import folder
 from tests.conftest import called, ended, patience
 from tests.hostile import command_words, commands, end
 
@@ -127,7 +127,7 @@ def test_a_path_that_is_none_ends_in_one_line(
     work.mkdir()
     (tmp_path / "hostile").mkdir()
     monkeypatch.chdir(work)
-    monkeypatch.setattr(ending, "exit", end)
+    monkeypatch.setattr(folder, "exit", end)
     path = HOSTILE[kind](tmp_path / "hostile")
     begin = time.monotonic()
     with alarm(patience(LONGEST_S) + 5):

@@ -19,9 +19,9 @@ from harness.config.flags import UNRANKED, config_command, setting
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS
-from harness.core.coerce import as_flag
 from harness.core.command import start, take_token
 from harness.core.errors import BAD_INPUT, UsageError
+from harness.core.files import as_flag
 from harness.core.reading import ROOT
 from tests.conftest import ASCII, tells
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.markdown import number
+from harness.core.document import number
 from tests.conftest import ROOT
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.markdown import Finished, Table, number, percent
+from harness.core.document import Finished, Table, number, percent
 from harness.core.reading import ROOT
 
 TEMPLATES = sorted((ROOT / "templates").rglob("*.j2"))

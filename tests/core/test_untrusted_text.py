@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from harness.core import document as pages
 from harness.core import files
-from harness.core import markdown as pages
 from harness.core import screen as last_screen
 from harness.core.errors import EndpointError, UsageError, ends_in_one_line
 from harness.core.screen import Display
 from harness.report import answer
 from harness.report import report as rendering
-from harness.runs import ending
+from harness.runs import folder
 from harness.runs.folder import RunFolder
 from tests import made
 
@@ -66,7 +66,7 @@ def test_a_terminal_obeys_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixt
     Display(screen).say(f"a{ESCAPE}b")
     run = RunFolder(tmp_path, "run")
     run.path.mkdir()
-    ending.fail(EndpointError(f"http://h answered 500: a{ESCAPE}b"), run, screen)
+    folder.fail(EndpointError(f"http://h answered 500: a{ESCAPE}b"), run, screen)
     summary = made.rendered(tmp_path / "made")
     odd = summary.meta.model_copy(update={"model": f"[bold]{ESCAPE}"})
     last_screen.show(screen, answer.document(summary.model_copy(update={"meta": odd})))
@@ -85,7 +85,7 @@ def test_a_key_of_the_environment_is_neither_shown_nor_written(
     Display(screen).say(f"the server says {key}")
     run = RunFolder(tmp_path, "run")
     run.path.mkdir()
-    ending.fail(EndpointError(f"http://h answered 500: {key}"), run, screen)
+    folder.fail(EndpointError(f"http://h answered 500: {key}"), run, screen)
     files.write_text(tmp_path / "report.md", f"engine: {key}")
     files.write_json(tmp_path / "config.json", {"server": key})
     written: list[Any] = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]

@@ -9,7 +9,7 @@ import pytest
 from docs import flags
 from harness.config import mlperf
 from harness.config.run import RunConfig
-from harness.core.coerce import as_flag
+from harness.core.files import as_flag
 from harness.core.reading import ROOT
 
 ENGLISH = (ROOT / "README.md").read_text()

@@ -8,9 +8,9 @@ from statistics import stdev
 import pytest
 
 from harness.engines.protocol import ChoiceLogprobs
-from harness.mmlu import scores as mmlu_scores
+from harness.mmlu import evaluation as mmlu_scores
 from harness.mmlu.data import LETTERS, Prompt, Question
-from harness.mmlu.scores import Answer
+from harness.mmlu.evaluation import Answer
 
 
 def row(number: int, answer: str, prediction: str, subject: str = "anatomy", sure: float = 0.7) -> Answer:

@@ -24,12 +24,12 @@ from harness.core.errors import NotAcceptedError, UsageError
 from harness.core.screen import Display
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.log import TestResult
-from harness.rates import probing, queueing, search
+from harness.rates import probing, search
 from harness.rates import source as rates
 from harness.rates.probing import make_folder
 from harness.rates.search import BRACKET, MOST_PROBES, Candidate, Evidence, Goal, TpotLine
 from harness.rates.source import SearchedRate, rate_source
-from harness.runs import records
+from harness.runs import outcome
 from harness.runs.outcome import Outcome, Queue
 from tests import made
 from tests.conftest import run, tells
@@ -70,7 +70,7 @@ def test_five_probes_are_enough_for_a_server_of_known_capacity(capacity: int, se
     tried = search.search(share * capacity, server.probe, GOAL)
     assert len(tried) <= 5
     found = search.best_rate(Evidence(GOAL, tried))
-    most = queueing.rate_by_ttft(capacity, 2, 600, 459)
+    most = probing.rate_by_ttft(capacity, 2, 600, 459)
     assert found is not None and 0.95 <= found / most <= 1.02
 
 
@@ -170,21 +170,21 @@ def test_max_is_for_server_scenarios_alone() -> None:
 def test_a_queue_that_grows_tells_the_capacity(rate: float, grew: bool) -> None:
     came = np.cumsum(np.random.default_rng(1).exponential(1 / rate, int(30 * rate)))
     _, left = Prefill(60).answer(came, np.ones(1000))
-    seen = queueing.queue_of(came.tolist(), left.tolist())
+    seen = probing.queue_of(came.tolist(), left.tolist())
     assert seen is not None and seen.has_grown is grew
     assert seen.capacity == (pytest.approx(60, rel=0.01) if grew else None)
-    assert queueing.queue_of(came[:10].tolist(), left[:10].tolist()) is None
+    assert probing.queue_of(came[:10].tolist(), left[:10].tolist()) is None
 
 
 def test_what_a_long_test_can_keep() -> None:
-    assert 58 < queueing.rate_by_ttft(60, 1.98, 600) < 59
-    assert 53 < queueing.rate_by_ttft(60, 0.48, 600) < 56
-    assert queueing.rate_by_ttft(60, 1.98, 600, dispersion=1.0) < 57.5
-    assert queueing.rate_by_ttft(2000, 2, 600) == 2000  # so many come that their chance evens out
-    assert queueing.detection_s(62, 0.02) > 200  # seconds: half a minute does not see an overload of 2 %
-    alone, together = (queueing.rate_by_tpot(1.05, 20, share, 4.0, 600) for share in (0, 0.8))
+    assert 58 < probing.rate_by_ttft(60, 1.98, 600) < 59
+    assert 53 < probing.rate_by_ttft(60, 0.48, 600) < 56
+    assert probing.rate_by_ttft(60, 1.98, 600, dispersion=1.0) < 57.5
+    assert probing.rate_by_ttft(2000, 2, 600) == 2000  # so many come that their chance evens out
+    assert probing.detection_s(62, 0.02) > 200  # seconds: half a minute does not see an overload of 2 %
+    alone, together = (probing.rate_by_tpot(1.05, 20, share, 4.0, 600) for share in (0, 0.8))
     assert 10 < together < 11 < alone < 20 * (1 - 1.05 / 4)  # prompts make latencies less even
-    assert queueing.rate_by_tpot(5.0, 20, 0, 4.0, 600) == 0
+    assert probing.rate_by_tpot(5.0, 20, 0, 4.0, 600) == 0
 
 
 def queue(completed: float, grew: float = 0.0) -> Queue:
@@ -388,7 +388,7 @@ def test_the_length_of_a_test_is_known_before_it() -> None:
 
 
 def short_probes() -> None:
-    records.SETTLED = 0
+    outcome.SETTLED = 0
     search.PROBE_S, search.PROBE_QUERIES, search.MOST_PROBES = 2.0, 470, 3
     search.CONFIRMING_S, search.CONFIRMING_QUERIES, search.CAPACITY_S = 4.0, 500, 4.0
 

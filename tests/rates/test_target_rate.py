@@ -17,9 +17,9 @@ from harness.config import mlperf
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.core.errors import LoadGenError, UsageError
+from harness.loadgen import log
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import session as loadgen
-from harness.loadgen import validity
 from harness.loadgen.log import TestResult
 from harness.loadgen.patterns import driver_of
 from harness.loadgen.session import LoadGenSettings, user_conf
@@ -288,7 +288,7 @@ def test_a_test_is_not_tried_again_without_need():
 
 
 @pytest.mark.parametrize("check", ["latency", "early_stopping"])
-def test_a_rate_that_a_search_found_is_lowered_where_it_does_not_hold(check: validity.Check):
+def test_a_rate_that_a_search_found_is_lowered_where_it_does_not_hold(check: log.Check):
     facts = replace(ended("server"), failed=(check,), queries=30_000)
     again = corrected(replace(plan("server", server_target_qps="max"), target_qps=50.0), facts)
     assert again is not None and again.target_qps == pytest.approx(48.5)

@@ -15,8 +15,7 @@ from rich.console import Console
 from docs import pictures as kept_pictures
 from harness.core import files
 from harness.core import screen as last_screen
-from harness.core.document import Picture
-from harness.core.statements import Statement
+from harness.core.document import Picture, Statement
 from harness.loadgen.recorder import Recording
 from harness.report import answer, compare, pictures
 from harness.report import report as rendering

@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 
 from harness.config import mlperf
-from harness.core.markdown import number
+from harness.core.document import number
 from harness.report import answer, compare, compare_page, pictures, regression
 from harness.report import report as rendering
-from harness.report.loads import LoadPicture
+from harness.report.page import LoadPicture
 from harness.report.regression import Sides
 from harness.results import metrics
-from harness.results.change import Change
+from harness.results.metrics import Change
 from harness.results.summary import Performance, Summary
 from harness.runs.folder import RunFolder
-from harness.runs.outcome import Doubt, Outcome
-from harness.runs.records import Cost
+from harness.runs.outcome import Cost, Doubt, Outcome
 from tests import made
 from tests.conftest import run
 

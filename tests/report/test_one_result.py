@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.config.comparability import INVALID
+from harness.core.document import number
 from harness.core.files import write_json
-from harness.core.markdown import number
 from harness.core.statistics import FEWEST_P99
 from harness.report import answer, compare, compare_page, regression
 from harness.report import report as rendering
 from harness.report.compare import ComparedRun
-from harness.report.loads import LoadPicture
+from harness.report.page import LoadPicture
 from harness.report.regression import Sides, condition
 from harness.report.sections import Report
 from harness.results import metrics

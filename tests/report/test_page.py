@@ -15,7 +15,7 @@ from harness.loadgen.requests import Request
 from harness.report import report as rendering
 from harness.report.page import strip
 from harness.report.pictures import SHARE_COLORS
-from harness.results.published import published
+from harness.results.economics import published
 from harness.results.telemetry import SHARES
 from harness.runs.folder import RunFolder
 from harness.runs.outcome import Outcome, Queue

@@ -14,8 +14,8 @@ from harness.core.errors import UsageError
 from harness.core.schema import SCHEMA
 from harness.loadgen.log import LogError
 from harness.report import report as rendering
+from harness.results.accuracy import ScoresFile
 from harness.results.summary import Run
-from harness.results.verdicts import ScoresFile
 from harness.runs.folder import RunFolder, open_run
 from tests import made
 from tests.conftest import called

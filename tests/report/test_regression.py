@@ -17,7 +17,7 @@ from harness.core.statistics import PairedChange
 from harness.report import answer, compare, compare_page, regression
 from harness.report import report as rendering
 from harness.report.compare import Divergence, Pair
-from harness.results.change import Change
+from harness.results.metrics import Change
 from harness.runs import folder as names
 from harness.runs import outcome
 from harness.runs.folder import RunFolder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.results.published import points, published
+from harness.results.economics import points, published
 from tests.conftest import ROOT
 
 

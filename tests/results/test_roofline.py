@@ -8,14 +8,14 @@ import pytest
 
 from harness.config import models
 from harness.config.run import RunConfig
-from harness.core.coerce import as_flag
+from harness.core.files import as_flag
 from harness.core.reading import ROOT
 from harness.report import report as rendering
 from harness.results import economics
 from harness.results.advice import advice
 from harness.results.summary import Performance
 from harness.runs.folder import RunFolder
-from harness.runs.records import Usage
+from harness.runs.outcome import Usage
 from tests import made
 
 LOAD: dict[str, Any] = {

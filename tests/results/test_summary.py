@@ -12,19 +12,20 @@ from harness.commands import mlflow
 from harness.config import mlperf
 from harness.config.run import RunConfig
 from harness.core import files
+from harness.core.document import gpu_names
 from harness.core.errors import UsageError
-from harness.core.schema import RENDERED, SCHEMA, gpu_names
+from harness.core.schema import RENDERED, SCHEMA
 from harness.loadgen.requests import COLUMNS
 from harness.report import compare
 from harness.report import report as rendering
 from harness.results import metrics
+from harness.results.accuracy import Accuracy, ScoresFile
 from harness.results.metrics import PLACES, Metric
 from harness.results.performance import Steady
 from harness.results.summary import SCHEMA_FILE, Summary, schema
 from harness.results.telemetry import QUANTITIES
-from harness.results.verdicts import Accuracy, ScoresFile
 from harness.runs import folder as results
-from harness.runs.records import RunFacts, RunStatus, Usage
+from harness.runs.outcome import RunFacts, RunStatus, Usage
 from harness.sweep import report as sweep_report
 from tests import made
 from tests.conftest import called, tells

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.system import query_or_none
-from harness.engines import prometheus
+from harness.engines import discovery
 from harness.loadgen import recorder
 from harness.loadgen.recorder import Recording
 from harness.report import pictures
 from harness.report import report as rendering
 from harness.results import telemetry as usage
 from harness.results.telemetry import SHARES, GpuTime, gpu_times, shares_of
-from harness.runs.records import Usage
+from harness.runs.outcome import Usage
 from tests import made
 from tests.conftest import tells
 
@@ -43,7 +43,7 @@ THEN = VLLM.format(running=3, queries=300, hits=50, preempted=3, tokens=1512)
 
 
 def rows(*expositions: str) -> list[dict[str, float | None]]:
-    reader, names = prometheus.Reader(), [column.name for column in prometheus.COLUMNS]
+    reader, names = discovery.Reader(), [column.name for column in discovery.COLUMNS]
     return [dict(zip(names, reader.values(2.0 * n, [text]), strict=True)) for n, text in enumerate(expositions)]
 
 
@@ -101,7 +101,7 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
 
 
 def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
-    columns = {column.name for column in prometheus.COLUMNS} | {f"gpu_{name}" for name in recorder.GPU_COLUMNS}
+    columns = {column.name for column in discovery.COLUMNS} | {f"gpu_{name}" for name in recorder.GPU_COLUMNS}
     assert columns < set(usage.BY_NAME)
     drawn = {name for _, names, _ in pictures.PANELS for name in names}
     shares = {"preemptions", "gpu_power_capped_percent", "gpu_too_hot_percent", "gpu_max_clock_mhz"}

@@ -9,14 +9,14 @@ import psutil
 import pytest
 
 from harness.core.errors import EngineError
-from harness.runs import ending
+from harness.runs import folder
 from tests.conftest import ROOT
 
 FORKING = """
 import os, sys, threading, time
 from pathlib import Path
 from harness.core import secrets
-from harness.runs import ending
+from harness.runs import folder
 
 def fork():
     while True:
@@ -30,16 +30,16 @@ time.sleep(0.1)
 log = Path(sys.argv[1])
 log.write_text("secret " * 2_000_000)  # hiding it takes a while
 secrets.noted.add("secret")
-ending.exit(130, log)
+folder.exit(130, log)
 """
 
 
 def test_a_log_is_named_only_where_it_says_something(tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
     log.touch()
-    assert ending.explain(EngineError("it hangs"), log) == "it hangs"
+    assert folder.explain(EngineError("it hangs"), log) == "it hangs"
     log.write_text("vLLM starts\n")
-    assert ending.explain(EngineError("it hangs"), log) == f"it hangs; more in {log}"
+    assert folder.explain(EngineError("it hangs"), log) == f"it hangs; more in {log}"
 
 
 def test_a_thread_that_starts_processes_until_the_end(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ REFUSED = """import errno, sys
 def refused(path, data): raise OSError(errno.EROFS, "Read-only file system", str(path))
 Path.write_bytes = refused
 secrets.noted.add("secret")
-ending.exit(3, Path(sys.argv[1]))
+folder.exit(3, Path(sys.argv[1]))
 """
 DIED = (
     "(EngineCore pid=7) ERROR 11-23 16:18:39 [x.py:315] Worker proc VllmWorker-3 died unexpectedly (exit code: {}), so"
@@ -100,7 +100,7 @@ CANCELLED = "(EngineCore pid=7) ERROR [core.py:1512] RuntimeError: cancelled"
 def test_what_ended_an_engine(log: list[str], cause: str | None, tmp_path: Path) -> None:
     path = tmp_path / "engine.log"
     path.write_text("\n".join(log))
-    assert ending.root_cause(path) == cause
+    assert folder.root_cause(path) == cause
 
 
 def test_workers_on_a_cpu_ask_for_amx() -> None:

@@ -61,7 +61,7 @@ def test_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_evaluation(tmp_path: Path) -> None:
-    begun = partial(Warm, before=partial(interrupt, "harness.mmlu.scores", "write"))
+    begun = partial(Warm, before=partial(interrupt, "harness.mmlu.evaluation", "write"))
     with serving(Fake(scores=(-3.0, -1.0, -5.0, -9.0))) as fake:
         flags = ("--subjects", "anatomy", "--num-fewshot", "1", "--endpoint", fake.address)
         code, output, _ = launch("mmlu.py", tmp_path, *flags, start=begun)

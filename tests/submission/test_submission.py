@@ -22,10 +22,10 @@ from harness.config.checkpoint import load_shape
 from harness.config.models import DEFAULT_MODEL
 from harness.core.errors import UsageError
 from harness.core.system import detect
+from harness.loadgen import log
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import validity
 from harness.report import check as agreement
-from harness.submission import description, refusals, tree
+from harness.submission import refusals, tree
 from tests import made
 from tests.conftest import ROOT, Finished, called, tells
 
@@ -68,8 +68,8 @@ OVER = "Failed extra check for TTFT and TPOT"
 def system(tmp_path: Path) -> Path:
     """A filled-in description."""
     path = tmp_path / "two-cores.json"
-    written = description.describe(detect(), here=True)
-    written |= {name: "as found" for name in description.missing(written)} | {"status": "available"}
+    written = tree.describe(detect(), here=True)
+    written |= {name: "as found" for name in tree.missing(written)} | {"status": "available"}
     path.write_text(json.dumps(written))
     return path
 
@@ -225,7 +225,7 @@ def retell(folder: Path) -> None:
 
     def line(found: re.Match[str]) -> str:
         check = agreement.CHECKS.get(found[1].removesuffix("satisfied").strip())
-        names = (validity.ENTRY.get(check, ""), *(f"{kind} {found[1]}" for kind in agreement.KINDS))
+        names = (log.ENTRY.get(check, ""), *(f"{kind} {found[1]}" for kind in agreement.KINDS))
         entry = next((logged[agreement.words(name)] for name in names if agreement.words(name) in logged), None)
         if not isinstance(entry, bool | int | float) or agreement.is_same(found[2], entry):
             return found[0]
@@ -237,7 +237,7 @@ def retell(folder: Path) -> None:
 
 
 OFFICIAL = mlperf.OFFICIAL["datacenter"].samples
-VALID = {"result_validity": "VALID", **dict.fromkeys(validity.ENTRY.values(), True)}
+VALID = {"result_validity": "VALID", **dict.fromkeys(log.ENTRY.values(), True)}
 FAST = {
     "result_first_token_99.00_percentile_latency_ns": 400_000_000,
     "result_time_per_output_token_99.00_percentile_ns": 25_000_000,
@@ -702,7 +702,7 @@ def test_a_description_must_be_whole(offline: Finished, system: Path, tmp_path: 
     out = tmp_path / "new.json"
     said = submission("system", "--run", offline.folder, "--out", out)
     assert said.returncode == 0
-    empty = description.missing(json.loads(out.read_text()))
+    empty = tree.missing(json.loads(out.read_text()))
     assert {"system_name", "status", "cooling", "host_networking"} <= set(empty)
     assert said.stdout.split(":\n")[1].split() == empty
     assert json.loads(out.read_text())["framework"].startswith("vLLM")

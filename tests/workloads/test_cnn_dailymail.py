@@ -224,7 +224,7 @@ OFFLINE = """
 from functools import partial
 from harness.config import checkpoint as model
 from harness.workloads.cnn_dailymail import HUB_DATASET
-from harness.workloads.hub import download
+from harness.workloads.cnn_dailymail import download
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 configs = (RunConfig(), RunConfig(model="no/such"))

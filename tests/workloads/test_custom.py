@@ -23,7 +23,7 @@ from harness.rates.source import known_offline
 from harness.report import compare, compare_page
 from harness.report import report as rendering
 from harness.runs.folder import RunFolder
-from harness.runs.records import Spread
+from harness.runs.outcome import Spread
 from harness.workloads import custom as workload_samples
 from harness.workloads import requests_file
 from tests import made
