@@ -17,10 +17,10 @@ import numpy as np
 
 from harness.config.mlperf import SCENARIO, Limits
 from harness.config.patterns import Poisson
+from harness.loadgen.outcome import Outcome
+from harness.loadgen.outcome import Times as Latencies
 from harness.rates import probing, search, source
 from harness.rates.search import Candidate, Evidence, Goal
-from harness.runs.outcome import Outcome
-from harness.runs.outcome import Times as Latencies
 
 Times = Any  # an array of seconds
 FULL_S, SURE = 600.0, 459

@@ -14,12 +14,12 @@ from typing import Any
 from harness.core import files
 from harness.core.document import Column, Table, number, render
 from harness.core.files import write_text
+from harness.loadgen.outcome import Outcome
 from harness.loadgen.recorder import Recording
 from harness.results import economics
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 from harness.results.telemetry import GpuTime, shares_of
-from harness.runs.outcome import Outcome
 from harness.sweep import report, rows
 from harness.sweep.experiment import from_summary
 from harness.sweep.rows import experiment_rows

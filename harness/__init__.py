@@ -20,7 +20,6 @@ import harness.core.interrupts  # noqa: F401
 FLOORS = (
     ("core",),
     ("config",),
-    ("runs",),
     ("engines",),
     ("workloads",),
     ("loadgen",),

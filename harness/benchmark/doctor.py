@@ -32,9 +32,9 @@ from harness.engines import discovery
 from harness.engines.openai import GREETING, OpenAI
 from harness.engines.protocol import Delivery, Exchange
 from harness.engines.vllm import extra_args
+from harness.loadgen import folder as results
 from harness.loadgen import recorder
 from harness.results.accuracy import sentence_splitter
-from harness.runs import folder as results
 from harness.workloads import cnn_dailymail
 
 # What servers behind an endpoint show before a run: their models, and one answer, asked for as a run asks.

@@ -19,6 +19,7 @@ from harness.core.processes import ignore_signals
 from harness.core.screen import Display, show
 from harness.engines import discovery, vllm
 from harness.loadgen import recorder
+from harness.loadgen.folder import BenchmarkRun, RunFolder, finish, history, or_say
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.loadgen.watchdog import Watchdog, start
@@ -30,7 +31,6 @@ from harness.results import accuracy, profile
 from harness.results.accuracy import Accuracy
 from harness.results.metrics import BY_NAME
 from harness.results.summary import Summary, scatter
-from harness.runs.folder import BenchmarkRun, RunFolder, finish, history, or_say
 from harness.workloads import cnn_dailymail, custom
 from harness.workloads.cnn_dailymail import Library
 

@@ -86,7 +86,7 @@ def with_sides(words: Sequence[str]) -> Iterator[str]:
 
 
 def compare(config: CompareConfig) -> int:
-    from harness.runs import folder as results
+    from harness.loadgen import folder as results
 
     if config.side:
         from harness.commands.report import compare_runs

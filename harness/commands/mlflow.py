@@ -17,11 +17,11 @@ from harness.core.processes import command_of
 from harness.core.reading import ROOT, as_text, names_in
 from harness.core.secrets import hide_text
 from harness.core.system import System
+from harness.loadgen import folder as results
+from harness.loadgen.outcome import RunStatus
 from harness.mmlu.evaluation import MMLUFacts, Overall
 from harness.results import metrics
 from harness.results.summary import Summary
-from harness.runs import folder as results
-from harness.runs.outcome import RunStatus
 
 # Finished runs, evaluations and sweeps -> MLflow. As a command: send a folder (again).
 #

@@ -13,9 +13,9 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     from harness.commands import mlflow
     from harness.core import processes, screen, secrets
     from harness.engines.discovery import with_served_model
+    from harness.loadgen import folder
+    from harness.loadgen import folder as results
     from harness.mmlu import evaluation
-    from harness.runs import folder
-    from harness.runs import folder as results
 
     processes.install_signal_handlers()
     secrets.noted.update(secrets.secrets_in(config.engine_args))

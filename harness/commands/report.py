@@ -12,12 +12,12 @@ from harness.core.command import argument, each, make_command, option
 from harness.core.document import Document, section_text, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import did_you_mean
+from harness.loadgen import folder as names
 from harness.report import check as checking
 from harness.report import compare as comparison
 from harness.report import compare_page, regression
 from harness.report import report as rendering
 from harness.results import metrics
-from harness.runs import folder as names
 from harness.sweep import report as sweep_report
 
 ABOUT = """Render a run or sweep again from its logs, or compare runs. A RUN is a path, or in --results-dir a run's id,

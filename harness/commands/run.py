@@ -20,8 +20,8 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     """Runs the benchmark in its own folder; ends the process with the exit code."""
     from harness.core import processes, screen, secrets
     from harness.engines.discovery import with_served_model
-    from harness.runs import folder
-    from harness.runs import folder as results
+    from harness.loadgen import folder
+    from harness.loadgen import folder as results
 
     if config.dry_run:
         from harness.benchmark import steps

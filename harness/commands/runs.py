@@ -16,9 +16,9 @@ def runs(
     results_dir: Path = option(Path("results"), "Folder with the runs.", "PATH"),
 ) -> None:
     """List finished runs, the best first, or delete runs: folder, line of the history, and `latest` moves."""
+    from harness.loadgen import folder as results
     from harness.report.report import write_index
     from harness.results.metrics import BY_NAME
-    from harness.runs import folder as results
 
     if not results_dir.is_dir():
         raise UsageError(f"--results-dir {results_dir}: no such folder.")

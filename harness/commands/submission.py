@@ -9,7 +9,7 @@ from harness.core.command import HELP, Group, argument, each, make_command, opti
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import write_json
 from harness.core.system import detect
-from harness.runs.folder import facts_of
+from harness.loadgen.folder import facts_of
 from harness.submission import refusals, tree
 
 ROUNDS = sorted(mlperf.SEEDS)

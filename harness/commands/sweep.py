@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from harness.config.flags import MOST_S
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE, ends_in_one_line
-from harness.runs import folder as results
+from harness.loadgen import folder as results
 from harness.sweep import file
 from harness.sweep.experiment import Lane, lanes
 
@@ -69,7 +69,7 @@ def run(state: "loop.SweepState", places: Sequence[Lane], results_dir: Path, mlf
     """Runs a sweep to its end; what libraries print in this process goes to its engine.log."""
     from harness.commands import mlflow as send
     from harness.core import processes, screen
-    from harness.runs import folder
+    from harness.loadgen import folder
     from harness.sweep import loop
 
     processes.install_signal_handlers()

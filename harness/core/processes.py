@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from functools import partial
-from signal import SIG_IGN, SIGHUP, SIGKILL, SIGTERM, default_int_handler, getsignal, signal
+from signal import SIG_IGN, SIGHUP, SIGKILL, SIGTERM, Signals, default_int_handler, getsignal, signal, strsignal
 
 import psutil
 
@@ -118,3 +118,10 @@ def with_flag(command: str, flag: str, value: str) -> str:
     is_joined = words[at : at + 1] not in ([], [flag])
     words[at : at + 2 - is_joined] = [f"{flag}={value}"] if is_joined else [flag, value]
     return shlex.join(words)
+
+
+def by_signal(number: int) -> str:
+    """How a process ended: died by SIGILL (illegal instruction)."""
+    with suppress(ValueError):
+        return f"died by {Signals(number).name} ({(strsignal(number) or '').lower()})"
+    return f"died by signal {number}"

@@ -1,4 +1,4 @@
-"""Engines: vLLM in this process, servers behind an endpoint, an echo. May import runs and below.
+"""Engines: vLLM in this process, servers behind an endpoint, an echo. May import config and below.
 
     vllm    vLLM in this process; beside it worker, patches
     echo    nothing: it answers at once; the template of an engine

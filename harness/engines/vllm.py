@@ -25,12 +25,11 @@ from harness.config.plan import Plan
 from harness.core import secrets
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.core.files import did_you_mean
-from harness.core.processes import adopt_orphans, end_children
+from harness.core.processes import adopt_orphans, by_signal, end_children
 from harness.core.system import cpu_flags, gpus, versions
 from harness.engines import patches, sampling_of
 from harness.engines.discovery import SOURCES
 from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
-from harness.runs.folder import by_signal
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 CPU_BLOCK = 32

@@ -1,1 +1,1 @@
-"""LoadGen's tests: system under test, settings, logs, and what is watched meanwhile. May import workloads and below."""
+"""LoadGen's tests, and the folder of a run: SUT, settings, logs, what is watched. May import workloads and below."""

@@ -27,12 +27,12 @@ from harness.core.screen import Counters, Display, Kind
 from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
 from harness.loadgen import recorder
+from harness.loadgen.folder import FOLDER, RunFolder, Test
+from harness.loadgen.outcome import MachineUse
 from harness.loadgen.patterns import Sender, driver_of
 from harness.loadgen.requests import TRACE, Clock, Request, take_times, write_requests
 from harness.loadgen.test_run import MACHINE, PLACEHOLDER, SERVER
 from harness.loadgen.watchdog import Watchdog
-from harness.runs.folder import FOLDER, RunFolder, Test
-from harness.runs.outcome import MachineUse
 from harness.workloads.cnn_dailymail import Library
 
 

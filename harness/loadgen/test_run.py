@@ -23,8 +23,8 @@ from harness.engines.protocol import ServerUse
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import recorder
 from harness.loadgen.log import Latency, LogError, TestResult
+from harness.loadgen.outcome import MachineUse
 from harness.loadgen.requests import FILE, Request, read_requests, spread, times_of, without_failures
-from harness.runs.outcome import MachineUse
 
 
 # The steady part of a test: without the ramp at its start and the drain at its end.

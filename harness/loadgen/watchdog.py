@@ -9,8 +9,8 @@ from harness.core.files import as_json, check_space
 from harness.core.screen import Display
 from harness.core.secrets import hide
 from harness.engines.protocol import Engine
-from harness.runs.folder import RunFolder
-from harness.runs.outcome import Facts
+from harness.loadgen.folder import RunFolder
+from harness.loadgen.outcome import Facts
 
 PATIENCE_FACTOR = 20  # of the longest wait for an answer so far
 PAUSED_S = 5.0  # between two checks, which come many times a second

@@ -36,15 +36,15 @@ from harness.core.schema import SCHEMA, File
 from harness.core.secrets import hide_word
 from harness.core.statistics import wilson
 from harness.engines.protocol import ChoiceLogprobs, Engine
+from harness.loadgen import folder as results
+from harness.loadgen.folder import RunFolder
+from harness.loadgen.outcome import Facts
 from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig, Prompt
 from harness.report.answer import model_name
 from harness.report.charts import Bar, Bars, Part, Scale, save
 from harness.report.page import page
-from harness.runs import folder as results
-from harness.runs.folder import RunFolder
-from harness.runs.outcome import Facts
 
 
 # What an MMLU evaluation leaves behind, typed: config.json, overall.json and the lines of its history.

@@ -22,11 +22,11 @@ from harness.core.screen import Display
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.engines.protocol import Engine
 from harness.loadgen.log import MORE, TestResult
+from harness.loadgen.outcome import SURE, Outcome, Queue, Times
 from harness.loadgen.patterns import ask, driver_of
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.results import metrics
-from harness.runs.outcome import SURE, Outcome, Queue, Times
 from harness.workloads.cnn_dailymail import Prompt
 
 BLOCKS = 20  # of the time looked at; their completions tell how even the server's work is

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple, Self
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan
 from harness.core.document import number
+from harness.loadgen.outcome import PRECISE, SETTLED, Outcome, Queue
 from harness.rates.probing import detection_s, rate_by_tpot, rate_by_ttft
-from harness.runs.outcome import PRECISE, SETTLED, Outcome, Queue
 
 # The constants of the search in the words of docs/evidence/rates.md, chosen while watching `benchmarks.search`.
 PROBE_S = 30.0  # seconds of a probe, at least

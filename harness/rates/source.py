@@ -15,14 +15,14 @@ from harness.config.run import RunConfig
 from harness.core import system
 from harness.core.document import number
 from harness.core.errors import NotAcceptedError
+from harness.loadgen.folder import BenchmarkRun, history
 from harness.loadgen.log import TestResult
+from harness.loadgen.outcome import Outcome
 from harness.loadgen.patterns import driver_of
 from harness.loadgen.session import LoadGenSession
 from harness.rates import probing, search
 from harness.rates.probing import TRIAL_S, Trial
 from harness.rates.search import PROBE_S, Candidate, Capacity, Evidence, Goal, best_rate, highest_held
-from harness.runs.folder import BenchmarkRun, history
-from harness.runs.outcome import Outcome
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
 # engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.

@@ -10,12 +10,12 @@ from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
 from harness.core.document import Cells, Column, Document, Line, Table, Tone, names_of, number
 from harness.core.processes import with_flag
+from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
+from harness.loadgen.outcome import KINDS, MOST, Doubt, Outcome
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
-from harness.runs.folder import FOLDER
-from harness.runs.outcome import KINDS, MOST, Doubt, Outcome
 
 
 def tested(summary: Summary) -> Table:

@@ -19,15 +19,15 @@ from harness.core.errors import BenchmarkError, first_line
 from harness.core.schema import SCHEMA
 from harness.loadgen import log, test_run
 from harness.loadgen import log as loadgen_log
+from harness.loadgen.folder import FOLDER, ended_early, facts_of, history, readable_status
 from harness.loadgen.log import DETAIL, Latency, LogError, TestResult, records
+from harness.loadgen.outcome import Outcome, RunFacts, at_load
 from harness.loadgen.requests import TRACE, Request, decimal, read_requests, read_trace, times_of
 from harness.rates.probing import probe_of
 from harness.report.report import MADE, build, check_format, history_line
 from harness.results import accuracy, performance
 from harness.results.accuracy import SCORES_FILE, ScoresFile
 from harness.results.summary import Summary
-from harness.runs.folder import FOLDER, ended_early, facts_of, history, readable_status
-from harness.runs.outcome import Outcome, RunFacts, at_load
 from harness.workloads import cnn_dailymail, custom
 
 # Whether the files of a test agree: LoadGen's summary with its detail log, and both with its trace and requests.csv.

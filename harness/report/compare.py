@@ -13,10 +13,10 @@ from harness.core import files
 from harness.core.document import gpu_names, number
 from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange, paired_changes
+from harness.loadgen.folder import FOLDER, facts_of, readable_status
+from harness.loadgen.outcome import RunFacts
 from harness.results.accuracy import read_log
 from harness.results.summary import Summary
-from harness.runs.folder import FOLDER, facts_of, readable_status
-from harness.runs.outcome import RunFacts
 
 # The answers of two runs to the same samples: where they part, and their scores with a paired interval.
 SAMPLES = "samples.csv"

@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 from harness.config import comparability, mlperf
 from harness.core import files
 from harness.core.document import Block, Document, Line, Picture, Section, Table, Tone, number
+from harness.loadgen.outcome import Doubt, Figure
 from harness.report import answer, charts, compare, pictures
 from harness.report.charts import Bar, Bars, Panel, Part
 from harness.report.compare import ComparedRun, Pair, Runs
@@ -21,7 +22,6 @@ from harness.report.page import page
 from harness.results.metrics import AXES, BY_NAME, METHOD, Change, Metric, metrics_of, value_at
 from harness.results.metrics import columns as metric_columns
 from harness.results.profile import ProfileValue, side_by_side
-from harness.runs.outcome import Doubt, Figure
 
 # Runs side by side as a picture.
 NAME = "comparison"

@@ -21,13 +21,13 @@ from harness.core.document import Block, Document, Picture, Section, Table, bloc
 from harness.core.errors import plain
 from harness.core.reading import ROOT, read_text
 from harness.core.statistics import tail_name
+from harness.loadgen.folder import FOLDER
+from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.requests import Request
 from harness.report.charts import ROOM, Scale, Tick, steps
 from harness.results import metrics, telemetry
 from harness.results.economics import ACCELERATORS, Published, results_of
 from harness.results.summary import CURVES, Summary
-from harness.runs.folder import FOLDER
-from harness.runs.outcome import Doubt, Outcome
 
 HEIGHT = 250  # pixels of a plot
 POINTS = ("p50", "p90", "p99")

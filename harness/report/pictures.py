@@ -10,6 +10,7 @@ from typing import Self
 from harness.config.patterns import Poisson
 from harness.core.document import Picture, Statement, number, sentence
 from harness.core.screen import Stage
+from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.recorder import Recording
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
@@ -21,7 +22,6 @@ from harness.results.performance import Performance
 from harness.results.profile import Profile
 from harness.results.summary import Summary
 from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
-from harness.runs.outcome import Doubt, Outcome
 
 TITLES = {
     "scores": "Scores against their thresholds",

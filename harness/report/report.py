@@ -13,7 +13,11 @@ from harness.core.document import Document, Kind, Line, Picture, Statement, numb
 from harness.core.errors import UsageError
 from harness.core.files import read, write_json, write_text
 from harness.core.schema import RENDERED, SCHEMA
+from harness.loadgen import folder as results
+from harness.loadgen import outcome
+from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import DETAIL, LogError
+from harness.loadgen.outcome import RunFacts
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page
 from harness.report.charts import Bar, Bars, Part, Scale, overview
@@ -24,10 +28,6 @@ from harness.results import accuracy, metrics
 from harness.results import profile as traces
 from harness.results.performance import Performance, performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
-from harness.runs import folder as results
-from harness.runs import outcome
-from harness.runs.folder import FOLDER
-from harness.runs.outcome import RunFacts
 
 Measured = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
 

@@ -18,12 +18,12 @@ from harness.core.document import (
     number,
     percent,
 )
+from harness.loadgen.outcome import Doubt, RunFacts
 from harness.report import answer
 from harness.report.page import LoadPicture
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
-from harness.runs.outcome import Doubt, RunFacts
 
 Rows = Mapping[str, str]  # of a table of two columns; empty ones are left out
 

@@ -12,8 +12,8 @@ from harness.config import mlperf, models
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
 from harness.core import errors, files, reading, schema
+from harness.loadgen.outcome import Capacity, Cost, RunFacts
 from harness.loadgen.test_run import TestRun
-from harness.runs.outcome import Capacity, Cost, RunFacts
 
 
 # How close an Offline test was to what its GPUs can do: the share of their arithmetic and of their memory bandwidth.

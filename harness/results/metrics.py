@@ -16,9 +16,9 @@ from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.core.document import Column, Table, gpu_names, number
 from harness.core.errors import UsageError
 from harness.core.statistics import NORMAL, student, welch
+from harness.loadgen.outcome import Doubt, Figure, Outcome
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
-from harness.runs.outcome import Doubt, Figure, Outcome
 
 OfRuns = Literal["report", "index", "sweep", "compare", "mlflow"]
 OfLoads = Literal["levels", "rates", "batches"]  # the table of the tests at each load, by its unit

@@ -13,16 +13,16 @@ from harness.config.mlperf import Limits, Tail
 from harness.config.workload import variation
 from harness.core import document, statistics
 from harness.core.document import number
-from harness.core.schema import Model, Said
+from harness.core.schema import Model, Said, Spread
 from harness.engines.protocol import ServerUse
+from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
+from harness.loadgen.outcome import Doubt, MachineUse, Outcome, RunFacts, Times, Usage
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun, steady_part
 from harness.results import telemetry
 from harness.results.accuracy import Count
 from harness.results.economics import Economics
-from harness.runs.folder import FOLDER
-from harness.runs.outcome import Doubt, MachineUse, Outcome, RunFacts, Spread, Times, Usage
 
 Values = dict[str, Any]  # of fields, by name
 Intervals = dict[str, dict[str, tuple[float, float | None] | None]]

@@ -21,10 +21,10 @@ from harness.config.plan import Plan
 from harness.core import files, reading, schema
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.engines.protocol import Engine
+from harness.loadgen import folder as results
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import patterns
 from harness.loadgen.session import LoadGenSession
-from harness.runs import folder as results
 from harness.workloads.cnn_dailymail import Prompt
 
 FOLDER, RESULT = "Profile", "profile.json"  # in the run folder, in that folder

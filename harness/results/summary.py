@@ -20,12 +20,12 @@ from harness.core import reading, screen
 from harness.core.document import number
 from harness.core.schema import SCHEMA, File, Model, stored_as
 from harness.core.system import System
+from harness.loadgen.folder import FOLDER, Test
 from harness.loadgen.log import DETAIL
+from harness.loadgen.outcome import Deviations, Known, Outcome, deciding
 from harness.results.accuracy import SCORES_FILE, Accuracy, Compliance, Verdict
 from harness.results.performance import Performance
 from harness.results.profile import Profile
-from harness.runs.folder import FOLDER, Test
-from harness.runs.outcome import Deviations, Known, Outcome, deciding
 
 SCHEMA_FILE = reading.ROOT / "templates" / "summary.schema.json"
 Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from harness.core.document import Kind, Statement, number
 from harness.core.schema import Model
 from harness.engines import discovery
+from harness.loadgen.folder import FOLDER
+from harness.loadgen.outcome import RunFacts, Usage
 from harness.loadgen.recorder import FILE, Recording
 from harness.loadgen.test_run import TestRun
-from harness.runs.folder import FOLDER
-from harness.runs.outcome import RunFacts, Usage
 
 # Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv.
 SHARES = {  # field: in words, the character of its bar

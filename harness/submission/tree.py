@@ -24,10 +24,10 @@ from harness.core.files import check_folder_name, in_submodule, parse_as, read, 
 from harness.core.reading import INFERENCE, ROOT, names_in, read_text
 from harness.core.system import CPUINFO, System, cpu_line, nvml_gpus
 from harness.loadgen import log as loadgen_log
+from harness.loadgen.folder import FOLDER, Test, facts_of, status_of
+from harness.loadgen.outcome import RunFacts
 from harness.results import accuracy
 from harness.results.accuracy import CUT, SCORES_FILE, Compliance, ScoresFile, accuracy_txt, digest
-from harness.runs.folder import FOLDER, Test, facts_of, status_of
-from harness.runs.outcome import RunFacts
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
 FIELDS = names_in(

@@ -16,11 +16,11 @@ from harness.core import files, processes, system
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.reading import ROOT
 from harness.core.schema import Said, stored_as
+from harness.loadgen.folder import RunFolder, status_of
+from harness.loadgen.outcome import RunStatus
 from harness.report import answer
 from harness.results import metrics
 from harness.results.summary import Summary
-from harness.runs.folder import RunFolder, status_of
-from harness.runs.outcome import RunStatus
 from harness.sweep.file import BASELINE, Experiment
 
 # Where experiments run: on the whole machine one after the other, or side by side, each on its own GPU.

@@ -21,8 +21,8 @@ from harness.config.comparability import Comparable, differences
 from harness.core import files, processes, screen, system
 from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, why
 from harness.core.screen import Display
+from harness.loadgen.folder import RunFolder, now, open_run, point_latest
 from harness.report import regression
-from harness.runs.folder import RunFolder, now, open_run, point_latest
 from harness.sweep import experiment, report, rows
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, run_experiment
 from harness.sweep.file import (

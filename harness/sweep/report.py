@@ -21,12 +21,12 @@ from harness.core.document import (
     number,
     to_markdown,
 )
+from harness.loadgen.folder import ended_early, facts_of
 from harness.report.answer import NOT_COMPARABLE
 from harness.report.charts import Bar, Bars, Lines, Panel, Part, Scale, Series, save
 from harness.report.page import page
 from harness.report.regression import Judgement
 from harness.results.metrics import Change, Metric, metrics_of
-from harness.runs.folder import ended_early, facts_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.rows import (

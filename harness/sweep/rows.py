@@ -15,11 +15,11 @@ from harness.core.files import as_flag
 from harness.core.schema import SCHEMA
 from harness.core.screen import clock
 from harness.core.system import System
+from harness.loadgen.folder import FOLDER
 from harness.report import answer, compare, regression
 from harness.report.compare import Pair
 from harness.report.regression import Condition, Judgement
 from harness.results.metrics import BY_NAME, ERROR, FEWEST, METHOD, Change, Metric, metrics_of, paired
-from harness.runs.folder import FOLDER
 from harness.sweep.experiment import SHARING_NOTE, ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 

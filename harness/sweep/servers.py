@@ -15,11 +15,11 @@ from harness.core import processes
 from harness.core.errors import BenchmarkError
 from harness.core.screen import Display
 from harness.engines.discovery import with_served_model
+from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, now, open_run
 from harness.loadgen.session import LoadGenSession
 from harness.rates.source import find_rate
 from harness.report import report
 from harness.results import accuracy
-from harness.runs.folder import FOLDER, BenchmarkRun, RunFolder, now, open_run
 from harness.sweep.experiment import ExperimentRecord, Job, Lane, Watch, from_summary
 from harness.sweep.file import Experiment
 

@@ -39,7 +39,7 @@ from harness.core.document import number
 from harness.core.errors import UsageError, first_line
 from harness.core.files import no_such_file, read_given, require
 from harness.core.reading import load_yaml
-from harness.runs.outcome import Spread
+from harness.core.schema import Spread
 from harness.workloads import cnn_dailymail, requests_file
 from harness.workloads.cnn_dailymail import Library, Salt
 from harness.workloads.requests_file import StoredRequest, StoredRequests

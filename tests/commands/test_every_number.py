@@ -9,7 +9,7 @@ import pytest
 from harness.__main__ import main
 from harness.config import checkpoint
 from harness.config.engine import EngineConfig
-from harness.runs import folder
+from harness.loadgen import folder
 from tests.commands.test_every_path import LONGEST_S, alarm
 from tests.conftest import called, patience
 from tests.hostile import command_words, commands, end

@@ -16,8 +16,8 @@ from harness.config.checkpoint import load_tokenizer
 from harness.config.run import RunConfig
 from harness.core.files import as_flag
 from harness.core.secrets import hide_text
+from harness.loadgen import folder
 from harness.mmlu.data import MMLUConfig
-from harness.runs import folder
 from tests.conftest import called, ended, patience
 from tests.hostile import command_words, commands, end
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import main
+from harness.loadgen import folder as results
 from harness.report.report import write_index
-from harness.runs import folder as results
 from tests.conftest import called, tells
 
 SPEEDS = {"slow": 10.0, "fast": 30.0, "middling": 20.0}

@@ -15,7 +15,7 @@ import pytest
 from harness.__main__ import main
 from harness.config.workload import Lengths, lengths
 from harness.core.errors import UsageError
-from harness.runs import folder
+from harness.loadgen import folder
 from harness.sweep import file as sweep_file
 from tests import made
 from tests.conftest import ROOT, called, ended, patience, tells

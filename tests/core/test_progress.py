@@ -21,9 +21,9 @@ from harness.core import files, processes
 from harness.core.errors import BAD_INPUT, ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, UsageError
 from harness.core.files import read_json
 from harness.core.screen import Display, bar, describe, lasting_console
+from harness.loadgen import folder
+from harness.loadgen.folder import RunFolder, facts_of, open_run
 from harness.loadgen.session import Counters
-from harness.runs import folder
-from harness.runs.folder import RunFolder, facts_of, open_run
 
 
 @pytest.fixture(autouse=True)

@@ -16,12 +16,12 @@ from harness.config.run import RunConfig
 from harness.core import files, reading
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.files import read_given
+from harness.loadgen import folder as results
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import TRACE, read_trace
 from harness.mmlu import data as mmlu_data
 from harness.results import accuracy
 from harness.results.accuracy import judge_test06
-from harness.runs import folder as results
 from harness.sweep import file as sweep_file
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {

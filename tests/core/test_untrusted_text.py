@@ -13,10 +13,10 @@ from harness.core import files
 from harness.core import screen as last_screen
 from harness.core.errors import EndpointError, UsageError, ends_in_one_line
 from harness.core.screen import Display
+from harness.loadgen import folder
+from harness.loadgen.folder import RunFolder
 from harness.report import answer
 from harness.report import report as rendering
-from harness.runs import folder
-from harness.runs.folder import RunFolder
 from tests import made
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"

@@ -20,12 +20,12 @@ from harness.engines import discovery, openai
 from harness.engines.completions import BROKEN, NEUTRAL, EventReader, error_message, piece, read_usage
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Delivery, ServerUse, Usage
+from harness.loadgen import outcome
 from harness.report import answer as answers
 from harness.report import compare
 from harness.report import report as rendering
 from harness.report.regression import Sides
 from harness.results import metrics
-from harness.runs import outcome
 from tests import made
 from tests.conftest import patience, run, tells
 from tests.engines.test_openai import PROMPT, answer, client, delivery, refused

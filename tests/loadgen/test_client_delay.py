@@ -13,12 +13,12 @@ import pytest
 from harness.engines.echo import Echo
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Exchange, Sampling
+from harness.loadgen.folder import RunFolder
 from harness.loadgen.log import LogError
 from harness.loadgen.requests import TRACE, Request, take_times
 from harness.loadgen.session import SUT
 from harness.loadgen.test_run import gaps_ms
 from harness.report import report as rendering
-from harness.runs.folder import RunFolder
 from harness.workloads.cnn_dailymail import Library
 from tests import made
 from tests.conftest import run

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config.mlperf import Limits
+from harness.loadgen.outcome import Outcome
 from harness.rates import source
-from harness.runs.outcome import Outcome
 from tests import made
 
 LIMITS = Limits(1000, 100)

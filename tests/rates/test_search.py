@@ -23,14 +23,14 @@ from harness.config.run import RunConfig
 from harness.core.errors import NotAcceptedError, UsageError
 from harness.core.screen import Display
 from harness.loadgen import log as loadgen_log
+from harness.loadgen import outcome
 from harness.loadgen.log import TestResult
+from harness.loadgen.outcome import Outcome, Queue
 from harness.rates import probing, search
 from harness.rates import source as rates
 from harness.rates.probing import make_folder
 from harness.rates.search import BRACKET, MOST_PROBES, Candidate, Evidence, Goal, TpotLine
 from harness.rates.source import SearchedRate, rate_source
-from harness.runs import outcome
-from harness.runs.outcome import Outcome, Queue
 from tests import made
 from tests.conftest import run, tells
 from tests.warm import Warm

@@ -16,6 +16,10 @@ from docs import pictures as kept_pictures
 from harness.core import files
 from harness.core import screen as last_screen
 from harness.core.document import Picture, Statement
+from harness.loadgen import folder as results
+from harness.loadgen import outcome
+from harness.loadgen.folder import RunFolder
+from harness.loadgen.outcome import Outcome
 from harness.loadgen.recorder import Recording
 from harness.report import answer, compare, pictures
 from harness.report import report as rendering
@@ -23,10 +27,6 @@ from harness.report.charts import Bar, Bars, Lines, Part, Scale, Series, figure
 from harness.report.page import block_html, to_html, without_places
 from harness.results.advice import findings
 from harness.results.summary import Summary
-from harness.runs import folder as results
-from harness.runs import outcome
-from harness.runs.folder import RunFolder
-from harness.runs.outcome import Outcome
 from tests import made
 from tests.conftest import called, tells
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.commands import report
+from harness.loadgen.folder import RunFolder, facts_of
+from harness.loadgen.outcome import Outcome
 from harness.report import check as checking
-from harness.runs.folder import RunFolder, facts_of
-from harness.runs.outcome import Outcome
 from tests.conftest import run
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from harness.core.errors import UsageError
+from harness.loadgen.folder import RunFolder
 from harness.report import compare, compare_page
 from harness.report import report as rendering
 from harness.results import metrics
-from harness.runs.folder import RunFolder
 from tests import made
 from tests.conftest import called, tells
 

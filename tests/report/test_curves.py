@@ -8,6 +8,8 @@ import pytest
 
 from harness.config import mlperf
 from harness.core.document import number
+from harness.loadgen.folder import RunFolder
+from harness.loadgen.outcome import Cost, Doubt, Outcome
 from harness.report import answer, compare, compare_page, pictures, regression
 from harness.report import report as rendering
 from harness.report.page import LoadPicture
@@ -15,8 +17,6 @@ from harness.report.regression import Sides
 from harness.results import metrics
 from harness.results.metrics import Change
 from harness.results.summary import Performance, Summary
-from harness.runs.folder import RunFolder
-from harness.runs.outcome import Cost, Doubt, Outcome
 from tests import made
 from tests.conftest import run
 

@@ -8,9 +8,9 @@ from rich.console import Console
 
 from harness.benchmark import steps
 from harness.core.screen import Display
+from harness.loadgen import folder as state
+from harness.loadgen.folder import RunFolder, finish, open_run
 from harness.report.report import write_index
-from harness.runs import folder as state
-from harness.runs.folder import RunFolder, finish, open_run
 from tests import made
 from tests.conftest import tells
 from tests.runs.test_folder import LABEL, LINE

@@ -13,11 +13,11 @@ import pytest
 
 from harness.core import files
 from harness.core.errors import UsageError
+from harness.loadgen.outcome import KINDS, Outcome, Times, from_flat
 from harness.report import check as checking
 from harness.report import report as rendering
 from harness.results.performance import leaves
 from harness.results.summary import CURVES, Summary
-from harness.runs.outcome import KINDS, Outcome, Times, from_flat
 from harness.sweep import report as sweeps
 from harness.sweep.experiment import from_summary
 

@@ -13,6 +13,10 @@ from harness.config.comparability import INVALID
 from harness.core.document import number
 from harness.core.files import write_json
 from harness.core.statistics import FEWEST_P99
+from harness.loadgen import folder as results
+from harness.loadgen import outcome
+from harness.loadgen.folder import RunFolder
+from harness.loadgen.outcome import Doubt, Outcome
 from harness.report import answer, compare, compare_page, regression
 from harness.report import report as rendering
 from harness.report.compare import ComparedRun
@@ -22,10 +26,6 @@ from harness.report.sections import Report
 from harness.results import metrics
 from harness.results.performance import Performance
 from harness.results.summary import CURVES, Summary
-from harness.runs import folder as results
-from harness.runs import outcome
-from harness.runs.folder import RunFolder
-from harness.runs.outcome import Doubt, Outcome
 from harness.sweep.experiment import from_summary
 from tests import made
 from tests.conftest import tells

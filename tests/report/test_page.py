@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.commands import report
+from harness.loadgen.folder import RunFolder
+from harness.loadgen.outcome import Outcome, Queue
 from harness.loadgen.recorder import FILE
 from harness.loadgen.requests import Request
 from harness.report import report as rendering
@@ -17,8 +19,6 @@ from harness.report.page import strip
 from harness.report.pictures import SHARE_COLORS
 from harness.results.economics import published
 from harness.results.telemetry import SHARES
-from harness.runs.folder import RunFolder
-from harness.runs.outcome import Outcome, Queue
 from tests import made
 from tests.browser import CHROMIUM, Tab, browser
 

@@ -14,13 +14,13 @@ from harness.core import files, processes
 from harness.core.document import section_text
 from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange
+from harness.loadgen import folder as names
+from harness.loadgen import outcome
+from harness.loadgen.folder import RunFolder
 from harness.report import answer, compare, compare_page, regression
 from harness.report import report as rendering
 from harness.report.compare import Divergence, Pair
 from harness.results.metrics import Change
-from harness.runs import folder as names
-from harness.runs import outcome
-from harness.runs.folder import RunFolder
 from tests import made
 from tests.conftest import called, ended, tells
 

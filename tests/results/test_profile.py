@@ -19,9 +19,9 @@ from harness.core import files
 from harness.core.errors import EngineError, UsageError
 from harness.engines.protocol import Engine
 from harness.loadgen import patterns
+from harness.loadgen.folder import RunFolder
 from harness.report import report as rendering
 from harness.results import profile as profiling
-from harness.runs.folder import RunFolder
 from harness.workloads.cnn_dailymail import Library
 from tests import made
 from tests.conftest import tells

@@ -10,12 +10,12 @@ from harness.config import models
 from harness.config.run import RunConfig
 from harness.core.files import as_flag
 from harness.core.reading import ROOT
+from harness.loadgen.folder import RunFolder
+from harness.loadgen.outcome import Usage
 from harness.report import report as rendering
 from harness.results import economics
 from harness.results.advice import advice
 from harness.results.summary import Performance
-from harness.runs.folder import RunFolder
-from harness.runs.outcome import Usage
 from tests import made
 
 LOAD: dict[str, Any] = {

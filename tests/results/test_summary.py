@@ -15,6 +15,8 @@ from harness.core import files
 from harness.core.document import gpu_names
 from harness.core.errors import UsageError
 from harness.core.schema import RENDERED, SCHEMA
+from harness.loadgen import folder as results
+from harness.loadgen.outcome import RunFacts, RunStatus, Usage
 from harness.loadgen.requests import COLUMNS
 from harness.report import compare
 from harness.report import report as rendering
@@ -24,8 +26,6 @@ from harness.results.metrics import PLACES, Metric
 from harness.results.performance import Steady
 from harness.results.summary import SCHEMA_FILE, Summary, schema
 from harness.results.telemetry import QUANTITIES
-from harness.runs import folder as results
-from harness.runs.outcome import RunFacts, RunStatus, Usage
 from harness.sweep import report as sweep_report
 from tests import made
 from tests.conftest import called, tells

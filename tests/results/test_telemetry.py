@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from harness.core.system import query_or_none
 from harness.engines import discovery
 from harness.loadgen import recorder
+from harness.loadgen.outcome import Usage
 from harness.loadgen.recorder import Recording
 from harness.report import pictures
 from harness.report import report as rendering
 from harness.results import telemetry as usage
 from harness.results.telemetry import SHARES, GpuTime, gpu_times, shares_of
-from harness.runs.outcome import Usage
 from tests import made
 from tests.conftest import tells
 

@@ -16,8 +16,8 @@ from harness.config.run import RunConfig
 from harness.core.errors import BAD_INPUT, UsageError
 from harness.core.files import read_json, write_json
 from harness.core.screen import Stage
-from harness.runs import folder as results
-from harness.runs.folder import RunFolder, finish, history, open_run
+from harness.loadgen import folder as results
+from harness.loadgen.folder import RunFolder, finish, history, open_run
 from tests import made
 from tests.conftest import tells
 

@@ -6,9 +6,9 @@ import pytest
 
 from harness.config.checkpoint import load_tokenizer
 from harness.config.run import RunConfig
+from harness.loadgen import folder as results
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import read_requests
-from harness.runs import folder as results
 from harness.workloads import custom as workload_samples
 from tests.conftest import Finished, run
 from tests.runs.test_whole_runs import check

@@ -7,7 +7,7 @@ import pytest
 
 from harness.core import files
 from harness.core.system import System
-from harness.runs import folder as results
+from harness.loadgen import folder as results
 from harness.sweep import report
 from harness.sweep.experiment import Job, Lane
 from harness.sweep.file import BASELINE, Sweep

@@ -16,9 +16,9 @@ from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.statistics import paired_changes
+from harness.loadgen import folder as results
 from harness.report import regression
 from harness.report.compare import Pair
-from harness.runs import folder as results
 from harness.sweep import file as sweep_file
 from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord

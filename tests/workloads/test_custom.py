@@ -16,14 +16,14 @@ from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS, Lengths, is_profile, lengths
 from harness.core.errors import EndpointError, UsageError
 from harness.core.reading import ROOT
+from harness.core.schema import Spread
 from harness.engines import sampling_of
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
+from harness.loadgen.folder import RunFolder
 from harness.rates.source import known_offline
 from harness.report import compare, compare_page
 from harness.report import report as rendering
-from harness.runs.folder import RunFolder
-from harness.runs.outcome import Spread
 from harness.workloads import custom as workload_samples
 from harness.workloads import requests_file
 from tests import made

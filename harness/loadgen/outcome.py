@@ -1,6 +1,6 @@
 """What one LoadGen test at one load came to, and the records of a run that hold it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
@@ -17,7 +17,7 @@ from harness.config.run import RunConfig
 from harness.core import document, files, screen
 from harness.core.document import Tone, number
 from harness.core.schema import File, Model, Said, is_absent, stored_as
-from harness.core.statistics import FEWEST_P99, percentile
+from harness.core.statistics import FEWEST_P99
 from harness.core.system import System
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
@@ -421,30 +421,6 @@ class Capacity(Model):
     requests_per_day: float
     full_set_s: float | None = None
     """For all samples of MLPerf's set; null where others were asked."""
-
-
-class Spread(Model):
-    """Lengths in tokens; each percentile is one of the lengths."""
-
-    min: int
-    mean: float
-    p50: int
-    p99: int
-    max: int
-
-    @classmethod
-    def of(cls, lengths: Sequence[int]) -> Self | None:
-        """None where there are none."""
-        if not lengths:
-            return None
-        ranked = sorted(lengths)
-        return cls(
-            min=ranked[0],
-            mean=sum(ranked) / len(ranked),
-            p50=percentile(ranked, 0.5),
-            p99=percentile(ranked, 0.99),
-            max=ranked[-1],
-        )
 
 
 class Cost(Model):

@@ -37,10 +37,10 @@ from harness.core.errors import (
     why,
 )
 from harness.core.files import append_line, check_space, existing, parse_as, read, read_json, write_json, write_text
-from harness.core.processes import end_children, ignore_signals
+from harness.core.processes import by_signal, end_children, ignore_signals
 from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
-from harness.runs.outcome import RunFacts, RunStatus
+from harness.loadgen.outcome import RunFacts, RunStatus
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
 RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
@@ -434,13 +434,6 @@ def explain(error: EngineError, log: Path) -> str:
     cause, said = root_cause(log), str(error).replace(" See root cause above.", "")
     more = f"; more in {log}" if log.exists() and log.stat().st_size else ""
     return f"{said}{f' ({cause})' if cause and cause not in said else ''}{more}"
-
-
-def by_signal(number: int) -> str:
-    """How a process ended: died by SIGILL (illegal instruction)."""
-    with suppress(ValueError):
-        return f"died by {signal.Signals(number).name} ({(signal.strsignal(number) or '').lower()})"
-    return f"died by signal {number}"
 
 
 def death(text: str) -> tuple[str, bool] | None:
