@@ -29,6 +29,7 @@ PAGE, RUNS = HERE / "evidence" / "performance.md", HERE / "runs"
 RECORDINGS = HERE.parent / "tests" / "results" / "h200_recordings.json.gz"
 SWEEP, CARD = "sweep-single-vllm032", "NVIDIA H100 80GB HBM3"
 OTHER, TWO = "another run on the second card", "the two at once, a card each"
+FOUR = "its four cards at once: Offline, Interactive, and two as one pool"
 OFFLINE = {  # by what the row is called; the settings stand in the runs' own files
     "off-static-vllm024": "0.24.0: as a checkpoint comes",
     "off-again-vllm024": "0.24.0: the same again",
@@ -60,6 +61,7 @@ FULL = {  # the run, what was asked, what else the host did
     "full-server-max-vllm032": ("Server, `max`, graphs to 1,024", OTHER),
     "full-server-62-vllm032": ("Server, 62 queries/s, steps of 4,096", TWO),
     "full-interactive-55-both-cap208-vllm032": ("Interactive, 55 queries/s, both patches, at most 208 running", TWO),
+    "full-interactive-57-both-cap208-vllm032": ("Interactive, 57 queries/s, both patches, at most 208 running", FOUR),
     "full-interactive-52-fast-cap208-vllm032": (
         "Interactive, 52 queries/s, fast accumulation, at most 208 running",
         OTHER,
@@ -67,6 +69,22 @@ FULL = {  # the run, what was asked, what else the host did
     "full-interactive-max-4096-graphs2048-vllm032": ("Interactive, `max` of an older search", OTHER),
     "full-interactive-53-4096-graphs2048-vllm032": ("Interactive, 53 queries/s", OTHER),
 }
+POOL = {
+    "full-pool-interactive-105-both-vllm032": ("Interactive, 105 queries/s, both patches, at most 208 on each", FOUR)
+}
+ATTENTION = {  # Interactive at 50 queries/s on two cards of a host with four, the two in one order and in the other
+    "interactive-50-flashinfer-vllm032": ("FlashInfer", "first on one card"),
+    "interactive-50-fa3-full-vllm032": ("FlashAttention 3, full graphs", "second on that card"),
+    "interactive-50-fa3-full-again-vllm032": ("FlashAttention 3, full graphs", "first on another card"),
+    "interactive-50-flashinfer-again-vllm032": ("FlashInfer", "second on that card"),
+}
+WRITERS = {  # of the KV cache; one after the other on a third card of that host
+    "off-3000-kv-vllm-vllm032": "vLLM's",
+    "off-3000-kv-triton-vllm032": "Triton's",
+    "off-3000-kv-vllm-again-vllm032": "vLLM's, again",
+}
+ONE_TOKEN = {"single-both-graphs-vllm032": "as it is", "single-both-graphs-again-vllm032": "as it is, again"}
+MANY = 20  # requests that wait: a queue
 ALONE = "its virtual machine had no other card; what the host's others did is not known"
 H100 = {  # the same of H100s
     "h100-offline-both": ("Offline, both patches", TWO),
@@ -158,6 +176,20 @@ def page() -> str:
             [kept[name] for name in OFFLINE], {"vLLM and setting": lambda each: OFFLINE[each.name], **SPEEDS}
         ),
         patched=Table.of([kept[name] for name in PATCHED], {"vLLM": lambda each: PATCHED[each.name], **SPEEDS}),
+        pool=at_full_length([kept[name] for name in POOL], "two H200s as one pool", POOL),
+        pool_queue=queued(RUNS / "h200" / "full-pool-interactive-105-both-vllm032"),
+        queue=queued(RUNS / "h200" / "full-interactive-57-both-cap208-vllm032"),
+        many=MANY,
+        attention=at_full_length([kept[name] for name in ATTENTION], "attention", ATTENTION),
+        writers=Table.of([kept[name] for name in WRITERS], {"kernel": lambda each: WRITERS[each.name], **SPEEDS}),
+        one_token=Table.of(
+            [kept[name] for name in ONE_TOKEN],
+            {
+                "graphs": lambda each: ONE_TOKEN[each.name],
+                "TPOT p50, ms": of("tpot_ms.p50"),
+                "J per token": of("joules_per_output_token"),
+            },
+        ),
         patched_single=Table.of(
             [kept[name] for name in SINGLE],
             {
@@ -233,6 +265,17 @@ def at_full_length(kept: Sequence[Kept], head: str, words: Mapping[str, tuple[st
         "on the host": lambda each: words[each.name][1],
     }
     return Table.of(kept, columns)
+
+
+def queued(folder: Path) -> dict[str, str]:
+    """In how many seconds of a run's test many requests waited, when, and the lowest load of a card meanwhile."""
+    recording = Recording.read(folder / "Performance" / "machine.csv")
+    cards = zip(*(recording.column(f"{gpu}_load_percent") for gpu in recording.gpus), strict=True)
+    lines = list(zip(recording.seconds, recording.column("requests_waiting"), cards, strict=True))
+    many = [(second, min(load or 0.0 for load in loads)) for second, waiting, loads in lines if (waiting or 0) > MANY]
+    times, lowest = zip(*many, strict=True)
+    found = {"seconds": len(many), "of": len(lines), "first": times[0], "last": times[-1], "load": min(lowest)}
+    return {name: number(value, 3) for name, value in found.items()}
 
 
 def submitted() -> Table:
