@@ -53,7 +53,7 @@ def test_a_thread_that_starts_processes_until_the_end(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_written_changes_no_exit_code(tmp_path: Path) -> None:
     (log := tmp_path / "engine.log").write_text("secret")
-    code = f"from pathlib import Path; from harness.core import secrets; from harness.loadgen import folder as ending; {REFUSED}"
+    code = f"from pathlib import Path; from harness.core import secrets; from harness.loadgen import folder; {REFUSED}"
     done = subprocess.run([sys.executable, "-c", code, log], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (3, "")
 
