@@ -3,13 +3,12 @@
 `python report.py RUN_DIR` (or a sweep's folder) needs nothing but the folder: config.json, LoadGen's logs, rouge.json.
 """
 
-import shutil
 import sys
 from pathlib import Path
 
 from harness.core import screen
 from harness.core.command import argument, each, make_command, option
-from harness.core.document import Document, section_text, to_markdown
+from harness.core.document import Document, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import did_you_mean
 from harness.loadgen import folder as names
@@ -122,8 +121,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
     pair = compare_page.pair_of(runs)
     if page:
         compare_page.write_html(page, runs, pair)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    show(compare_page.document(runs, pair, width))
+    show(compare_page.document(runs, pair))
 
 
 def matrix_page(folders: list[Path], axes: list[str]) -> str:
@@ -137,7 +135,6 @@ def show(document: Document) -> None:
     """Prints a document: in colours on a terminal, else as Markdown."""
     if sys.stdout.isatty():
         screen.show(screen.lasting_console(sys.stdout.fileno()), document)
-        print("".join(f"\n{section_text(section)}\n" for section in document.sections))
     else:
         print(to_markdown(document))
 

@@ -14,12 +14,15 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Literal, NamedTuple
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
+from rich.table import Column
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.core.document import Cells, Document, Line, Tone
+from harness.core.document import Cells, Document, Line, Table, Tone, block_text, number
 from harness.core.errors import plain
 from harness.core.secrets import hide_text
 
@@ -265,10 +268,7 @@ STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "bad": 
 
 
 def show(console: Console, document: Document, path: object = None) -> None:
-    """Prints a document without its sections, in at most the width of a terminal.
-
-    `path` is where all of it stands, if in a file.
-    """
+    """Prints a document in at most the width of a terminal; without its sections where `path` names a file of them."""
 
     def say(text: str, tone: Tone = "", bold: bool = False) -> None:
         style = f"{'bold ' if bold else ''}{STYLES[tone]}".strip()
@@ -284,6 +284,20 @@ def show(console: Console, document: Document, path: object = None) -> None:
             say(text, line.tone)
     if path:
         say(f"report: {path}")
+        return
+    for section in document.sections:
+        say(f"\n{section.title}", bold=True)
+        for block in section.blocks:
+            console.print(grid(block) if isinstance(block, Table) else Text(plain(hide_text(block_text(block)))))
+
+
+def grid(found: Table) -> RichTable:
+    """A table whose long cells are broken into lines."""
+    columns = (Column(head, overflow="fold") for head in found.columns)
+    made = RichTable(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    for row in found.rows:
+        made.add_row(*(as_said(hide_text(cell if isinstance(cell, str) else number(cell))) for cell in row))  # type: ignore[arg-type]
+    return made
 
 
 def paragraph(line: Line) -> list[str]:

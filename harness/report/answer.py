@@ -29,17 +29,8 @@ def tested(summary: Summary) -> Table:
 
 def gpu_time(times: Sequence[telemetry.GpuTime]) -> Table:
     """Where the GPUs' time went, a line for each test."""
-    shares: dict[str, Column] = {f"{label} ({mark}), %": (name, 3) for name, (label, mark) in telemetry.SHARES.items()}
-    return Table.of(times, {"": "test", "100 %": "bar", **shares})
-
-
-def levels_table(cells: Sequence[Sequence[str]]) -> Table | None:
-    """Levels as the last screen shows them, the head first, with the unit of each latency; None without any."""
-    if not cells:
-        return None
-    *names, last = cells[0]
-    heads = [f"{name}, ms" if last == "(ms)" and " p" in name else name for name in names]
-    return Table([*heads, "limits" if last == "(ms)" else last], cells[1:])
+    shares: dict[str, Column] = {f"{label}, %": (name, 3) for name, label in telemetry.SHARES.items()}
+    return Table.of(times, {"": "test", **shares})
 
 
 POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")

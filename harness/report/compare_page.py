@@ -77,7 +77,6 @@ def names(runs: Runs) -> list[str]:
 
 SHOWN_ANSWERS = 20  # answers that differ
 IGNORED = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
-CELL_PADDING, SHORTEST_CELL = 3, 10  # characters around a cell, and of one at least
 RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
     ("run", "run", "folder.name"),
     ("label", "label", "summary.meta.label"),
@@ -159,11 +158,8 @@ def tested(runs: Runs) -> Table:
     return Table(["run", *columns], [[name, *row] for name, found in tables for row in found.rows])
 
 
-def document(runs: Runs, pair: Pair | None, width: int | None = None) -> Document:
-    """The finding of a comparison, what must be known before it is passed on, and the runs side by side.
-
-    `width`: characters of a terminal's line; what has no room stands in a further table, again beside the first run.
-    """
+def document(runs: Runs, pair: Pair | None) -> Document:
+    """The finding of a comparison, what must be known before it is passed on, and the runs side by side."""
     named, (start, reasons) = [*zip(letters(len(runs)), runs, strict=True)], refusals(runs)
     refused = {letter: why for (letter, _), why in zip(named, reasons, strict=True) if why}
     alone = len(refused) == len(runs) - 1
@@ -185,12 +181,12 @@ def document(runs: Runs, pair: Pair | None, width: int | None = None) -> Documen
     ]
     subject = answer.subject(*(run.summary for run in runs))
     kept, tone = [line for line in lines if line.text], "careful" if alone else ""
-    return Document(title, subject, kept, tone=tone, sections=[*sections(runs, pair, width)])  # type: ignore[arg-type]
+    return Document(title, subject, kept, tone=tone, sections=[*sections(runs, pair)])  # type: ignore[arg-type]
 
 
-def sections(runs: Runs, pair: Pair | None, width: int | None) -> Iterator[Section]:
+def sections(runs: Runs, pair: Pair | None) -> Iterator[Section]:
     """The runs side by side, and the answers of two."""
-    yield Section("Side by side", "settings that differ, speed, latency", blocks(table(runs), width))
+    yield Section("Side by side", "settings that differ, speed, latency", [table(runs)])
     if (probes := tested(runs)).rows:
         yield Section("Probes", f"{len(probes.rows)} loads", [probes])
     if pair:
@@ -262,41 +258,22 @@ def answers(runs: Runs, pair: Pair | None) -> Iterator[tuple[str, Tone]]:
         yield f"the same: {pair.words}", "good"
 
 
-def table(runs: Runs) -> list[list[str]]:
-    """Lines of cells, the head first: what is in a line, each run's, and of two runs their ratio."""
+def table(runs: Runs) -> Table:
+    """What is in a line, each run's, and of two runs their ratio."""
     start, refused = refusals(runs)
     head = [f"{letter}: {run.name}" for letter, run in zip(letters(len(runs)), runs, strict=True)]
     two = len(runs) == 2 and not refused[1]
-    lines = [["", *head, *(["B / A"] if two else [])]]
+    lines = []
     for column in columns(runs)[1:]:
         cells, ratios = [*column.texts], ratios_of(column, refused, start)
         if len(runs) > 2:
             cells = [f"{text} ({part})" if part else text for text, part in zip(cells, ratios, strict=True)]
         lines.append([column.label, *cells, *(ratios[1:] if two else [])])
-    return lines
+    return Table(["", *head, *(["B / A"] if two else [])], lines)
 
 
 def letters(count: int) -> list[str]:
     return [chr(ord("A") + n) if n < 26 else str(n + 1) for n in range(count)]
-
-
-def blocks(lines: Sequence[Sequence[str]], width: int | None) -> list[Table]:
-    """The table as tables that are no wider, each with the labels and the first run, and one run more at least; padded,
-    so that columns stand under each other, with long cells cut off. Without a width, as it is."""
-    if width is None:
-        return [Table(lines[0], lines[1:])]
-    count = min(3, len(lines[0]) - 1)  # columns beside the labels, at least
-    room = (width - 1 - max(len(line[0]) for line in lines) - CELL_PADDING * (1 + count)) // count
-    lines = [[line[0], *(cut(cell, max(room, SHORTEST_CELL)) for cell in line[1:])] for line in lines]
-    sizes = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
-    parts: list[list[int]] = []
-    for n in range(2, len(sizes)):
-        if parts and sum(sizes[at] + CELL_PADDING for at in (0, 1, *parts[-1], n)) < width:
-            parts[-1].append(n)
-        else:
-            parts.append([n])
-    found = [[[line[at].ljust(sizes[at]) for at in (0, 1, *part)] for line in lines] for part in parts]
-    return [Table(head, rows) for head, *rows in found]
 
 
 def cut(cell: str, most: int) -> str:

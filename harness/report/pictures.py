@@ -292,7 +292,7 @@ def gpu_times(times: Sequence[GpuTime]) -> Bars:
     """A bar for each test: where its GPUs' time went; of a single one with the percentages."""
     rows = []
     for time in times:
-        values = {label: getattr(time, name) or 0.0 for name, (label, _) in SHARES.items()}
+        values = {label: getattr(time, name) or 0.0 for name, label in SHARES.items()}
         figures = {label: f"{label}, {value:.1f} %" if len(times) == 1 else label for label, value in values.items()}
         rows.append(stacked(time.test, {figures[label]: value for label, value in values.items()}, SHARE_COLORS))
     return Bars("", "% of the GPU's time", rows, span=Scale(0.0, 100.0))

@@ -66,7 +66,6 @@ def measured_with(report: Report) -> Iterator[Section]:
     """What was measured, on what, by which program: all that a number rests on, once."""
     summary, meta, system, plan = report.summary, report.summary.meta, report.summary.system, report.facts.plan
     is_ours, served, config = summary.is_in_process, meta.engine_args, report.facts.config
-    levels = answer.levels_table(answer.levels(summary))
     unknown = "" if is_ours else "unknown: the server's; of this client: "
     each = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
     run = {
@@ -107,7 +106,7 @@ def measured_with(report: Report) -> Iterator[Section]:
         "this repository": system.git_revision or "not a git checkout",
     }
     variables = " ".join(f"`{name}={code(value)}`" for name, value in system.variables.items())
-    blocks = [*report.picture("overview"), *([levels] if levels else [])]
+    blocks = report.picture("overview")
     blocks += [facts_table(run | (engine if is_ours else server) | machine), Code(meta.command)]
     blocks += [facts_table({"environment": variables}, name="environment")] if variables else []
     yield Section("Measured with", meta.weights or meta.precision, [*blocks, Finished("[All settings](config.json).")])
@@ -127,6 +126,13 @@ def bounds(report: Report) -> Iterator[Section]:
         yield Section("What limits the speed, and what to try", outcome, [[*map(Finished, found)]])
 
 
+IN_FLIGHT = (
+    "This program took these times: LoadGen issues one Offline query and cannot know when each request of it is sent. "
+    "Each row excludes both ramps of its test. Trend is the second half's speed divided by the first half's; speed per "
+    "user is 1,000 / TPOT p90."
+)
+
+
 def loads(report: Report) -> Iterator[Section]:
     summary, tests, drawn = report.summary, report.summary.run.search, report.loads
     if not tests:
@@ -144,7 +150,7 @@ def loads(report: Report) -> Iterator[Section]:
     blocks: list[Block] = []
     if "search" in report.pictures:
         blocks += [*report.picture("search"), answer.tested(summary)]
-        blocks += levels(summary) if tests[0].unit == ClosedLoop.unit else []
+        blocks += [IN_FLIGHT] * (tests[0].unit == ClosedLoop.unit)
         if drawn and drawn.best and drawn.rate:
             has_limits = any(drawn.limits.values())
             within = " on a busy machine" if drawn.best.doubt else " within the limits" * has_limits
@@ -155,23 +161,6 @@ def loads(report: Report) -> Iterator[Section]:
             )
         blocks.append(Finished("Each is a separate LoadGen test; its logs are in `Probes/`."))
     yield Section("Tests at each load", outcome, blocks)
-
-
-def levels(summary: Summary) -> Iterator[str]:
-    """How levels of requests in flight were measured, and which is the result."""
-    yield (
-        "This program took these times: LoadGen issues one Offline query and cannot know when each request of it is "
-        "sent. Each row excludes both ramps of its test. Trend is the second half's speed divided by the first half's; "
-        "speed per user is 1,000 / TPOT p90."
-    )
-    found = summary.result
-    if not (found and found.has_kept):
-        yield "No level keeps the limits."
-        return
-    standing = "on a busy machine, not judged" if found.background_load else "within the limits"
-    cost = f", {number(found.cost(summary.price), 3)} per million tokens" if summary.price else ""
-    with_load = f"{number(found.tokens_per_sec)} tokens/s with {number(found.load)} in flight"
-    yield Finished(f"Most output {standing}: **{with_load}**{cost}.")
 
 
 def numbers(report: Report) -> Iterator[Section]:

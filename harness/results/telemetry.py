@@ -15,14 +15,13 @@ from harness.loadgen.recorder import FILE, Recording
 from harness.loadgen.test_run import TestRun
 
 # Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv.
-SHARES = {  # field: in words, the character of its bar
-    "idle": ("idle, nothing waited", "."),
-    "idle_while_waiting": ("idle while requests waited", "w"),
-    "held_by_power": ("clock held down by power", "p"),
-    "held_by_heat": ("clock held down by heat", "h"),
-    "busy": ("busy as if at full clock", "█"),
+SHARES = {  # of a GPU's time, in words
+    "idle": "idle, nothing waited",
+    "idle_while_waiting": "idle while requests waited",
+    "held_by_power": "clock held down by power",
+    "held_by_heat": "clock held down by heat",
+    "busy": "busy as if at full clock",
 }
-BAR = 25  # characters
 
 
 class GpuTime(Model):
@@ -43,15 +42,6 @@ class GpuTime(Model):
     max_clock_mhz: float
     is_clock_of_nvml: bool
     """Whether the maximum is NVML's; else it is the highest that the run recorded."""
-
-    @property
-    def bar(self) -> str:
-        """The shares as characters."""
-        text, total = "", 0.0
-        for name, (_, character) in SHARES.items():
-            total += getattr(self, name) or 0.0
-            text += character * (round(BAR * total / 100) - len(text))
-        return text
 
 
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:

@@ -215,7 +215,6 @@ def test_the_shares_of_every_recording_add_up(run: str) -> None:
     for share in recorded(run).values():
         parts = [getattr(share, name) for name in SHARES]
         assert sum(parts) == pytest.approx(100) and min(parts) >= 0 and not share.is_clock_of_nvml
-        assert len(share.bar) == 25 and abs(4 * share.bar.count("█") - share.busy) <= 4
 
 
 @pytest.mark.parametrize(
