@@ -13,9 +13,12 @@ from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core import files
+from harness.core.markdown import render
 from harness.core.schema import SCHEMA
 from harness.loadgen.requests import Request, write_requests
+from harness.report import compare_page
 from harness.report import report as rendering
+from harness.report.compare import Runs
 from harness.results.summary import Meta, Run, Summary
 from harness.runs import folder as results
 from harness.runs.folder import RunFolder
@@ -158,3 +161,9 @@ def summary(probes: Sequence[Outcome], scenario: str = "server") -> Summary:
 
 def rendered(folder: Path, **options: Any) -> Summary:
     return rendering.build(run(folder, **options))
+
+
+def compared(runs: Runs) -> str:
+    """What --compare prints of runs, the finding first."""
+    pair = compare_page.pair_of(runs)
+    return f"{render('screen.md.j2', screen=compare_page.last_screen(runs, pair))}\n{compare_page.tables(runs, pair)}"

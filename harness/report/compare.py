@@ -12,6 +12,7 @@ from harness.config.run import RunConfig
 from harness.core import files, schema
 from harness.core.errors import UsageError
 from harness.core.markdown import number
+from harness.core.screen import Tone
 from harness.core.statistics import PairedChange, paired_changes
 from harness.results.accuracy import read_log
 from harness.results.summary import Summary
@@ -46,7 +47,13 @@ class Pair:
 
     @property
     def words(self) -> str:
-        return f"{number(len(self.differing))} of {number(self.samples)} answers differ"
+        said = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
+        first = next(iter(self.differing), None)
+        return f"{said}, the first in sample {first.index} from token {first.position} on" if first else said
+
+    @property
+    def tone(self) -> Tone:
+        return "careful" if self.differing else "good"
 
 
 Tables = list[dict[str, list[float | None]]]  # of two accuracy tests on the same samples

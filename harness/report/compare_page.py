@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from harness.config import comparability, mlperf
 from harness.core import files
 from harness.core.markdown import Table, number, render
-from harness.core.screen import LastScreen, Line, Tone
+from harness.core.screen import LastScreen, Line
 from harness.report import answer, compare, plots, style
 from harness.report.compare import ComparedRun, Pair, Runs
 from harness.report.page import of_screen
@@ -160,12 +160,6 @@ def write_csv(path: Path, runs: Runs) -> None:
     files.write_table(path, [column.name for column in table], zip(*(column.values for column in table), strict=True))
 
 
-def page(runs: Runs) -> str:
-    """A Markdown page that puts the runs side by side, the finding first."""
-    pair = pair_of(runs)
-    return f"{render('screen.md.j2', screen=last_screen(runs, pair))}\n{tables(runs, pair)}"
-
-
 def pair_of(runs: Runs) -> Pair | None:
     """The answers of two runs to the same samples; None where they are not two, or the samples were not the same."""
     return runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
@@ -209,7 +203,7 @@ def last_screen(runs: Runs, pair: Pair | None) -> LastScreen:
             for letter, why in refused.items()
             if not alone
         ),
-        *(Line("answers", said, tone) for said, tone in answers(runs, pair)),
+        *answers(runs, pair),
         Line("differs", difference(runs)),
         Line("interval", METHOD if found else ""),
         *(Line("careful", said, "careful") for said in cautions(named)),
@@ -247,15 +241,12 @@ def finding(runs: Runs) -> str:
     return f"{best} is {changes[best].describe(metric)}: {figures}"
 
 
-def answers(runs: Runs, pair: Pair | None) -> Iterator[tuple[str, Tone]]:
+def answers(runs: Runs, pair: Pair | None) -> Iterator[Line]:
     if pair is None:
         if len(runs) == 2 and all(run.summary.accuracy for run in runs):
-            yield "not compared: the two runs did not answer the same samples", "unknown"
+            yield Line("answers", "not compared: the two runs did not answer the same samples", "unknown")
         return
-    if pair.differing:
-        yield f"{pair.words}, the first from token {pair.differing[0].position} on", "careful"
-    else:
-        yield f"the same: {pair.words}", "good"
+    yield Line("answers", pair.words, pair.tone)
 
 
 def table(runs: Runs) -> list[list[str]]:
@@ -281,18 +272,13 @@ def blocks(lines: Sequence[Sequence[str]], width: int | None) -> list[Table]:
     so that columns stand under each other, with long cells cut off. Without a width, as it is."""
     if width is None:
         return [Table(lines[0], lines[1:])]
-    count = min(3, len(lines[0]) - 1)  # columns beside the labels, at least
-    room = (width - 1 - max(len(line[0]) for line in lines) - CELL_PADDING * (1 + count)) // count
-    lines = [[line[0], *(cut(cell, max(room, SHORTEST_CELL)) for cell in line[1:])] for line in lines]
-    sizes = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
-    parts: list[list[int]] = []
-    for n in range(2, len(sizes)):
-        if parts and sum(sizes[at] + CELL_PADDING for at in (0, 1, *parts[-1], n)) < width:
-            parts[-1].append(n)
-        else:
-            parts.append([n])
-    found = [[[line[at].ljust(sizes[at]) for at in (0, 1, *part)] for line in lines] for part in parts]
-    return [Table(head, rows) for head, *rows in found]
+    label, longest = max(len(line[0]) for line in lines), max(len(cell) for line in lines for cell in line[1:])
+    left = width - label - CELL_PADDING - 1
+    room = min(longest, max(left // 2 - CELL_PADDING, SHORTEST_CELL))
+    more = max(1, left // (room + CELL_PADDING) - 1)  # runs beside the first
+    padded = [[line[0].ljust(label), *(cut(cell, room).ljust(room) for cell in line[1:])] for line in lines]
+    parts = ([[*line[:2], *line[at : at + more]] for line in padded] for at in range(2, len(lines[0]), more))
+    return [Table(head, rows) for head, *rows in parts]
 
 
 def cut(cell: str, most: int) -> str:
@@ -318,15 +304,12 @@ def difference(runs: Runs) -> str:
 
 
 def refusals(runs: Runs) -> tuple[int, list[str]]:
-    """Which run the others are compared with: the first that has a ratio with half of them, or the first of all; and
-    why each run's speed has no ratio with that one's, empty where it has, and for that one."""
+    """Which run the others are compared with: the first of those that have a ratio with the most; and why each run's
+    speed has no ratio with that one's, empty where it has, and for that one."""
     named = [*zip(runs, letters(len(runs)), strict=True)]
-    for start in (*range(len(runs)), 0):  # the first again where none has
-        first, a = named[start]
-        found = ["" if run is first else refusal(first, run, a, b) for run, b in named]
-        if 2 * sum(map(bool, found)) < len(runs):
-            break
-    return start, found
+    found = [["" if run is first else refusal(first, run, a, b) for run, b in named] for first, a in named]
+    start = min(range(len(runs)), key=lambda n: sum(map(bool, found[n])))
+    return start, found[start]
 
 
 def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:

@@ -54,9 +54,10 @@ def draw(report: Report, folder: Path) -> dict[str, str]:
 def speedups(rows: Sequence[ExperimentResult]) -> Any:
     """Speed of each experiment relative to the baseline's; what tells nothing is hollow."""
     figure, axes = pyplot().subplots(figsize=(8, 0.38 * len(rows) + 1.2))
+    hollow = {each.name for each in rows if not each.is_counted or each.effect == "unclear"}
     for place, result in enumerate(rows):
         ratio, edge = result.gain or NONE, BLUE if result.is_usable else RED
-        axes.barh(place, ratio.mean, color="none" if is_hollow(result) else BLUE, edgecolor=edge, height=0.65)
+        axes.barh(place, ratio.mean, color="none" if result.name in hollow else BLUE, edgecolor=edge, height=0.65)
         if not result.is_usable:
             axes.barh(place, ratio.mean, color="none", edgecolor=RED, hatch="///", height=0.65, linewidth=0)
         if ratio.high > ratio.low:
@@ -68,16 +69,11 @@ def speedups(rows: Sequence[ExperimentResult]) -> Any:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.1 * max(result.gain.high for result in rows if result.gain))
     notes = ["hatched: not usable"] * any(not result.is_usable for result in rows)
-    notes += ["hollow: not conclusive"] * any(result.is_usable and is_hollow(result) for result in rows)
+    notes += ["hollow: not conclusive"] * any(result.is_usable and result.name in hollow for result in rows)
     axes.set_xlabel("; ".join(["speed, baseline = 1", *notes]))
     axes.set_title("Speed against the baseline", loc="left")
     axes.grid(axis="y", visible=False)
     return figure
-
-
-def is_hollow(result: ExperimentResult) -> bool:
-    """Whether its change is not conclusive."""
-    return not result.is_counted or result.effect == "unclear"
 
 
 def trade_off(rows: Sequence[ExperimentResult]) -> Any:

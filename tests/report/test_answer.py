@@ -16,7 +16,7 @@ from harness.core import files
 from harness.core import screen as last_screen
 from harness.core.statements import Statement
 from harness.loadgen.recorder import Recording
-from harness.report import answer, compare, compare_page, timelines
+from harness.report import answer, compare, timelines
 from harness.report import report as rendering
 from harness.report.page import drawing, to_html, without_places
 from harness.results.advice import findings
@@ -308,7 +308,7 @@ def test_every_p99_of_few_requests_is_marked_as_their_slowest(
         made.levels(folder, probes if "concurrency" in load else [])
         rendering.build(folder)
     runs = [compare.read(folder) for folder in folders]
-    pages = [(folders[0] / "report.md").read_text(), compare_page.page(runs)]
+    pages = [(folders[0] / "report.md").read_text(), made.compared(runs)]
     for page in pages:
         cells = latencies_under_p99(re.sub("limit at p99", "limit", page))
         assert cells and all(cell.startswith(("\N{LESS-THAN OR EQUAL TO} ", "\N{EN DASH}")) for cell in cells)

@@ -27,7 +27,7 @@ def both(folder: Path, **changed: Any) -> list[compare.ComparedRun]:
 
 
 def test_performance_only_runs_are_compared(tmp_path: Path) -> None:
-    page = compare_page.page(both(tmp_path, max_num_seqs=8, engine_arg=("block_size=32",)))
+    page = made.compared(both(tmp_path, max_num_seqs=8, engine_arg=("block_size=32",)))
     assert "| max_num_seqs | unset | 8 |" in page
     assert "| engine_arg | none | block_size=32 |" in page
     assert "| output tokens/s | 1,024 | 1,024 | 1.000 |" in page
@@ -37,7 +37,7 @@ def test_performance_only_runs_are_compared(tmp_path: Path) -> None:
 def test_two_at_a_fixed_rate_have_no_ratio(tmp_path: Path) -> None:
     made.rendered(tmp_path / "a", scenario="server", server_target_qps=8.0)
     made.rendered(tmp_path / "b", scenario="server", server_target_qps=9.0)
-    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = made.compared(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert tells(page, "# NOT COMPARABLE: ", "configured rate")
     assert "| TTFT p50, ms | 20 | 20 |\n" in page and "| server_target_qps | 8.0 | 9.0 |" in page
 
@@ -46,11 +46,11 @@ def test_rates_of_a_curve_were_configured_those_of_a_search_were_found(tmp_path:
     fast, slow = ({"scenario": "server", "server_target_qps": rates} for rates in ((8.0, 9.0), (4.0, 5.0)))
     made.rendered(tmp_path / "a", **fast)
     made.rendered(tmp_path / "b", **slow)
-    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = made.compared(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert tells(page, "# NOT COMPARABLE: ", "configured rate")
     for name in "cd":
         made.rendered(tmp_path / name, scenario="server", server_target_qps="max", max_num_seqs=ord(name))
-    assert "COMPARABLE" not in compare_page.page(compare.load([tmp_path / "c", tmp_path / "d"])[0])
+    assert "COMPARABLE" not in made.compared(compare.load([tmp_path / "c", tmp_path / "d"])[0])
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_the_loads_of_two_curves_stand_under_each_other(
         ]  # type: ignore[arg-type]
         made.levels(tmp_path / name, probes)
         rendering.build(tmp_path / name)
-    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = made.compared(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert tells(page.splitlines()[0], "b ", quicker)
     cells = [line.split(" | ")[:4] for line in page.splitlines() if any(f" {each} | " in line for each in unit)]
     low, high = ("within", "within") if "concurrency" in flags else ("VALID", "INVALID")  # of one's own limits
@@ -100,7 +100,7 @@ def test_the_loads_of_two_curves_stand_under_each_other(
 def test_what_a_comparison_rests_on_stands_in_it(tmp_path: Path) -> None:
     made.rendered(tmp_path / "a", price_per_hour=1.0)
     made.rendered(tmp_path / "b", price_per_hour=10.0, max_new_tokens=16)
-    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = made.compared(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert "| price_per_hour | 1.0 | 10.0 |" in page and "| max_new_tokens | 128 | 16 |" in page
 
 
@@ -210,5 +210,5 @@ def test_a_comparison_says_which_run_ended_early(tmp_path: Path) -> None:
     RunFolder(tmp_path, "b").set_status("interrupted")
     for name in ("a", "b"):
         rendering.build(tmp_path / name)
-    page = compare_page.page(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = made.compared(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert "| ended early | \u2013 | interrupted |" in page

@@ -287,17 +287,17 @@ def test_a_label_names_all_its_finished_runs(tmp_path: Path) -> None:
 
 def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
     a = run(tmp_path / "a", label="old")
-    page = compare_page.page([a, run(tmp_path / "b")])
+    page = made.compared([a, run(tmp_path / "b")])
     assert "| differs | no setting and no version |" in page
     assert page.startswith("# b is not clearly faster or slower: +0 % (-5.39 to +5.7 %), one run of each: 1,024 ")
-    page = compare_page.page([a, run(tmp_path / "c", 512.0, ["others at work"], system=made.SYSTEM | {"cores": 64})])
+    page = made.compared([a, run(tmp_path / "c", 512.0, ["others at work"], system=made.SYSTEM | {"cores": 64})])
     assert page.startswith("# NOT COMPARABLE: the machine was busy in B\n")
     assert (
         "| measured | c is 50 % slower (47 to 53 %, one run of each): 512 output tokens/s; old 1,024: not reliable |"
         in page
     )
     assert "| careful | the machine was busy in B: others at work |" in page
-    page = compare_page.page([a, run(tmp_path / "d", 512.0, system=made.SYSTEM | {"cores": 64})])
+    page = made.compared([a, run(tmp_path / "d", 512.0, system=made.SYSTEM | {"cores": 64})])
     assert tells(page, "A and B ", "other machines") and "| output tokens/s | 1,024 | 512 | 0.500 |" in page
 
 
@@ -320,7 +320,7 @@ def test_a_comparison_shows_probes_and_why_speeds_differ(tmp_path: Path) -> None
         (folder / "Performance" / "machine.csv").write_text("seconds,requests_waiting,requests_running\n1,7,9\n")
         rendering.build(folder)
         runs.append(compare.read(folder))
-    page = compare_page.page(runs)
+    page = made.compared(runs)
     assert "| b | 4 queries/s | VALID | 512 | 20 | 40 | 2 | 4 |" in page
     assert "| requests waiting, mean | 7 | 7 |" in page
 

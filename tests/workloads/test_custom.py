@@ -405,7 +405,7 @@ def test_two_workloads_are_not_compared(tokenizer: Any, tmp_path: Path) -> None:
         rendered(tmp_path / name, tokenizer, config(name, total_sample_count=16))
     (a, b), _ = compare.load([tmp_path / "chat", tmp_path / "code"])
     assert compare_page.refusal(a, b, "A", "B") == "other work (--workload)"
-    assert "| workload | chat | code |" in compare_page.page([a, b])
+    assert "| workload | chat | code |" in made.compared([a, b])
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=300))
