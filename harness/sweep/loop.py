@@ -297,11 +297,11 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
             display.say("interrupted")
             return INTERRUPTED
         except (BenchmarkError, OSError) as error:
-            reason = f"{folder.path}: {why(error)}." if isinstance(error, OSError) else str(error)
-            with contextlib.suppress(OSError):
-                folder.fail("failed", reason)
+            known = error if isinstance(error, BenchmarkError) else BenchmarkError(f"{folder.path}: {why(error)}.")
+            with contextlib.suppress(BenchmarkError, OSError):
+                folder.fail("failed", str(known))
                 report.build(folder.path, state.kept)
-            raise BenchmarkError(f"{reason} --resume continues from here.") from None
+            raise type(known)(f"{known} --resume continues from here.") from None
 
 
 def command(state: SweepState, places: Sequence[Lane], after: Callable[[Display], None]) -> NoReturn:
