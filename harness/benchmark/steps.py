@@ -4,7 +4,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness import engines
 from harness.benchmark import doctor
@@ -65,15 +65,32 @@ def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
     display.stage("loading model, tokenizer and data")
     doctor.require(config)  # what a run could not do without is found first
-    tokenizer = checkpoint.load_tokenizer(config)
-    run, library = plan_run(config, tokenizer, folder, display)
-    session = start_session(run, library)
-    find_rate(run, session)
+    run, session, tokenizer = begin(config, folder, display)
     evaluation = measure(run, session, tokenizer)
     if config.is_in_process:
         display.stage(f"stopping {session.engine.name}")
     session.engine.close()
     return exit_code(config, evaluation, report(run))
+
+
+class Begun(NamedTuple):
+    """A run whose load is known, its session, and what encodes its prompts."""
+
+    run: BenchmarkRun
+    session: LoadGenSession
+    tokenizer: Any
+
+
+def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGenSession | None = None) -> Begun:
+    """A run up to its tests. With another session it has that one's requests: the salt of each test, and LoadGen's
+    settings, which a process reads once."""
+    tokenizer = checkpoint.load_tokenizer(config)
+    run, library = plan_run(config, tokenizer, folder, display)
+    session = start_session(run, library)
+    if other:
+        session.run, session.settings = other.run, other.settings
+    find_rate(run, session)
+    return Begun(run, session, tokenizer)
 
 
 def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:

@@ -6,10 +6,9 @@ from typing import Annotated, ClassVar
 
 from pydantic_core import to_jsonable_python
 
-from harness.config import engine
 from harness.config.flags import BENCHMARK, OUTPUT, Rules, above_0, config_command, flag
 from harness.config.run import CHOOSES, RunConfig
-from harness.core.errors import DONE, UsageError
+from harness.core.errors import DONE
 from harness.core.files import as_flag
 from harness.report.compare_page import letters
 from harness.sweep.file import SWEEP_FLAGS, Settings, Source, Sweep, SweepFile, Variant, merged
@@ -23,7 +22,6 @@ EXAMPLES = (
     "python -m harness compare before after",
 )
 SAMPLES = 256
-IN_PROCESS = {as_flag(name): name for name in engine.IN_PROCESS}
 
 
 class CompareConfig(RunConfig):
@@ -80,8 +78,6 @@ def with_sides(words: Sequence[str]) -> Iterator[str]:
     is_first = True
     for word in words:
         is_first &= not word.startswith("-")
-        if inner := [flag for flag in IN_PROCESS if word.partition("=")[0] == flag]:
-            raise UsageError(f"{inner[0]} applies to an engine in this process: use `sweep.py FILE --repeat 3`.")
         yield f"--{'endpoint' if '://' in word else 'side'}={word}" if is_first else word
 
 
@@ -93,23 +89,24 @@ def compare(config: CompareConfig) -> int:
 
         compare_runs(results.folders(config.side, config.results_dir), None, None, None)
         return DONE
-    from harness.commands import sweep
+    from harness.commands import mlflow
+    from harness.core import processes
     from harness.report import regression
     from harness.sweep import loop
     from harness.sweep.experiment import Lane
 
     for text in config.fail_if:
         regression.condition(text)
+    processes.install_signal_handlers()
     whole = sweep_of(config)
-    options = loop.SweepOptions(
-        repeat=2 * config.rounds,
-        limit=60 * config.minutes,
-        alternate=True,
-        within=config.within,
-        fail_if=config.fail_if,
+    options = loop.SweepOptions(repeat=2 * config.rounds, limit=60 * config.minutes, alternate=True)
+    chosen = [*whole.experiments]
+    state = loop.begin(whole, config.results_dir, chosen, options, {}, config.resume, config.within, config.fail_if)
+    loop.command(
+        state,
+        [Lane()],
+        lambda display: mlflow.after(state.folder.path, config.mlflow, config.results_dir, display.done),
     )
-    state = loop.begin(whole, config.results_dir, [*whole.experiments], options, {}, config.resume)
-    sweep.run(state, [Lane()], config.results_dir, config.mlflow)
 
 
 def sweep_of(config: CompareConfig) -> Sweep:

@@ -193,7 +193,7 @@ def mmlu(folder: Path, status: RunStatus | None) -> TrackedRun:
 def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
     """A sweep: one entry for the whole, a child for every experiment that was run."""
     from harness.sweep import report as sweep_report
-    from harness.sweep.rows import experiment_rows
+    from harness.sweep.rows import experiment_rows, speedup
 
     state = sweep_report.read(folder)
     children = []
@@ -206,9 +206,10 @@ def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
         elif record.status != "skipped":
             children.append(TrackedRun(None, state.started, None, tags=tags, key=key))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
-    speedups = {result.name: result.gain.mean for result in experiment_rows(state) if result.gain and result.is_usable}
-    numbers = {"best_speedup": max(speedups.values(), default=None)}
-    tags = {"kind": "sweep", "best": max(speedups, key=lambda name: speedups[name], default="")}
+    usable = [result for result in experiment_rows(state) if result.gain and result.is_usable]
+    best = max(usable, key=speedup, default=None)
+    numbers = {"best_speedup": speedup(best) if best else None}
+    tags = {"kind": "sweep", "best": best.name if best else ""}
     tags |= machine(state.system, state.system.gpus)
     return TrackedRun(folder, state.started, status, params, numbers, tags, tuple(children))
 

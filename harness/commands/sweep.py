@@ -1,19 +1,15 @@
 """A tuning sweep, each experiment one run.py. `python sweep.py --help` lists the flags."""
 
-from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import Literal
 
 from harness.config.flags import MOST_S
 from harness.core.command import argument, make_command, option
-from harness.core.errors import DONE, ends_in_one_line
+from harness.core.errors import DONE
 from harness.loadgen import folder as results
 from harness.sweep import file
-from harness.sweep.experiment import Lane, lanes
-
-if TYPE_CHECKING:
-    from harness.sweep import loop
+from harness.sweep.experiment import lanes
 
 
 def sweep(
@@ -61,26 +57,13 @@ def sweep(
         file.show(whole, chosen, reasons)
         return DONE
     limit = 60 * time_limit if time_limit else inf
-    options = loop.SweepOptions(repeat, timeout, limit, finalists, combine, tuple(only), alternate, within)
-    run(loop.begin(whole, results_dir, chosen, options, reasons, resume), places, results_dir, mlflow)
-
-
-def run(state: "loop.SweepState", places: Sequence[Lane], results_dir: Path, mlflow: bool) -> NoReturn:
-    """Runs a sweep to its end; what libraries print in this process goes to its engine.log."""
+    options = loop.SweepOptions(repeat, timeout, limit, finalists, combine, tuple(only), alternate)
     from harness.commands import mlflow as send
-    from harness.core import processes, screen
-    from harness.loadgen import folder
-    from harness.sweep import loop
+    from harness.core import processes
 
     processes.install_signal_handlers()
-    log, code = state.folder.path / "engine.log", DONE
-    try:
-        with ends_in_one_line(), screen.screen(log) as (console, _), screen.Display(console) as display:
-            code = loop.run(state, places, display)
-            send.after(state.folder.path, mlflow, results_dir, display.done)
-    except SystemExit as end:
-        code = int(end.code or DONE)
-    folder.exit(code, log)
+    state = loop.begin(whole, results_dir, chosen, options, reasons, resume, within)
+    loop.command(state, places, lambda display: send.after(state.folder.path, mlflow, results_dir, display.done))
 
 
 command = make_command(sweep, prints=False)

@@ -10,7 +10,7 @@ from harness.config.flags import OUTPUT
 from harness.config.mlperf import SAMPLE_SCORES, SHORT_SCORES
 from harness.config.run import RunConfig
 from harness.core import files
-from harness.core.document import gpu_names, number
+from harness.core.document import Tone, gpu_names, number
 from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange, paired_changes
 from harness.loadgen.folder import FOLDER, facts_of, readable_status
@@ -46,7 +46,13 @@ class Pair:
 
     @property
     def words(self) -> str:
-        return f"{number(len(self.differing))} of {number(self.samples)} answers differ"
+        said = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
+        first = next(iter(self.differing), None)
+        return f"{said}, the first in sample {first.index} from token {first.position} on" if first else said
+
+    @property
+    def tone(self) -> Tone:
+        return "careful" if self.differing else "good"
 
 
 Tables = list[dict[str, list[float | None]]]  # of two accuracy tests on the same samples

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 
 from harness.config import comparability, mlperf
 from harness.core import files
-from harness.core.document import Block, Document, Line, Picture, Section, Table, Tone, number
+from harness.core.document import Block, Document, Line, Picture, Section, Table, number
 from harness.loadgen.outcome import Doubt, Figure
 from harness.report import answer, charts, compare, pictures
 from harness.report.charts import Bar, Bars, Panel, Part
@@ -172,7 +172,7 @@ def document(runs: Runs, pair: Pair | None) -> Document:
             for letter, why in refused.items()
             if not alone
         ),
-        *(Line("answers", said, tone) for said, tone in answers(runs, pair)),
+        *answers(runs, pair),
         Line("differs", difference(runs)),
         Line("interval", METHOD if found else ""),
         *(Line("careful", said, "careful") for said in cautions(named)),
@@ -247,15 +247,12 @@ def finding(runs: Runs) -> str:
     return f"{best} is {changes[best].describe(metric)}: {figures}"
 
 
-def answers(runs: Runs, pair: Pair | None) -> Iterator[tuple[str, Tone]]:
+def answers(runs: Runs, pair: Pair | None) -> Iterator[Line]:
     if pair is None:
         if len(runs) == 2 and all(run.summary.accuracy for run in runs):
-            yield "not compared: the two runs did not answer the same samples", "unknown"
+            yield Line("answers", "not compared: the two runs did not answer the same samples", "unknown")
         return
-    if pair.differing:
-        yield f"{pair.words}, the first from token {pair.differing[0].position} on", "careful"
-    else:
-        yield f"the same: {pair.words}", "good"
+    yield Line("answers", pair.words, pair.tone)
 
 
 def table(runs: Runs) -> Table:
@@ -299,15 +296,12 @@ def difference(runs: Runs) -> str:
 
 
 def refusals(runs: Runs) -> tuple[int, list[str]]:
-    """Which run the others are compared with: the first that has a ratio with half of them, or the first of all; and
-    why each run's speed has no ratio with that one's, empty where it has, and for that one."""
+    """Which run the others are compared with: the first of those that have a ratio with the most; and why each run's
+    speed has no ratio with that one's, empty where it has, and for that one."""
     named = [*zip(runs, letters(len(runs)), strict=True)]
-    for start in (*range(len(runs)), 0):  # the first again where none has
-        first, a = named[start]
-        found = ["" if run is first else refusal(first, run, a, b) for run, b in named]
-        if 2 * sum(map(bool, found)) < len(runs):
-            break
-    return start, found
+    found = [["" if run is first else refusal(first, run, a, b) for run, b in named] for first, a in named]
+    start = min(range(len(runs)), key=lambda n: sum(map(bool, found[n])))
+    return start, found[start]
 
 
 def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:

@@ -161,8 +161,7 @@ def judge_change(one: Condition, change: Change, before: str, after: str) -> Jud
     if side == "unclear":
         why = f"the runs scatter too much to say whether it is beyond {one.bound:+g} %: add runs"
         return not_judged(one, why, before, after, change.signed)
-    why = f"{ALONE}, judged by the change alone" if is_alone else ""
-    return Judgement(one.text, "FAIL" if side == beyond else "PASS", before, after, change.signed, why)
+    return Judgement(one.text, "FAIL" if side == beyond else "PASS", before, after, change.signed, ALONE * is_alone)
 
 
 def with_answers(sides: Sides, one: Condition) -> Judgement:
@@ -182,11 +181,7 @@ def judge_pair(one: Condition, pair: Pair) -> Judgement:
     """What comes of a condition on the answers: on a score, or whether more than allowed have other tokens."""
     if one.metric:
         return judge_score(one, pair, one.metric.name)
-    words = pair.words
-    if pair.differing:
-        first = pair.differing[0]
-        words += f", the first in sample {first.index} from token {first.position} on"
-    return replace(judge_worst(one, [100 * len(pair.differing) / pair.samples]), change=words)
+    return replace(judge_worst(one, [100 * len(pair.differing) / pair.samples]), change=pair.words)
 
 
 def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:

@@ -363,8 +363,8 @@ SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (doc
 FEWEST = 3  # pairs of runs that show their own scatter
 SMALLEST, EQUAL = 0.005, 0.02  # a smaller change is none; an interval within this shows that there is none
 ALONE = "one run of each"
-METHOD = f"95 % intervals of the logarithms; fewer than {FEWEST} runs are taken to scatter by {100 * SCATTER:g} %"
-LEAST = 1e-9  # of a standard deviation, for ratios that are all the same
+METHOD = f"of 95 % for all verdicts together; fewer than {FEWEST} runs are taken to scatter by {100 * SCATTER:g} %"
+LEAST = 1e-18  # of a variance, for ratios that are all the same
 MANIFOLD = 1.95  # from this ratio on, about twice, the change is said as one
 TIMES = {"2": "twice", "3": "three times", "4": "four times"}
 
@@ -386,9 +386,9 @@ class Change(NamedTuple):
     def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
         """Of runs of either side, by Welch's interval; one run of each is taken to scatter by SCATTER."""
         middle, half = welch(*([log(value) for value in side] for side in (before, after)))
-        if len(before) == len(after) == 1:
-            return cls.around(middle, NORMAL * sqrt(2) * SCATTER, ALONE)
-        return cls.around(middle, half, f"{len(before)} and {len(after)} runs")
+        is_alone = len(before) == len(after) == 1
+        basis = ALONE if is_alone else f"{len(before)} and {len(after)} runs"
+        return cls.around(middle, NORMAL * sqrt(2) * SCATTER if is_alone else half, basis)
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
         """On which side of a change of `bound` percent the whole interval lies."""
@@ -441,26 +441,20 @@ def paired(ratios: Mapping[str, Sequence[float]], error: float = ERROR) -> dict[
     pooled variance has (1 + (k - 1) / 4) / k of the variance of one experiment's, and degrees of freedom by that.
     """
     logs = {name: [log(ratio) for ratio in found] for name, found in ratios.items()}
-    free = sum(len(found) - 1 for found in logs.values()) / (1 + (len(logs) - 1) / 4)
-    pooled = spread([value - fmean(found) for found in logs.values() for value in found], len(logs))
-    errors = {}
+    means = {name: fmean(found) for name, found in logs.items()}
+    squares = {name: sum((value - means[name]) ** 2 for value in found) for name, found in logs.items()}
+    free = sum(len(found) - 1 for found in logs.values())
+    pooled, errors = sum(squares.values()) / max(free, 1), dict[str, float]()
     for name, found in logs.items():
-        known = sqrt(2) * SCATTER if len(found) < FEWEST else LEAST
-        own = spread([value - fmean(found) for value in found])
-        errors[name] = max(known, pooled, own) / sqrt(len(found))
-    changes = dict[str, Change]()
-    left = len(logs)
-    for name in sorted(logs, key=lambda name: -abs(fmean(logs[name])) / errors[name]):
-        share, count, middle = 1 - error / left, len(logs[name]), fmean(logs[name])
-        quantile = NormalDist().inv_cdf((1 + share) / 2) if count < FEWEST else student(free, share)
-        agreeing = sum(value * middle > 0 for value in logs[name])
+        known, own = 2 * SCATTER**2 if len(found) < FEWEST else LEAST, squares[name] / max(len(found) - 1, 1)
+        errors[name] = sqrt(max(known, pooled, own) / len(found))
+    changes, left = dict[str, Change](), len(logs)
+    for name in sorted(logs, key=lambda name: -abs(means[name]) / errors[name]):
+        share, count = 1 - error / left, len(logs[name])
+        freedom = free / (1 + (len(logs) - 1) / 4)
+        quantile = NormalDist().inv_cdf((1 + share) / 2) if count < FEWEST else student(freedom, share)
+        agreeing = sum(value * means[name] > 0 for value in logs[name])
         basis = ALONE if count == 1 else f"{agreeing} of {count} pairs"
-        changes[name] = Change.around(middle, quantile * errors[name], basis)
+        changes[name] = Change.around(means[name], quantile * errors[name], basis)
         left -= changes[name].verdict() != "unclear"
     return {name: changes[name] for name in logs}
-
-
-def spread(deviations: Sequence[float], groups: int = 1) -> float:
-    """The standard deviation by deviations from the means of so many groups; 0 where there is one of each."""
-    free = len(deviations) - groups
-    return sqrt(sum(value**2 for value in deviations) / free) if free else 0.0

@@ -269,8 +269,12 @@ def last_line(path: Path) -> str:
 def from_summary(summary: Summary) -> ExperimentOutcome:
     """The results of a run."""
     test, found, score = summary.performance, summary.result, summary.accuracy
-    values, verdict, about = metrics.values(summary, "compare"), score.verdict if score else None, answer.parts(summary)
-    if test is None or found is None:
-        return ExperimentOutcome(values, verdict=verdict, about=tuple(about))
-    load, bounds, flaws = tuple(summary.background_load), tuple(test.ran_out), tuple(found.flaws)
-    return ExperimentOutcome(values, test.valid, verdict, load, bounds, flaws, tuple(about))
+    return ExperimentOutcome(
+        metrics.values(summary, "compare"),
+        test.valid if test else None,
+        score.verdict if score else None,
+        tuple(summary.background_load),
+        tuple(test.ran_out) if test else (),
+        tuple(found.flaws) if found else (),
+        tuple(answer.parts(summary)),
+    )

@@ -85,9 +85,9 @@ class Sweep:
     @property
     def is_of_servers(self) -> bool:
         """Whether its experiments differ in the endpoint alone, so that a session with each does for all rounds."""
-        rest = [{**item.settings, "endpoint": "", "env": item.env} for item in self.experiments]
-        are_servers = all("endpoint" in item.settings and not item.env for item in self.experiments)
-        return are_servers and all(one == rest[0] for one in rest)
+        settings = [item.settings | {"env": item.env} for item in self.experiments]
+        addresses = [each.pop("endpoint", None) for each in settings]
+        return all(addresses) and all(each == settings[0] | {"env": {}} for each in settings)
 
 
 class Strict(BaseModel):

@@ -13,14 +13,15 @@ from math import inf
 from pathlib import Path
 from statistics import mean
 from threading import Event, RLock
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import TypeAdapter
 
 from harness.config.comparability import Comparable, differences
 from harness.core import files, processes, screen, system
-from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, why
+from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, ends_in_one_line, why
 from harness.core.screen import Display
+from harness.loadgen import folder
 from harness.loadgen.folder import RunFolder, now, open_run, point_latest
 from harness.report import regression
 from harness.sweep import experiment, report, rows
@@ -58,8 +59,6 @@ class SweepOptions:
     combine: bool = False  # the changes that helped run together, after all others
     again: tuple[str, ...] = ()  # those that are tried again where they failed
     alternate: bool = False  # every second round backwards, A B B A, so that what changes evenly cancels out
-    within: float = 0.0  # percent: no more rounds once every interval is narrower
-    fail_if: tuple[str, ...] = ()  # what makes an experiment a regression
 
 
 @dataclass
@@ -93,12 +92,12 @@ class SweepState:
         """The next job of a lane; None where there is none left, or no time for it."""
         return next((self.take(job, lane) for job in self.jobs(lane) if self.is_open(job, lane)), None)
 
-    def jobs(self, lane: Lane = Lane()) -> Iterator[Job]:  # noqa: B008
+    def jobs(self, lane: Lane) -> Iterator[Job]:
         """What a lane may run, in order. In each round it begins with the baseline, so that whatever follows is
         compared with its own GPU, or, where rounds alternate, ends every second one with it."""
         options = self.options
         for number in range(options.repeat):
-            if self.kept.within and number >= FEWEST_ROUNDS and number % 2 == 0 and is_known(self.kept, number):
+            if self.kept.within and number >= FEWEST_ROUNDS and not number % 2 and is_known(self.kept, number):
                 break
             turn = self.turn([self.chosen[0], *self.order_of(number)], number, lane)
             yield from reversed(turn) if options.alternate and number % 2 else turn
@@ -159,7 +158,7 @@ class SweepState:
 
     def left(self) -> list[str]:
         """The experiments that some round lacks, or the finalists."""
-        jobs = (job for job in self.jobs() if not job.final and job.item.name != BASELINE)
+        jobs = (job for job in self.jobs(Lane()) if not job.final and job.item.name != BASELINE)
         return list(dict.fromkeys(job.item.name for job in jobs)) or ["finalists"]
 
 
@@ -210,7 +209,6 @@ class Crew:
     lock: RLock = field(default_factory=RLock)  # of state and display
     stop: Event = field(default_factory=Event)
     doing: dict[str, str] = field(default_factory=dict)
-    is_warned: bool = False  # of other programs
 
     def work(self, places: Sequence[Lane]) -> bool:
         """Works until no job is left; whether it was interrupted. One lane works in this thread."""
@@ -243,16 +241,11 @@ class Crew:
             with self.lock:
                 name = f"{label}{f' on GPU {lane.gpu}' if lane.gpu else ''}"
                 self.display.leave_row(report.HEAD, report.cells(name, record), record.status == "complete")
-                self.warn(record)
+                if (load := record.outcome.background_load) and not record.round:  # as long as it can be mended
+                    self.display.say(f"{'; '.join(load)}: no run counts while they do", style="yellow")
             if record.status == "interrupted":
                 return not self.state.is_late()
         return True
-
-    def warn(self, record: ExperimentRecord) -> None:
-        """Says at the first busy run what comes of it, as long as it can be mended."""
-        if (load := record.outcome.background_load) and not self.is_warned:
-            self.display.say(f"{'; '.join(load)}: no run counts while they do", style="yellow")
-            self.is_warned = True
 
     def watch(self, said: str) -> bool:
         """Shows the last line of a run; whether it shall be ended."""
@@ -304,19 +297,39 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
             display.say("interrupted")
             return INTERRUPTED
         except (BenchmarkError, OSError) as error:
-            reason = f"{folder.path}: {why(error)}." if isinstance(error, OSError) else str(error)
-            with contextlib.suppress(OSError):
-                folder.fail("failed", reason)
+            known = error if isinstance(error, BenchmarkError) else BenchmarkError(f"{folder.path}: {why(error)}.")
+            with contextlib.suppress(BenchmarkError, OSError):
+                folder.fail("failed", str(known))
                 report.build(folder.path, state.kept)
-            raise BenchmarkError(f"{reason} --resume continues from here.") from None
+            raise type(known)(f"{known} --resume continues from here.") from None
+
+
+def command(state: SweepState, places: Sequence[Lane], after: Callable[[Display], None]) -> NoReturn:
+    """A sweep, and what follows it, to the end of this process; what libraries print meanwhile goes to engine.log."""
+    log, code = state.folder.path / "engine.log", DONE
+    try:
+        with ends_in_one_line(), screen.screen(log) as (console, _), Display(console) as display:
+            code = run(state, places, display)
+            after(display)
+    except SystemExit as end:
+        code = int(end.code or DONE)
+    folder.exit(code, log)
 
 
 def runner_of(state: SweepState, places: Sequence[Lane], display: Display, lock: int) -> Runner:
-    """What runs the jobs: run.py, or for servers sessions that are kept."""
-    from harness.sweep.servers import Servers
+    """What runs the jobs: run.py, or for servers at one load sessions that are kept."""
+    from harness.benchmark import doctor
+    from harness.sweep.servers import Servers, config_of
 
-    if state.kept.sweep.is_of_servers and len(places) == 1:
-        return Servers.required(state.chosen, state.folder.path, display)
+    configs = [config_of(item, state.folder.path) for item in state.chosen if state.kept.sweep.is_of_servers]
+    if (
+        configs
+        and len(places) == 1
+        and all(len(each.levels) == 1 or type(each.server_target_qps) is float for each in configs)
+    ):
+        for config in configs:  # what any of them lacks is found first
+            doctor.require(config)
+        return Servers(state.folder.path, display)
     return partial(run_experiment, place=state.folder.path, timeout=state.options.timeout, lock=lock)
 
 
@@ -358,12 +371,13 @@ def begin(
     chosen: list[Experiment],
     options: SweepOptions,
     skipped: Mapping[str, str],
-    again: bool = False,
+    again: bool,
+    within: float,
+    fail_if: tuple[str, ...] = (),
 ) -> SweepState:
     """A sweep to run, or the last of its name to go on with. Raises UsageError."""
     folder, kept = (resume if again else new)(sweep, results_dir)
-    kept = replace(kept, within=options.within, fail_if=options.fail_if)
-    return SweepState(folder, kept, chosen, options, skipped)
+    return SweepState(folder, replace(kept, within=within, fail_if=fail_if), chosen, options, skipped)
 
 
 def new(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:

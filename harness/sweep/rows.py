@@ -31,10 +31,10 @@ BRIEF_S = 5.0  # tests of a second were seen to differ by a fifth with the same 
 LOOK_ERROR = 0.02
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
 SPEED, OF_RATE = BY_NAME["tokens_per_sec"], BY_NAME["latency_p50_ms"]  # where the rate is given, the speed follows it
-TAILS = BY_NAME["ttft_p99_ms"], BY_NAME["tpot_p99_ms"]
+TAIL = BY_NAME["ttft_p99_ms"]  # which users see
 SCORE = SHORT_SCORES[0]
 HOLDS = regression.condition(f"{SCORE}<-1%")  # of the baseline's score, what MLPerf's gate allows of the reference's
-KEPT: dict[str, str] = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
+KEPT = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
 EFFECT: dict[str, Effect] = {"above": "helped", "below": "hurt", "equal": "no difference", "unclear": "unclear"}
 
@@ -53,6 +53,11 @@ class State:
     within: float = 0.0  # percent: it ends when every interval is narrower; 0: after its rounds
     fail_if: tuple[str, ...] = ()  # what makes an experiment a regression
     schema_version: int = SCHEMA
+
+    @property
+    def error(self) -> float:
+        """The chance that any of its changes is called one that is none."""
+        return LOOK_ERROR if self.within else ERROR
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
@@ -106,12 +111,8 @@ class ExperimentResult:
         """By which it is judged."""
         return OF_RATE if has_fixed_rate(self.experiment) else SPEED
 
-    @property
-    def ratios(self) -> list[float]:
-        """By that metric; none where its work is not the baseline's."""
-        if self.base is None or self.name == BASELINE or unlike(self.experiment, self.base.experiment):
-            return []
-        return [mine / theirs for theirs, mine in self.values(self.metric)]
+    def ratios(self, metric: Metric) -> list[float]:
+        return [mine / theirs for theirs, mine in self.values(metric)]
 
     @property
     def gain(self) -> Change | None:
@@ -192,8 +193,9 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
     found = [ExperimentResult(item, records) for item, records in every if records]
     base = next((result for result in found if result.name == BASELINE and result.is_usable), None)
     found = [replace(result, base=base) for result in found]
-    ratios = {result.name: result.ratios for result in found if result.ratios}
-    changes = paired(ratios, LOOK_ERROR if state.within else ERROR)
+    alike = (each for each in found if base and each.name != BASELINE and not unlike(each.experiment, base.experiment))
+    ratios = {each.name: ratios for each in alike if (ratios := each.ratios(each.metric))}
+    changes = paired(ratios, state.error)
     return [replace(result, change=changes.get(result.name)) for result in found]
 
 
@@ -215,11 +217,6 @@ def finalists(found: Sequence[ExperimentResult], count: int) -> list[str]:
     return [BASELINE, *(result.name for result in sorted(faster, key=speedup, reverse=True)[:count])]
 
 
-def is_rated(item: Experiment) -> bool:
-    """Whether its requests are sent at a rate."""
-    return SCENARIO[str(item.settings.get("scenario", "offline"))].pattern.is_rated
-
-
 def unlike(item: Experiment, base: Experiment) -> list[Difference]:
     """Why the speed of an experiment has no ratio to the baseline's, by what their file says of them."""
     found = []
@@ -233,7 +230,8 @@ def unlike(item: Experiment, base: Experiment) -> list[Difference]:
 
 def has_fixed_rate(item: Experiment) -> bool:
     """Whether its speed follows from a configured rate, rather than from what the engine can do."""
-    return is_rated(item) and item.settings.get("server_target_qps") != "max"
+    is_rated = SCENARIO[str(item.settings.get("scenario", "offline"))].pattern.is_rated
+    return is_rated and item.settings.get("server_target_qps") != "max"
 
 
 def pairs_of(folder: Path, state: State, rows: Sequence[ExperimentResult]) -> dict[str, Pair]:
@@ -253,13 +251,13 @@ def accuracy_test(folder: Path, result: ExperimentResult) -> Path | None:
 
 
 # What a sweep found, the answer first: which change helped, which hurt, which must not be used.
-EFFECTS: dict[Effect, tuple[str, str, Tone]] = {  # the label of a line, what it says after the names, and its tone
-    "helped": ("helped", "", "good"),
-    "no difference": ("no difference", "", ""),
-    "hurt": ("hurt", "", "bad"),
-    "unclear": ("unclear", ": more rounds would tell", "unknown"),
-    "busy machine": ("careful", ": while other programs used the machine: do not publish", "careful"),
-    "too short": ("too short", f": tests under {BRIEF_S:g} s are not compared", "unknown"),
+EFFECTS: dict[Effect, tuple[str, Tone]] = {  # what a line says after the names, and its tone
+    "helped": ("", "good"),
+    "no difference": ("", ""),
+    "hurt": ("", "bad"),
+    "unclear": (": more rounds would tell", "unknown"),
+    "busy machine": (": while other programs used the machine: do not publish", "careful"),
+    "too short": (f": tests under {BRIEF_S:g} s are not compared", "unknown"),
 }
 
 
@@ -287,8 +285,8 @@ class Report:
     @cached_property
     def scores(self) -> dict[str, Judgement]:
         """Whether an experiment whose gate is inconclusive holds the baseline's score."""
-        unsure = [result.name for result in self.rows if result.accuracy == "INCONCLUSIVE"]
-        return {name: regression.judge_pair(HOLDS, pair) for name, pair in self.pairs.items() if name in unsure}
+        pairs = {} if self.state.sweep.is_of_servers else self.pairs
+        return {name: regression.judge_pair(HOLDS, pair) for name, pair in pairs.items()}
 
     @cached_property
     def judgements(self) -> list[Judgement]:
@@ -301,17 +299,15 @@ class Report:
         one, pair = one._replace(text=f"{result.name}: {one.text}"), self.pairs.get(result.name)
         if one.metric is None or one.is_of_answers:
             return regression.judge_pair(one, pair) if pair else regression.not_judged(one, "no answers to compare")
-        if result.background_load:
-            return regression.not_judged(one, f"the machine was busy: {result.background_load[0]}")
-        if len(values := result.values(one.metric)) < FEWEST:
-            return regression.not_judged(one, f"fewer than {FEWEST} pairs of tests have {one.metric.label}")
+        if result.background_load or not (values := result.values(one.metric)):
+            why = "; ".join(result.background_load) or f"no pair of tests has {one.metric.label}"
+            return regression.not_judged(one, why)
         return regression.judge_values(one, [*zip(*values, strict=True)], change_of(result, one.metric, self.state))
 
 
 def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
     """Of one of its metrics, judged by itself."""
-    ratios = {result.name: [mine / theirs for theirs, mine in result.values(metric)]}
-    return paired(ratios, LOOK_ERROR if state.within else ERROR)[result.name]
+    return paired({"": result.ratios(metric)}, state.error)[""]
 
 
 def document(report: Report, sections: Sequence[Section] = (), more: Sequence[Line] = ()) -> Document:
@@ -364,12 +360,12 @@ def lines(report: Report) -> Iterator[Line]:
     state, base = report.state, report.baseline
     for one in report.judgements:
         yield Line(one.verdict, f"{one.condition}: {one.text}", regression.TONES[one.verdict])
-    for effect, (label, said, tone) in EFFECTS.items():
+    for effect, (said, tone) in EFFECTS.items():
         if some := [f"{each.name} {each.gain.signed}" for each in report.judged if each.effect == effect and each.gain]:
-            yield Line(label, f"{', '.join(some)}{said}", tone)
+            yield Line(effect, f"{', '.join(some)}{said}", tone)
     if (count := sum(bool(result.change) for result in report.rows)) > 1:
-        chance = f"in {100 * (LOOK_ERROR if state.within else ERROR):g} % of such sweeps at most"
-        yield Line("compared", f"{count} with the baseline; chance alone helps or hurts any {chance} (Holm)")
+        said = f"chance alone helps or hurts any in {100 * state.error:g} % of such sweeps at most (Holm)"
+        yield Line("compared", f"{count} with the baseline; {said}")
     yield from accuracy(report)
     if state.sweep.is_of_servers:
         yield from servers(report)
@@ -394,24 +390,20 @@ def lines(report: Report) -> Iterator[Line]:
     for result in report.rows:
         if found := result.failure:
             yield Line(found.status, f"{result.name}: {found.reason}", "bad" if found.status == "failed" else "unknown")
-    if state.within:
-        count = max((record.round + 1 for record in state.records), default=0)
-        yield Line("rounds", f"{count}: intervals {'' if is_known(state, count) else 'not '}within {state.within:g} %")
-    if any(result.change for result in report.rows):
+    if count:
         yield Line("interval", METHOD)
     if state.note:
         yield Line("careful", state.note, "careful")
 
 
 def servers(report: Report) -> Iterator[Line]:
-    """Where each is; of each challenger the tails, which users see, and its answers."""
+    """Where each is; of each challenger its tail and its answers."""
     for result in report.rows:
         yield Line(result.name, ", ".join(RunConfig(**result.experiment.settings).endpoint))
-        for metric in TAILS if result.name != BASELINE else ():
-            if result.values(metric):
-                yield Line(metric.label, f"{result.name} {change_of(result, metric, report.state).describe(metric)}")
+        if result.name != BASELINE and result.values(TAIL):
+            yield Line(TAIL.label, f"{result.name} {change_of(result, TAIL, report.state).describe(TAIL)}")
     for name, pair in report.pairs.items():
-        yield Line("answers", f"{name}: {pair.words}", "careful" if pair.differing else "good")
+        yield Line("answers", f"{name}: {pair.words}", pair.tone)
 
 
 def accuracy(report: Report) -> Iterator[Line]:

@@ -1,38 +1,25 @@
 """Servers under the same requests: a session with each in this process, kept for all rounds of a sweep."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
 
-from harness.benchmark import doctor, steps
-from harness.config import checkpoint
+from harness.benchmark import steps
+from harness.benchmark.steps import Begun
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import processes
 from harness.core.errors import BenchmarkError
 from harness.core.screen import Display
 from harness.engines.discovery import with_served_model
-from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, now, open_run
-from harness.loadgen.session import LoadGenSession
-from harness.rates.source import find_rate
+from harness.loadgen.folder import FOLDER, RunFolder, now, open_run
 from harness.report import report
 from harness.results import accuracy
 from harness.sweep.experiment import ExperimentRecord, Job, Lane, Watch, from_summary
 from harness.sweep.file import Experiment
 
 SHORTEST_S = 0.001  # of a test whose number of queries ends it
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the servers: what is known of all its runs, their session, and what encodes their prompts."""
-
-    run: BenchmarkRun
-    session: LoadGenSession
-    tokenizer: Any
 
 
 @dataclass
@@ -42,14 +29,7 @@ class Servers:
 
     place: Path
     display: Display
-    sides: dict[tuple[str, bool], Side] = field(default_factory=dict)
-
-    @classmethod
-    def required(cls, items: Sequence[Experiment], place: Path, display: Display) -> "Servers":
-        """Once nothing lacks for any of them. Raises UsageError."""
-        for item in items:
-            doctor.require(config_of(item, place))
-        return cls(place, display)
+    sides: dict[tuple[str, bool], Begun] = field(default_factory=dict)
 
     def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         """One job, as run.py does it. Raises BenchmarkError where it fails: LoadGen, which waits for every answer,
@@ -67,20 +47,15 @@ class Servers:
             folder.fail("failed", str(error))
             raise BenchmarkError(f"{job.item.name}: {error}") from error
         folder.set_status("complete")
-        seconds, made = round(time.monotonic() - begin, 1), str(folder.path.relative_to(self.place))
-        return job.record(lane, "complete", seconds=seconds, run=made, outcome=outcome)
+        seconds = round(time.monotonic() - begin, 1)
+        return job.record(lane, "complete", seconds=seconds, run=f"{job.item.name}/{folder.name}", outcome=outcome)
 
-    def begin(self, item: Experiment, folder: RunFolder) -> Side:
+    def begin(self, item: Experiment, folder: RunFolder) -> Begun:
         """A session with a server, whose requests are those of the others."""
-        config, others = config_of(item, self.place), [*self.sides.values()]
-        tokenizer = checkpoint.load_tokenizer(config)
-        run, library = steps.plan_run(config, tokenizer, folder, self.display)
-        session = steps.start_session(run, library)
-        for other in others[:1]:  # the salt of each test, and LoadGen's settings
-            session.run, session.settings = other.session.run, other.session.settings
-        find_rate(run, session)
-        run.adopt(of_the_same_length(run.plan, others[0].run.plan if others else run.plan))
-        return Side(run, session, tokenizer)
+        first = next(iter(self.sides.values()), None)
+        side = steps.begin(config_of(item, self.place), folder, self.display, first and first.session)
+        side.run.adopt(of_the_same_length(side.run.plan, (first or side).run.plan))
+        return side
 
 
 def config_of(item: Experiment, place: Path) -> RunConfig:
@@ -88,7 +63,7 @@ def config_of(item: Experiment, place: Path) -> RunConfig:
     return with_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
 
 
-def measure(side: Side, folder: RunFolder) -> Path:
+def measure(side: Begun, folder: RunFolder) -> Path:
     """A run's tests on the session of its side; the answers are asked for in the first of the runs alone."""
     session, plan = side.session, side.run.plan
     session.folder = folder
