@@ -249,7 +249,7 @@ def sweep() -> Any:
         for record in state.records
     )
     state = replace(state, records=records)
-    return rows.document(rows.Report(state, tuple(experiment_rows(state))))
+    return rows.document(rows.SweepReport(state, tuple(experiment_rows(state))))
 
 
 def at_full_length(kept: Sequence[Kept], head: str, words: Mapping[str, tuple[str, str]]) -> Table:

@@ -25,7 +25,7 @@ from harness.config.run import RunConfig
 from harness.core import secrets, system
 from harness.core.document import gpu_names, number
 from harness.core.errors import BenchmarkError, UsageError, first_line
-from harness.core.files import free_gib, in_submodule
+from harness.core.files import free_gib, submodule_path
 from harness.core.reading import INFERENCE, IS_CHECKOUT, MIB, ROOT
 from harness.core.system import GIB
 from harness.engines import discovery
@@ -128,7 +128,7 @@ CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF
 
 
 @dataclass(frozen=True)
-class Check:
+class Requirement:
     """One thing that a run may need.
 
     `find` is what is found of it, and raises UsageError for what is wrong, which `mend` mends unless the error says so
@@ -173,7 +173,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
             yield found
 
 
-def finding(check: Check, config: RunConfig) -> Finding:
+def finding(check: Requirement, config: RunConfig) -> Finding:
     try:
         return Finding(check.name, "ok", check.find(config))
     except BenchmarkError as error:
@@ -340,34 +340,40 @@ def sentences(config: RunConfig) -> str:
 
 
 def submodule(config: RunConfig) -> str:
-    return str(in_submodule(INFERENCE / "tools").relative_to(ROOT))
+    return str(submodule_path(INFERENCE / "tools").relative_to(ROOT))
 
 
 PUNKT = "`make punkt`" if IS_CHECKOUT else f"`{sys.executable} -m nltk.downloader punkt_tab`"
 COMPUTES, REMOTE, OFFICIAL = attrgetter("is_in_process"), attrgetter("endpoint"), attrgetter("is_official_workload")
 CHECKS = (
-    Check("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
-    Check("packages", packages, note=True),
-    Check("server", models, REMOTE, "as `{serve} {run.model_path}` starts one"),
-    Check("tokenizer", tokenizer, after="server", first=True),
-    Check("model", model, after="tokenizer", first=True),
-    Check(
+    Requirement("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
+    Requirement("packages", packages, note=True),
+    Requirement("server", models, REMOTE, "as `{serve} {run.model_path}` starts one"),
+    Requirement("tokenizer", tokenizer, after="server", first=True),
+    Requirement("model", model, after="tokenizer", first=True),
+    Requirement(
         "vLLM", vllm, COMPUTES, "`make setup`, as `make demo` does, or requirements.txt in your environment", first=True
     ),
-    Check("memory", memory, COMPUTES, "--quantization fp8, more GPUs, or a shorter --max-model-len", "model", True),
-    Check("/dev/shm", shm, COMPUTES, after="model", first=True),
-    Check("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them"),
-    Check("power limit", power_limit, is_on_gpu, after="GPU", note=True),
-    Check("CPU", cpu, lambda run: run.is_in_process and is_for_cpu()),
-    Check("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them", note=True),
-    Check("results", results_disk, first=True),
-    Check("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", "model"),
-    Check("data", cnn_dailymail.find, OFFICIAL, first=True),
-    Check("sentences", sentences, lambda run: run.is_official_workload and run.mode != "performance", PUNKT, note=True),
-    Check("submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists(), note=True),
-    Check("telemetry", telemetry, attrgetter("telemetry_url"), first=True),
-    Check("API", api, REMOTE, after="tokenizer"),
-    Check("prefix cache", prefix_cache, REMOTE, after="API"),
-    Check("delivery", delivery, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),
-    Check("chat template", chat_template, REMOTE, "`--chat-template FILE` at the server", "tokenizer"),
+    Requirement(
+        "memory", memory, COMPUTES, "--quantization fp8, more GPUs, or a shorter --max-model-len", "model", True
+    ),
+    Requirement("/dev/shm", shm, COMPUTES, after="model", first=True),
+    Requirement("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them"),
+    Requirement("power limit", power_limit, is_on_gpu, after="GPU", note=True),
+    Requirement("CPU", cpu, lambda run: run.is_in_process and is_for_cpu()),
+    Requirement("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them", note=True),
+    Requirement("results", results_disk, first=True),
+    Requirement("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", "model"),
+    Requirement("data", cnn_dailymail.find, OFFICIAL, first=True),
+    Requirement(
+        "sentences", sentences, lambda run: run.is_official_workload and run.mode != "performance", PUNKT, note=True
+    ),
+    Requirement(
+        "submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists(), note=True
+    ),
+    Requirement("telemetry", telemetry, attrgetter("telemetry_url"), first=True),
+    Requirement("API", api, REMOTE, after="tokenizer"),
+    Requirement("prefix cache", prefix_cache, REMOTE, after="API"),
+    Requirement("delivery", delivery, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),
+    Requirement("chat template", chat_template, REMOTE, "`--chat-template FILE` at the server", "tokenizer"),
 )

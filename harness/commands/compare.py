@@ -6,12 +6,12 @@ from typing import Annotated, ClassVar
 
 from pydantic_core import to_jsonable_python
 
-from harness.config.flags import BENCHMARK, OUTPUT, Rules, above_0, config_command, flag
+from harness.config.flags import BENCHMARK, OUTPUT, Rules, config_command, flag, positive
 from harness.config.run import CHOOSES, RunConfig
 from harness.core.errors import DONE
 from harness.core.files import as_flag
 from harness.report.compare_page import letters
-from harness.sweep.file import SWEEP_FLAGS, Settings, Source, Sweep, SweepFile, Variant, merged
+from harness.sweep.file import SWEEP_FLAGS, FileSettings, Source, Sweep, SweepFile, Variant, merged
 
 ABOUT = """Compare servers under the same requests, in rounds A B B A, until their difference is known; or finished
 runs, as `report.py --compare` does. Other flags are run.py's; by default the test is short. To compare settings of an
@@ -28,11 +28,11 @@ class CompareConfig(RunConfig):
     """What each server is asked, and when enough is known."""
 
     side: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="RUN")
-    within: Annotated[float, above_0(100)] = flag(2.0, BENCHMARK, "nothing", rank=1)
+    within: Annotated[float, positive(100)] = flag(2.0, BENCHMARK, "nothing", rank=1)
     """Stop when the first metric's interval is narrower than X percent."""
-    rounds: Annotated[int, above_0(1000)] = flag(8, BENCHMARK, "nothing", rank=1)
+    rounds: Annotated[int, positive(1000)] = flag(8, BENCHMARK, "nothing", rank=1)
     """Rounds A B B A: at least 2, at most N."""
-    minutes: Annotated[float, above_0(10**5)] = flag(60.0, BENCHMARK, "nothing", rank=1)
+    minutes: Annotated[float, positive(10**5)] = flag(60.0, BENCHMARK, "nothing", rank=1)
     """Stop after this many minutes."""
     resume: bool = flag(False, OUTPUT, "nothing", rank=1)
     """Continue the last comparison of these servers and settings."""
@@ -73,7 +73,7 @@ class CompareConfig(RunConfig):
         return as_flag(min(names)) if names else ""
 
 
-def with_sides(words: Sequence[str]) -> Iterator[str]:
+def parse_sides(words: Sequence[str]) -> Iterator[str]:
     """The servers and runs, which come first, as flags."""
     is_first = True
     for word in words:
@@ -117,10 +117,10 @@ def sweep_of(config: CompareConfig) -> Sweep:
     named = zip(letters(len(config.endpoint))[1:], others, strict=True)
     content = SweepFile(
         about="Servers under the same requests",
-        baseline=Settings(set=settings | first),
+        baseline=FileSettings(set=settings | first),
         isolation=[Variant(name=letter, set=other) for letter, other in named],
     )
     return merged([Source(Path("compare"), content, {})])
 
 
-command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, rewrite=with_sides, operands="A B [C ...]")
+command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, rewrite=parse_sides, operands="A B [C ...]")

@@ -26,14 +26,14 @@ def doctor(config: RunConfig) -> None:
     from rich.table import Table
 
     from harness.benchmark.doctor import findings
-    from harness.core.screen import as_said
+    from harness.core.screen import safe_markup
 
     found = []
     console, table = Console(highlight=False), Table(box=None, show_header=False, pad_edge=False)
     for each in findings(config):
         found.append(each)
         if each.status != "not needed":
-            table.add_row(f"[{STYLES[each.status]}]{each.status}[/]", each.name, as_said(hide_text(each.text)))
+            table.add_row(f"[{STYLES[each.status]}]{each.status}[/]", each.name, safe_markup(hide_text(each.text)))
     if config.json:
         print(json.dumps([asdict(each) for each in found], indent=2))
     else:

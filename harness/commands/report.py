@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from harness.core import screen
-from harness.core.command import argument, each, make_command, option
+from harness.core.command import argument, make_command, option, take_several
 from harness.core.document import Document, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import did_you_mean
@@ -91,7 +91,7 @@ def report(
     return DONE
 
 
-command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=each("--compare", "--baseline"))
+command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("--compare", "--baseline"))
 
 
 def render_folder(folder: Path) -> Path:

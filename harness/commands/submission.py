@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.config import mlperf
-from harness.core.command import HELP, Group, argument, each, make_command, option
+from harness.core.command import HELP, Group, argument, make_command, option, take_several
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import write_json
 from harness.core.system import detect
@@ -82,7 +82,7 @@ command = Group(
     help="Build and check an MLPerf submission of finished runs.",
     commands={
         "system": make_command(write_system),
-        "build": make_command(build_tree, rewrite=each("--runs")),
+        "build": make_command(build_tree, rewrite=take_several("--runs")),
         "check": make_command(run_checker),
     },
     context_settings=HELP,

@@ -104,11 +104,11 @@ def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
     stored = stored_words(config)
     method = str(stored.get("quant_method", "unknown method"))
     if groups := stored.get("config_groups"):
-        return tuple(dict.fromkeys(of_group(group, method) for group in groups.values()))
-    return (of_method(stored, method),) if stored else ()
+        return tuple(dict.fromkeys(group_format(group, method) for group in groups.values()))
+    return (method_format(stored, method),) if stored else ()
 
 
-def of_group(group: dict[str, Any], method: str) -> StoredFormat:
+def group_format(group: dict[str, Any], method: str) -> StoredFormat:
     """compressed-tensors and ModelOpt."""
     weights, inputs = group.get("weights") or {}, group.get("input_activations") or {}
     bits = weights.get("num_bits") or 0
@@ -117,7 +117,7 @@ def of_group(group: dict[str, Any], method: str) -> StoredFormat:
     return StoredFormat(f"{kind}{bits}" if bits else method, bits, scales, method)
 
 
-def of_method(stored: dict[str, Any], method: str) -> StoredFormat:
+def method_format(stored: dict[str, Any], method: str) -> StoredFormat:
     """Those whose words are of one format: fp8 of transformers, FBGEMM, ModelOpt, Quark, torchao, bitsandbytes, AWQ,
     GPTQ; any other is called by its name alone."""
     bits = float(stored.get("bits") or stored.get("w_bit") or 0)

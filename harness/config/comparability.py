@@ -46,7 +46,7 @@ class Comparable:
         return cls(machine=machine, software=software, **aspects)
 
     @classmethod
-    def of_line(cls, line: Mapping[str, Any]) -> Self:
+    def from_history(cls, line: Mapping[str, Any]) -> Self:
         """A run by its line of a history, as far as that tells."""
         work, setup = (found if isinstance(found := line.get(key), dict) else {} for key in ("work", "setup"))
         columns = {name: line.get(name) or None for name in ("category", "batch_size")}

@@ -23,8 +23,8 @@ from harness.config.flags import (
     Seconds,
     Settings,
     Share,
-    above_0,
     flag,
+    positive,
 )
 from harness.core.errors import UsageError
 from harness.core.files import as_flag, require
@@ -62,7 +62,7 @@ Pair = Annotated[str, AfterValidator(is_pair)]
 Names = Annotated[
     tuple[str, ...], AfterValidator(lambda texts: tuple(sorted({name for text in texts for name in text.split(",")})))
 ]
-Copies = Annotated[int, above_0(10**4)]
+Copies = Annotated[int, positive(10**4)]
 
 
 class EngineConfig(Settings):
@@ -196,7 +196,7 @@ class ServerFlags(EngineConfig):
     OPENAI_API_KEY in the environment."""
     request_timeout: Seconds = flag(600.0, SERVER, "nothing")
     """Seconds after which an unfinished request fails."""
-    wait_ready: Annotated[float, above_0(24 * 3600)] | None = flag(None, SERVER, "nothing")
+    wait_ready: Annotated[float, positive(24 * 3600)] | None = flag(None, SERVER, "nothing")
     """Seconds to wait for a server that is still loading. Unset: none."""
     max_in_flight: AtOnce = flag(1024, SERVER, "speed")
     """Maximum concurrent requests per endpoint; others wait in the client."""
@@ -213,10 +213,10 @@ class ServerFlags(EngineConfig):
         "--backend {run.backend} runs in this process: remove --endpoint, or use --backend openai.": lambda run: (
             run.backend != "openai" and run.endpoint
         ),
-        "{run.in_vain}: only for an engine in this process; the server behind --endpoint has its own settings.": (
-            lambda run: run.endpoint and run.in_vain
+        "{run.ineffective_flags}: only for an engine in this process; a server has settings of its own.": (
+            lambda run: run.endpoint and run.ineffective_flags
         ),
-        "{run.in_vain}: only with --endpoint.": "in_vain",
+        "{run.ineffective_flags}: only with --endpoint.": "ineffective_flags",
     }
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
@@ -224,7 +224,7 @@ class ServerFlags(EngineConfig):
         return {"backend": backend, "endpoint": check_addresses(self.endpoint)}
 
     @property
-    def in_vain(self) -> str:
+    def ineffective_flags(self) -> str:
         """The flags that were given and play no part where the engine is: at an endpoint, or in this process."""
         names = IN_PROCESS if self.endpoint else ENDPOINT_ONLY
         return ", ".join(as_flag(name) for name in names if name in self.given)
@@ -265,7 +265,7 @@ def may_fail(most: str, requests: int) -> int:
 
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
     """The addresses without a slash at their end. Raises UsageError; its message never holds a password."""
-    cleaned = tuple(below(address.rstrip("/"), "") for address in addresses)
+    cleaned = tuple(join_url(address.rstrip("/"), "") for address in addresses)
     for address in cleaned:
         if not is_usable(address):
             raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
@@ -294,7 +294,7 @@ def exporter(url: str) -> tuple[str, list[str], str]:
     return address, list(filter(None, labels.get("gpu", "").split(","))), labels.get("host", "")
 
 
-def below(address: str, path: str, outside: bool = False) -> str:
+def join_url(address: str, path: str, outside: bool = False) -> str:
     """The address of a path below another, whose query it keeps; `outside` the API, below the server's own address."""
     base, mark, query = address.partition("?")
     base = base.rstrip("/")

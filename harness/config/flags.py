@@ -43,7 +43,7 @@ LARGEST_FILE = 4 * MIB  # bytes of a --config file
 UNRANKED = 99  # of flags that -h leaves to --help-all
 
 
-def above_0(most: float) -> Any:
+def positive(most: float) -> Any:
     return Field(gt=0, le=most)
 
 
@@ -55,15 +55,15 @@ def distinct(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 Auto = Literal["auto"]
-Seconds = Annotated[float, above_0(MOST_S)]
-Milliseconds = Annotated[int, above_0(MOST_MS)]
-AtOnce = Annotated[int, above_0(MOST_AT_ONCE)]
-Share = Annotated[float, above_0(1)]
-Count = Annotated[int, above_0(10**6)]
-Context = Annotated[int, above_0(10**8)]  # tokens
+Seconds = Annotated[float, positive(MOST_S)]
+Milliseconds = Annotated[int, positive(MOST_MS)]
+AtOnce = Annotated[int, positive(MOST_AT_ONCE)]
+Share = Annotated[float, positive(1)]
+Count = Annotated[int, positive(10**6)]
+Context = Annotated[int, positive(10**8)]  # tokens
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Price = Annotated[float, Field(ge=0)]
-Rate = Annotated[float, above_0(10**6)]
+Rate = Annotated[float, positive(10**6)]
 Distinct = AfterValidator(distinct)
 
 

@@ -10,12 +10,12 @@ from math import ceil, inf
 from typing import ClassVar, Literal
 
 from harness.core.document import number
-from harness.core.statistics import least_queries
+from harness.core.statistics import fewest_queries
 
 LIMIT_PERCENTILE = 0.99  # that latency limits hold for
 MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
-SURE_QUERIES = least_queries(LIMIT_PERCENTILE)  # before LoadGen believes the percentile, if none is over the limit
-SURE_P90_QUERIES = least_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate leaves the slowest out; of 0.99: 662
+SURE_QUERIES = fewest_queries(LIMIT_PERCENTILE)  # before LoadGen believes the percentile, if none is over the limit
+SURE_P90_QUERIES = fewest_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate leaves the slowest out; of 0.99: 662
 WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 RESERVE = 1.1  # LoadGen plans queries for so many times the minimum duration where it sends them all at once
 ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency

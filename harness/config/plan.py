@@ -63,7 +63,7 @@ RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")
 
 
 @dataclass(frozen=True)
-class Part:
+class TestPart:
     """A part of a run, in words, and about how many seconds it takes, or `bound`; None: as long as the answers do."""
 
     name: str
@@ -169,8 +169,8 @@ class Plan:
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
             return ()
-        together = self.samples if self.request_set and self.request_set.whole_rounds else 1
-        return workload.times(name, rate, self.min_duration_s, self.seeds.schedule, together)
+        query_samples = self.samples if self.request_set and self.request_set.whole_rounds else 1
+        return workload.times(name, rate, self.min_duration_s, self.seeds.schedule, query_samples)
 
     @property
     def replay(self) -> Replay | None:
@@ -256,7 +256,7 @@ class Plan:
         """The same plan with one more `auto` resolved."""
         return replace(self, notes=(*self.notes, note), **changes)
 
-    def at_most(self, level: int = 0) -> "Plan":
+    def with_concurrency(self, level: int = 0) -> "Plan":
         """The plan at a level of concurrency, the highest unless it is given, with the rate that a trial at another one
         makes expect there; as it is without levels."""
         if not (level := level or self.config.highest_level):
@@ -264,22 +264,22 @@ class Plan:
         each = (self.target_qps or 0.0) / (self.concurrency or 1)
         return replace(self, concurrency=level, target_qps=level * each or None)
 
-    def parts(self, before: Part | None = None) -> list[Part]:
+    def parts(self, before: TestPart | None = None) -> list[TestPart]:
         """The tests of a run, and what comes `before` its performance test, as far as it is known."""
-        found, last = list[Part](), self.at_most()
+        found, last = list[TestPart](), self.with_concurrency()
         length = self.pattern.length(last.load)
         if self.config.mode != "performance":
             seconds = self.samples * length[1] / length[0] if length else None
-            found.append(Part("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))
+            found.append(TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))
         if self.config.mode != "accuracy":
             found += [before] if before else []
             least_s = self.min_duration_s
-            least = Part("performance test", f"at least {minutes(least_s)}", least_s, "at least ")
+            least = TestPart("performance test", f"at least {minutes(least_s)}", least_s, "at least ")
             whole = replace(least, text=last.length or least.text, seconds=length[1], bound="") if length else least
             found.append(whole)
         return found
 
-    def total(self, before: Part | None = None, start: str = "from here on") -> str:
+    def total(self, before: TestPart | None = None, start: str = "from here on") -> str:
         """The parts of a run in one line, with the sum of their times."""
         found = self.parts(before)
         timed = [part for part in found if part.seconds is not None]
@@ -336,7 +336,7 @@ def resolve(
         random_weights=random_weights,
         notes=tuple(notes),
         target_qps=rate(config, count, replay),
-        samples_per_query=together(config, count),
+        samples_per_query=query_samples(config, count),
         concurrency=max(config.levels, default=None),
         request_set=request_set,
     )
@@ -370,7 +370,7 @@ def duration(
     return least
 
 
-def together(config: RunConfig, count: int) -> int:
+def query_samples(config: RunConfig, count: int) -> int:
     """The samples of a query. Raises UsageError where the run has fewer."""
     found = config.samples_per_query
     most = config.scenario_rules.pattern.samples_per_query(found if isinstance(found, int) else max(found))

@@ -20,10 +20,10 @@ from harness.config.flags import (
     Rules,
     Seconds,
     Seed,
-    above_0,
     broken,
     config_command,
     flag,
+    positive,
 )
 from harness.core.files import as_flag
 
@@ -72,7 +72,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """Also run MLPerf's compliance test. test06: logged outputs match what was reported to LoadGen."""
     max_new_tokens: Count = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work")
     """Longest answer, in tokens. MLPerf: 128."""
-    total_sample_count: Annotated[int, above_0(2**40)] | Auto = flag("auto", BENCHMARK, "work", rank=6)
+    total_sample_count: Annotated[int, positive(2**40)] | Auto = flag("auto", BENCHMARK, "work", rank=6)
     """Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf."""
     seed: Seed | None = flag(None, BENCHMARK, "answers")
     """Replace LoadGen's seeds, and set vLLM's. Unset: the round's official seeds."""
@@ -102,7 +102,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
     min_duration: Seconds | Auto = flag("auto", RATE, "speed", rank=11)
     """Minimum seconds of a performance test. auto: MLPerf's 600, less for a short run."""
-    batch_size: Annotated[int, above_0(10**7)] | None = flag(None, RATE, "speed")
+    batch_size: Annotated[int, positive(10**7)] | None = flag(None, RATE, "speed")
     """Offline in fixed batches of N, one after the other. Unset: continuous batching."""
     sort_by_length: bool = flag(False, RATE, "speed")
     """Offline: longest prompt first in each pass of the data."""

@@ -282,7 +282,7 @@ class Shared(Settings):
         return "".join(f"; {part}" for part, applies in parts.items() if applies)
 
 
-class Profile(Shared):
+class WorkloadProfile(Shared):
     """A file of lengths to draw: tokens of prompts and answers, as `--input-len` and `--output-len` take them."""
 
     about: str = ""

@@ -35,13 +35,13 @@ def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str]
     """The whole help. `parameters` are click's, with a panel each; panels in `order` come first."""
     width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
     panels: dict[str, list[Any]] = {name: [] for name in order}
-    for each in parameters:
-        if "--help" not in each.opts and not each.hidden:  # who reads this knows --help
-            panels.setdefault(each.rich_help_panel or "Options", []).append(each)
+    for parameter in parameters:
+        if "--help" not in parameter.opts and not parameter.hidden:  # who reads this knows --help
+            panels.setdefault(parameter.rich_help_panel or "Options", []).append(parameter)
     blocks = [textwrap.fill(usage, width), textwrap.fill(about, width)]
     for name, found in panels.items():
         if found:
-            blocks.append("\n".join([f"{name}:", *(line for each in found for line in entry(each, width))]))
+            blocks.append("\n".join([f"{name}:", *(line for parameter in found for line in entry(parameter, width))]))
     if examples:
         blocks.append("Examples:\n" + "\n".join(f"  {example}" for example in examples))
     return "\n\n".join([*blocks, textwrap.fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
@@ -175,31 +175,31 @@ class Command(TyperCommand):
 
     @property
     def options(self) -> list[Any]:
-        return [each for each in self.params if each.param_type_name == "option"]
+        return [parameter for parameter in self.params if parameter.param_type_name == "option"]
 
     @property
-    def by_flag(self) -> dict[str, Any]:
+    def options_by_flag(self) -> dict[str, Any]:
         """The options by each of their names."""
-        return {name: each for each in self.options for name in each.opts}
+        return {name: parameter for parameter in self.options for name in parameter.opts}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
             print(page(*self.heading(ctx), self.params, self.panels, self.examples), end="")
             ctx.exit()
-        words = [*self.rewrite([*self.by_new_name(args)])]
+        words = [*self.rewrite([*self.rename_flags(args)])]
         self.check_values(words)
         left = super().parse_args(ctx, words)
-        for each in self.params:
-            value = ctx.params.get(each.name)
-            for one in value if isinstance(value, list) and each.metavar != "URL" else [value]:
-                check_path(each.opts[0], one)
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            for one in value if isinstance(value, list) and parameter.metavar != "URL" else [value]:
+                check_path(parameter.opts[0], one)
             if isinstance(value, float) and not math.isfinite(value):
-                raise UsageError(f"{each.opts[0]} takes a number; got {value:g}.")
+                raise UsageError(f"{parameter.opts[0]} takes a number; got {value:g}.")
         return left
 
-    def by_new_name(self, words: Sequence[str]) -> Iterator[str]:
+    def rename_flags(self, words: Sequence[str]) -> Iterator[str]:
         """The words with today's names of flags, and a switch alone for its 1, or its opposite for its 0."""
-        flags, left = self.by_flag, iter(pairwise([*words, ""]))
+        flags, left = self.options_by_flag, iter(pairwise([*words, ""]))
         for word, after in left:
             name, equals, value = word.partition("=")
             if name not in flags and RENAMED_FLAGS.get(name) in flags:
@@ -214,24 +214,24 @@ class Command(TyperCommand):
                 yield f"{name}{equals}{value}"
 
     def heading(self, ctx: Any) -> tuple[str, str]:
-        words = [str(each.metavar) for each in self.params if each.param_type_name == "argument"]
+        words = [str(parameter.metavar) for parameter in self.params if parameter.param_type_name == "argument"]
         called = f"usage: {ctx.command_path} {self.operands}".rstrip()
         return " ".join([called, *words, "[FLAGS]"]), self.help or ""
 
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
         for it."""
-        flags = self.by_flag
+        flags = self.options_by_flag
         for before, word in pairwise(["", *words]):
             if (name := word.partition("=")[0]) not in flags:
                 raise_if_moved(name)
             shown = name if name in flags else before if before in flags else f"{word!r:.60}"
             check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
-        valued = {name: each for name, each in flags.items() if not each.is_flag}
+        valued = {name: parameter for name, parameter in flags.items() if not parameter.is_flag}
         for flag, after in pairwise([*words, ""]):
-            if (each := valued.get(flag.removesuffix("="))) and (flag not in valued or not after):
-                kind = "path" if each.bare_type() == "Path" else "value"
-                if kind == "path" or (each.default is None and (flag not in valued or "" in words)):
+            if (parameter := valued.get(flag.removesuffix("="))) and (flag not in valued or not after):
+                kind = "path" if parameter.bare_type() == "Path" else "value"
+                if kind == "path" or (parameter.default is None and (flag not in valued or "" in words)):
                     raise UsageError(f"{flag.removesuffix('=')} needs a non-empty {kind}.")
             if flag in valued and (name := after.partition("=")[0]) in flags:
                 raise UsageError(f"{flag} needs a value; {name} is another flag.")
@@ -247,13 +247,15 @@ class Command(TyperCommand):
                 raise UsageError(str(error)) from None
             except UsageError as error:  # of a word that is a flag elsewhere
                 flag, _, rest = str(error).partition(" ")
-                is_own = not flag.startswith("--") or any(flag in each.opts for each in self.params)
+                is_own = not flag.startswith("--") or any(flag in parameter.opts for parameter in self.params)
                 raise error if is_own else UsageError(rest) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         basic = {*self.basic}
-        left = [each for each in self.options if basic and not (each.hidden or basic & {*each.opts})]
-        shown = [each for each in self.params if each not in left]
+        left = [
+            parameter for parameter in self.options if basic and not (parameter.hidden or basic & {*parameter.opts})
+        ]
+        shown = [parameter for parameter in self.params if parameter not in left]
         text = page(*self.heading(ctx), shown, self.panels, self.examples)
         formatter.write(f"{text}{HELP_ALL} shows {len(left)} more flags.\n" if self.basic else text)
 
@@ -336,7 +338,7 @@ def refusal(error: typer.TyperException) -> str:
     return f"{text[:1].lower()}{text[1:]}{'' if text.endswith('?') else ';'} {where}."
 
 
-def each(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
+def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
     """For `rewrite`: flags that take all words up to the next flag, as in `--compare RUN RUN`; Typer takes one each.
 
     Of a flag that is given twice, the last one counts.

@@ -85,7 +85,7 @@ def unknown_setting(key: str, names: Sequence[str]) -> str:
     return f"{key} {MOVED[flag]}." if flag in MOVED else f"unknown setting {key!r}{did_you_mean(key, names)}"
 
 
-def no_such_file(flag: str, name: str, names: Sequence[str]) -> UsageError:
+def unknown_file_error(flag: str, name: str, names: Sequence[str]) -> UsageError:
     """What to say of a value that is neither a file nor one of `names`."""
     return UsageError(f"{flag} {name}: not a file, and not one of {', '.join(names)}{did_you_mean(name, names)}")
 
@@ -289,7 +289,7 @@ def finite(text: str) -> float | None:
     return value
 
 
-def in_submodule(path: Path) -> Path:
+def submodule_path(path: Path) -> Path:
     """A path in it. Raises UsageError where the submodule is empty."""
     if not path.exists():
         shown = path.relative_to(reading.ROOT) if path.is_relative_to(reading.ROOT) else path

@@ -47,7 +47,7 @@ def watch(command: int) -> dict[int, str]:
             return noted
         table = processes()
         forks = {int(line)} & set(table) if line else set()
-        found = {pid: table[pid][1] for pid in below(table, {command}) | forks}
+        found = {pid: table[pid][1] for pid in descendants(table, {command}) | forks}
         pause = SHORTEST_S if found.items() - noted.items() else min(2 * pause, LONGEST_S)
         noted |= found
 
@@ -56,10 +56,10 @@ def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
     """The processes of the command that are still there."""
     table = processes()
     mine = {pid for pid, begun in noted.items() if table.get(pid, (0, ""))[1] == begun}
-    return sorted(mine | below(table, mine) | {pid for pid in table if is_marked(pid, mark.encode())})
+    return sorted(mine | descendants(table, mine) | {pid for pid in table if is_marked(pid, mark.encode())})
 
 
-def below(table: Processes, roots: set[int]) -> set[int]:
+def descendants(table: Processes, roots: set[int]) -> set[int]:
     """The processes that descend from `roots`, without this one."""
     found: set[int] = set()
     while new := {pid for pid, (parent, _) in table.items() if parent in roots | found} - found - {os.getpid()}:

@@ -21,12 +21,12 @@ def end_at_once(number: int, frame: object) -> None:
 
 def interruptible() -> None:
     """From now on Ctrl-C is an exception, as Python has it, unless it was ignored from the beginning."""
-    sys.unraisablehook = again
+    sys.unraisablehook = raise_again
     if getsignal(SIGINT) is end_at_once:
         signal(SIGINT, default_int_handler)
 
 
-def again(failure: "sys.UnraisableHookArgs") -> None:
+def raise_again(failure: "sys.UnraisableHookArgs") -> None:
     """Ctrl-C that came in a finalizer, where Python drops what is raised: it comes again, when that has ended."""
     if not issubclass(failure.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(failure)

@@ -150,7 +150,7 @@ def hide_query(query: str) -> str:
 def hide_known(text: str) -> str:
     """A text without the secrets of this process's environment, such as a server's key that it echoes, and without
     those that were noted."""
-    for secret in in_environment() | noted:
+    for secret in environment_secrets() | noted:
         text = text.replace(secret, HIDDEN)
     return text
 
@@ -160,7 +160,7 @@ def note_address(address: str) -> None:
     noted.update(part for part in urlsplit(address).path.split("/") if part and not PLAIN_PART.fullmatch(part))
 
 
-def in_environment() -> set[str]:
+def environment_secrets() -> set[str]:
     """The values of environment variables whose names say that they are secret."""
     named = {name: value for name, value in environ.items() if name not in FOLDERS and is_secret(name)}
     for number, line in enumerate(environ.get(HEADERS, "").splitlines()):

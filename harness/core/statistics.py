@@ -98,7 +98,7 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
 
 
 @cache
-def least_queries(percentile: float, over: int = 0) -> int:
+def fewest_queries(percentile: float, over: int = 0) -> int:
     """The fewest queries that show a percentile (0.99) to be within its limit, when `over` of them were not.
 
     By LoadGen's early stopping (loadgen/early_stopping.cc): the first n with
@@ -106,12 +106,12 @@ def least_queries(percentile: float, over: int = 0) -> int:
     """
 
     def is_sure(count: int) -> bool:
-        return count > over and by_chance(count, over, percentile) <= 1 - LOADGEN_CONFIDENCE
+        return count > over and chance_of_at_most(count, over, percentile) <= 1 - LOADGEN_CONFIDENCE
 
     return bisect_left(range(MOST_QUERIES), True, key=is_sure)
 
 
-def by_chance(n: int, over: int, percentile: float) -> float:
+def chance_of_at_most(n: int, over: int, percentile: float) -> float:
     """The probability of at most `over` of n queries over a limit that `percentile` of all keep."""
     return sum(
         exp(lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) + i * log(1 - percentile) + (n - i) * log(percentile))

@@ -33,7 +33,7 @@ from aiohttp import (
 )
 
 from harness.config import checkpoint
-from harness.config.engine import below, is_usable
+from harness.config.engine import is_usable, join_url
 from harness.config.run import RunConfig
 from harness.core.errors import BenchmarkError, EndpointError, EngineError, UsageError, first_line
 from harness.core.secrets import HEADERS
@@ -52,7 +52,7 @@ from harness.engines.completions import (
     limit_bytes,
     piece,
 )
-from harness.engines.protocol import RUSH_S, ChoiceLogprobs, Delivery, Exchange, Sampling, Usage
+from harness.engines.protocol import RUSH_S, ChoiceLogprobs, Delivery, Exchange, Sampling, TokenCounts
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
@@ -160,7 +160,7 @@ class Client:
             reader = EventReader(address)
             pieces: list[CompletionChunk] = []
             first: Sequence[int] = ()
-            usage: Usage | None = None
+            usage: TokenCounts | None = None
             count = messages = rushed = opening = 0
             before = heard = time.monotonic()
             async for chunk in chunks:
@@ -184,7 +184,7 @@ class Client:
                     heard = now
                     yield ()
         if not (end := next((found for found in pieces if found.end), None)):
-            raise reader.without_end()
+            raise reader.missing_end_error()
         rest = self._tokens(pieces, end.end, address, sampling, len(first))
         way = {"first_tokens": opening, "messages": messages, "rushed": rushed}
         exchange.delivery = self._delivery(end, usage, len(first) + len(rest), sampling, **way)
@@ -205,7 +205,7 @@ class Client:
         raise UsageError(f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{said}.")
 
     def _delivery(
-        self, end: CompletionChunk, usage: Usage | None, here: int, sampling: Sampling, **way: int
+        self, end: CompletionChunk, usage: TokenCounts | None, here: int, sampling: Sampling, **way: int
     ) -> Delivery:
         """How an answer of `here` tokens by this client's count came; where text came, `usage` counts instead, and
         without it the text may have somewhat fewer tokens than the engine made."""
@@ -264,7 +264,7 @@ class Client:
     async def post(self, address: str, body: bytes, exchange: Exchange | None = None) -> AsyncIterator[ClientResponse]:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
-            url, kind = below(address, self.form.path), {"Content-Type": "application/json"}
+            url, kind = join_url(address, self.form.path), {"Content-Type": "application/json"}
             async with self.session.post(
                 url, data=body, headers=kind, allow_redirects=False, trace_request_ctx=exchange
             ) as response:

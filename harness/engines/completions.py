@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 from harness.core.errors import EndpointError, plain
 from harness.core.reading import names_in
 from harness.core.secrets import hide_text
-from harness.engines.protocol import ChoiceLogprobs, Usage
+from harness.engines.protocol import ChoiceLogprobs, TokenCounts
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
 VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
@@ -100,7 +100,7 @@ class CompletionChunk:
     text: str = ""
     ids: Sequence[int] | None = None
     end: str | None = None
-    usage: Usage | None = None
+    usage: TokenCounts | None = None
     word: str = ""
     model: object = None
 
@@ -162,7 +162,7 @@ def text_of(choice: Any) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def read_usage(said: Any) -> Usage | None:
+def read_usage(said: Any) -> TokenCounts | None:
     """A server's own counts of one answer; None where it gives none."""
     if not isinstance(said, dict):
         return None
@@ -172,7 +172,7 @@ def read_usage(said: Any) -> Usage | None:
     prompt, output, cached, total = (whole_number(count) for count in counts)
     if output is not None and prompt is not None and total is not None:  # with tokens of reasoning counted apart
         output = max(output, total - prompt)
-    return Usage(prompt, output, cached)
+    return TokenCounts(prompt, output, cached)
 
 
 def whole_number(count: Any) -> int | None:
@@ -258,7 +258,7 @@ class EventReader:
         if said not in self.stray:
             self.stray = (self.stray + said + b"\n")[:MOST_REFUSAL]
 
-    def without_end(self) -> EndpointError:
+    def missing_end_error(self) -> EndpointError:
         """Why an answer whose end did not come is none, in the server's own words where it left any."""
         said = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
         if b'"choices"' in said:

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from harness.config import checkpoint
-from harness.config.engine import below
+from harness.config.engine import join_url
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
@@ -120,7 +120,7 @@ class Discovery:
         """The engine's version where the server tells, else empty."""
         for path, key in VERSIONS:
             with contextlib.suppress(UsageError):  # a page that it need not have
-                status, reply, _ = await self.get(below(address, "", outside=True), path, PAGE_S)
+                status, reply, _ = await self.get(join_url(address, "", outside=True), path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
                     return error_message(reply[key], LONGEST_NAME)
         return ""
@@ -130,7 +130,7 @@ class Discovery:
         UsageError without an answer."""
         try:
             async with self.session.get(
-                below(address, path), timeout=ClientTimeout(total=limit_s), allow_redirects=False
+                join_url(address, path), timeout=ClientTimeout(total=limit_s), allow_redirects=False
             ) as response:
                 if path == "/models" and 300 <= response.status < 400:
                     raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")

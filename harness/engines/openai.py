@@ -18,7 +18,7 @@ import aiohttp
 import uvloop
 
 from harness.config import checkpoint
-from harness.config.engine import EngineState, below
+from harness.config.engine import EngineState, join_url
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
@@ -158,7 +158,7 @@ class OpenAI(Engine):
             reader = EventReader(server.address)
             pieces = [piece(data, server.address) for data in (reader.feed(page) if stream else [page])]
             if not any(found.end for found in pieces):
-                raise reader.without_end()
+                raise reader.missing_end_error()
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
         self._client.served = next(found.model for found in pieces if found.end)
@@ -237,7 +237,7 @@ class OpenAI(Engine):
         return []
 
     async def _read_metrics(self) -> list[str]:
-        pages = [below(server.address, "/metrics", outside=True) for server in self.servers]
+        pages = [join_url(server.address, "/metrics", outside=True) for server in self.servers]
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 
     async def _metrics(self, url: str) -> str:

@@ -102,7 +102,7 @@ def describe(name: str) -> str:
     return f"vLLM is patched, {name}: {row.effect}; {row.brought}"
 
 
-def in_effect(names: Iterable[str], kernels: Mapping[Any, str]) -> dict[str, str]:
+def applied_kernels(names: Iterable[str], kernels: Mapping[Any, str]) -> dict[str, str]:
     """What stands among a model's kernels of each patch that changes one of its layers, by part; `kernels` has each
     layer with the name of its kernel."""
     rows = [PATCHES[name] for name in names]

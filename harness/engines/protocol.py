@@ -25,7 +25,7 @@ TEMPLATE_TOKENS = 64  # that a chat template may add to a prompt without a word
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenCounts:
     """A server's own counts of the tokens of one answer; None where it does not give one."""
 
     prompt_tokens: int | None = None
@@ -41,7 +41,7 @@ class Delivery:
     client_tokens: int = 0  # by this client's count
     first_tokens: int = 0  # that came at once with the first
     messages: int = 0  # that held tokens, where it was streamed
-    usage: Usage | None = None  # the server's own counts
+    usage: TokenCounts | None = None  # the server's own counts
     rushed: int = 0  # messages that came less than RUSH_S after the one before
     is_capped: bool = False  # it ended by length with fewer tokens than were asked for
     end: str = ""  # the server's word for its end where it is none of the usual ones
@@ -107,7 +107,7 @@ class ServerUse(Model):
     @classmethod
     def of(cls, found: Collection[Delivery], sent_tokens: int = 0, **known: Any) -> Self:
         counted = [each.usage for each in found if each.usage]
-        usages = counted if counted and len(counted) == len(found) else [Usage()]
+        usages = counted if counted and len(counted) == len(found) else [TokenCounts()]
         return cls(
             prompt_tokens=whole_sum(usage.prompt_tokens for usage in usages),
             cached_tokens=whole_sum(usage.cached_tokens for usage in usages),

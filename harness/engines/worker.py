@@ -38,7 +38,7 @@ class Extension:
         }
         found = {"attention": attention, "linear": Counter(linear.values())}
         kernels = {name: names.most_common(1)[0][0] for name, names in found.items() if names}
-        patched = patches.in_effect(PATCHES, linear)
+        patched = patches.applied_kernels(PATCHES, linear)
         return kernels | {part: ", ".join(filter(None, (kernels.get(part), what))) for part, what in patched.items()}
 
 

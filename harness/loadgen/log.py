@@ -76,7 +76,7 @@ def reasons(values: Values) -> list[Statement]:
 
 def exceeded_latency(values: Values) -> Said:
     remedy = f"lower the target rate{now(values.get('effective_target_qps'), 'queries/s')}"
-    exceeded = over(values)
+    exceeded = exceeded_limits(values)
     for limit, (found, allowed) in exceeded.items():
         over_by = f"{100 * (found / allowed - 1):,.{0 if found > 1.1 * allowed else 1}f} %"
         name = f"{limit.name} p{percentile(values):g}"
@@ -89,7 +89,7 @@ def percentile(values: Values) -> float:
     return float(100 * values.get("effective_target_latency_percentile", 0.99))
 
 
-def over(values: Values) -> dict[Limit, tuple[float, float]]:
+def exceeded_limits(values: Values) -> dict[Limit, tuple[float, float]]:
     """The limits that were exceeded, each with what was found and what is allowed, in nanoseconds."""
     exceeded = {}
     for limit in limits(values):
@@ -149,7 +149,7 @@ def early_stopping(values: Values) -> Said:
     queries = values.get("result_query_count")
     processed = "the" if queries is None else f"{queries:,}"
     unsure = f"{processed} queries are too few to be sure of the {{}} p{percentile(values):g} (early stopping)"
-    found, exceeded = [], over(values)
+    found, exceeded = [], exceeded_limits(values)
     for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
         if limit in exceeded:
             continue
@@ -373,20 +373,20 @@ def last_entries(values: Entries) -> list[str]:
     return ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns", *tokens]
 
 
-def until_the_last(values: Entries, samples: int | None) -> float | None:
+def offline_duration(values: Entries, samples: int | None) -> float | None:
     """Offline: seconds until the last sample was complete."""
     last = values.get("result_max_latency_ns")
     return None if last is None else last / 1e9
 
 
-def between(values: Entries, samples: int | None) -> float | None:
+def scheduled_duration(values: Entries, samples: int | None) -> float | None:
     """Server, SingleStream: LoadGen's rate is (samples - 1) / seconds; they end when the last issued query completes
     (Server) or is issued (SingleStream)."""
     rate = values.get(entries(values).samples or "")
     return finite((samples - 1) / rate) if samples and rate else None
 
 
-def one_by_one(values: Entries, samples: int | None) -> float | None:
+def sequential_duration(values: Entries, samples: int | None) -> float | None:
     """MultiStream, of which no rate of samples is logged: all queries one after the other, without what is between."""
     queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
     return finite(queries * mean / 1e9) if queries and mean else None
@@ -399,7 +399,7 @@ class ScenarioEntries:
 
     samples: str | None  # a second
     tokens: str = "result_completed_tokens_per_second"
-    seconds: Callable[[Entries, int | None], float | None] = between
+    seconds: Callable[[Entries, int | None], float | None] = scheduled_duration
     multi_sample_queries: bool = False  # a query holds several samples
     edges: str = "result_{}_latency_ns"
     percentiles: str = "result_{}_percentile_latency_ns"
@@ -407,13 +407,13 @@ class ScenarioEntries:
 
 SCENARIOS = {
     "Offline": ScenarioEntries(
-        "result_samples_per_second", "result_tokens_per_second", until_the_last, multi_sample_queries=True
+        "result_samples_per_second", "result_tokens_per_second", offline_duration, multi_sample_queries=True
     ),
     "Server": ScenarioEntries("result_completed_samples_per_sec"),
     "SingleStream": ScenarioEntries("result_qps_with_loadgen_overhead"),
     "MultiStream": ScenarioEntries(
         None,
-        seconds=one_by_one,
+        seconds=sequential_duration,
         multi_sample_queries=True,
         edges="result_{}_query_latency_ns",
         percentiles="result_{}_percentile_per_query_latency_ns",

@@ -290,7 +290,7 @@ def busy(times: Any) -> float:
     return float(sum(times) - idle - guests)
 
 
-def by_process(*roots: int) -> dict[int, float]:
+def cpu_by_process(*roots: int) -> dict[int, float]:
     """CPU seconds by process id: of the processes named, this one if none is, and each below them, with those of their
     children that have ended."""
     total = {}
@@ -356,14 +356,14 @@ def watch_others(
     `endpoints` the processes of a server on this machine are no others."""
     found = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
     servers = servers_here(endpoints)
-    begin, busy, own = time.monotonic(), busy_s(), by_process()
-    server = by_process(*servers) if servers else {}
+    begin, busy, own = time.monotonic(), busy_s(), cpu_by_process()
+    server = cpu_by_process(*servers) if servers else {}
     yield found
     if (seconds := time.monotonic() - begin) <= 1:
         return
-    used = {pid: s - own.get(pid, 0.0) for pid, s in by_process().items()}
+    used = {pid: s - own.get(pid, 0.0) for pid, s in cpu_by_process().items()}
     if endpoints:
         found.client_share = max(round(s / seconds, 2) for s in used.values())
     if servers is not None:
-        used |= {pid: s - server.get(pid, 0.0) for pid, s in (by_process(*servers) if servers else {}).items()}
+        used |= {pid: s - server.get(pid, 0.0) for pid, s in (cpu_by_process(*servers) if servers else {}).items()}
         found.cpu_cores = max(0.0, round((busy_s() - busy - sum(used.values())) / seconds, 2))

@@ -121,13 +121,13 @@ class SUT:
                 tokens.extend(new)
         finally:
             if self.streams:
-                request.sent_ms = self.since_issue(request, exchange.sent_at)
+                request.sent_ms = self.ms_since_issue(request, exchange.sent_at)
         self.complete(request, tokens, exchange)
 
     def hear_first(self, request: Request, new: Sequence[int], begin: float) -> None:
         """Takes note of an answer's first tokens, and tells LoadGen of the first."""
         now = time.perf_counter()
-        request.ttft_ms = self.since_issue(request, now)
+        request.ttft_ms = self.ms_since_issue(request, now)
         if self.clock == "loadgen":
             self.report(lg.FirstTokenComplete, request.id, new[:1])
         self.counters.started += 1
@@ -177,11 +177,11 @@ class SUT:
 
     def end(self, request: Request, tokens: Sequence[int], count: int | None = None) -> None:
         """Tells LoadGen of the end of an answer."""
-        request.latency_ms = self.since_issue(request, time.perf_counter())
+        request.latency_ms = self.ms_since_issue(request, time.perf_counter())
         self.counters.completed += 1
         self.report(lg.QuerySamplesComplete, request.id, tokens, count)
 
-    def since_issue(self, request: Request, at: float) -> float:
+    def ms_since_issue(self, request: Request, at: float) -> float:
         """Milliseconds since the time from which a request's latencies count."""
         return 1e3 * (at - (request.issued_s or 0.0))
 
@@ -434,7 +434,7 @@ class LoadGenSession:
     def samples(self, plan: Plan) -> Library:
         """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be
         emptied from here, random prompts are new ones, too."""
-        return self.library.of_test(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
+        return self.library.salted(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
     def measure(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of work on the engine outside LoadGen, watched as its tests are."""

@@ -261,7 +261,7 @@ def probe_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
         trend=window.trend if window else None,
         sent=sent,
         duration_s=result.queries / sent if sent and result.queries else None,
-        more=more_queries(result) if result.failed == ("early_stopping",) else None,
+        more=missing_queries(result) if result.failed == ("early_stopping",) else None,
         queue=queue,
         is_buffered=bool(test.server and test.server.is_buffered),
         background_load=tuple(test.machine.background_load),
@@ -269,7 +269,7 @@ def probe_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
     )
 
 
-def more_queries(result: TestResult) -> int | None:
+def missing_queries(result: TestResult) -> int | None:
     """How many queries LoadGen's early stopping wants beyond those of the test; None where it does not say."""
     said = " ".join(str(value) for value in result.early_stopping.values())
     return max((int(count) for count in MORE.findall(said)), default=None)
@@ -284,7 +284,7 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
     }
     if not plan.pattern.is_own_clock:  # where LoadGen judges the length of the test alone
         if result.failed == ("early_stopping",):
-            count = more_queries(result)
+            count = missing_queries(result)
             found["early_stopping"] = f"{count:,} more queries needed" if count else "too few queries to be sure"
         found |= {check: words for check, words in SHORT.items() if check in result.failed}
         if queue and queue.has_grown:

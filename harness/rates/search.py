@@ -69,7 +69,7 @@ LEAST_ALONE = 0.01  # share of TPOT's limit that a token takes alone, whatever a
 
 
 @dataclass(frozen=True)
-class Capacity:
+class CapacityEstimate:
     """What the server completes at most: random arrivals, over a full test, wait no longer than TTFT's limit allows."""
 
     queue: Queue
@@ -226,7 +226,7 @@ class Evidence:
         return max(self.probes, key=lambda probe: (probe.load, probe.duration_s or 0.0))
 
     @cached_property
-    def not_contradicted(self) -> list[Outcome]:
+    def consistent_probes(self) -> list[Outcome]:
         """All but those that something else disturbed: a higher rate held for about as long."""
         held = [(probe.load, (probe.duration_s or 0) / 0.9) for probe in self.probes if probe.has_held]
         return [
@@ -238,7 +238,7 @@ class Evidence:
     @cached_property
     def high(self) -> Outcome | None:
         """The lowest that was too fast."""
-        failed = (one for one in self.not_contradicted if not (one.has_held or longer_s(one, self.goal)))
+        failed = (one for one in self.consistent_probes if not (one.has_held or longer_s(one, self.goal)))
         return min(failed, key=lambda probe: probe.load, default=None)
 
     @cached_property
@@ -247,26 +247,26 @@ class Evidence:
         return highest_held([one for one in self.probes if self.high is None or one.load < self.high.load])
 
     @cached_property
-    def capacity(self) -> Capacity | None:
-        return Capacity.of(self.probes)
+    def capacity(self) -> CapacityEstimate | None:
+        return CapacityEstimate.of(self.probes)
 
     @cached_property
-    def grown(self) -> list[tuple[Queue, float]]:
+    def growing_queues(self) -> list[tuple[Queue, float]]:
         """The queues that grew beyond chance, each with the seconds of its probe."""
         return [(one.queue, one.duration_s or 0.0) for one in self.probes if one.queue and one.queue.has_grown]
 
     @cached_property
     def tpot_line(self) -> TpotLine | None:
-        return TpotLine.of(self.not_contradicted, self.goal)
+        return TpotLine.of(self.consistent_probes, self.goal)
 
     @cached_property
     def estimate(self) -> Candidate:
         """The highest rate that a full test is expected to keep, infinite where nothing was too fast, and why."""
         most = self.capacity.qps if self.capacity else None
         # If the capacity is known, waiting follows from it: only a long probe with a steady queue knows better.
-        steady = [one for one in self.not_contradicted if not most or (self.is_long(one) and not one.has_grown)]
+        steady = [one for one in self.consistent_probes if not most or (self.is_long(one) and not one.has_grown)]
         ttft = tuple((one.served_rate, one.ttft_ms.p99) for one in steady if one.ttft_ms.p99)
-        tpot = tuple((one.served_rate, one.tpot_ms.p99) for one in self.not_contradicted if one.tpot_ms.p99)
+        tpot = tuple((one.served_rate, one.tpot_ms.p99) for one in self.consistent_probes if one.tpot_ms.p99)
         estimators = LatencyBracket("TTFT", ttft, most), self.tpot_line or LatencyBracket("TPOT", tpot, most)
         best = min(Candidate(MARGIN * one.rate(self.goal), f"by {one}") for one in estimators)
         if self.low and self.middle and best.rate < self.low.rate * CONFIRMED and self.has_room(self.low):
@@ -362,15 +362,15 @@ def is_confirmed(evidence: Evidence) -> bool:
 Choice = tuple[float, float] | None  # queries/s and, at least, seconds of the next probe; None ends the search
 
 
-def again(evidence: Evidence) -> Choice:
+def remeasure_capacity(evidence: Evidence) -> Choice:
     most = evidence.capacity.qps if evidence.capacity else evidence.fastest.load
     return OVERLOAD * most, max(CAPACITY_S, evidence.goal.probe_s(most))
 
 
-def for_longer(evidence: Evidence) -> Choice:
+def longer_probe(evidence: Evidence) -> Choice:
     """A little above what was completed while the queue grew beyond chance, for so long that the capacity follows, or
     as long as a full test; None where the queue never grew so, or that was done."""
-    if not (grown := evidence.grown):
+    if not (grown := evidence.growing_queues):
         return None
     error, rate, took_s = min((one.completed_error / one.completed, one.completed, seconds) for one, seconds in grown)
     seconds = min(SURELY * took_s * (error / PRECISE) ** 2, evidence.goal.full_s(rate))
@@ -378,7 +378,7 @@ def for_longer(evidence: Evidence) -> Choice:
     return None if is_done else (OVERLOAD * rate, seconds)
 
 
-def slower(evidence: Evidence) -> Choice:
+def lower_beginning(evidence: Evidence) -> Choice:
     """None where a small share of the first rate does not hold either."""
     lowest = LOWEST * evidence.probes[0].load
     return (max(evidence.candidate.rate, lowest), 0.0) if evidence.high and evidence.high.load > lowest else None
@@ -397,17 +397,17 @@ DECISIONS: tuple[tuple[Callable[[Evidence], object], Callable[[Evidence], Choice
         "every rate held so far",
     ),
     (
-        lambda evidence: has_waited_unmeasured(evidence) and for_longer(evidence),
-        for_longer,
+        lambda evidence: has_waited_unmeasured(evidence) and longer_probe(evidence),
+        longer_probe,
         "the queue grew, though for too short to tell the capacity",
     ),
     (
-        lambda evidence: has_waited_unmeasured(evidence) and not evidence.grown,
+        lambda evidence: has_waited_unmeasured(evidence) and not evidence.growing_queues,
         lambda evidence: (evidence.fastest.load * STEP, 0.0),
         "queries waited at {evidence.fastest.text}, but for too short to tell the capacity",
     ),
-    (has_vague_capacity, again, "measures {evidence.capacity} again"),
-    (lambda evidence: evidence.low is None, slower, "no rate held so far"),
+    (has_vague_capacity, remeasure_capacity, "measures {evidence.capacity} again"),
+    (lambda evidence: evidence.low is None, lower_beginning, "no rate held so far"),
     (is_confirmed, lambda evidence: None, ""),
     (
         lambda evidence: True,

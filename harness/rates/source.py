@@ -10,7 +10,7 @@ from harness.config.comparability import Comparable, differences
 from harness.config.flags import MOST_AT_ONCE
 from harness.config.mlperf import SCENARIO, Limits
 from harness.config.patterns import SURE_P90_QUERIES, SURE_QUERIES, Burst, ClosedLoop, Poisson, Schedule, Sequential
-from harness.config.plan import Part, Plan, minutes
+from harness.config.plan import Plan, TestPart, minutes
 from harness.config.run import RunConfig
 from harness.core import system
 from harness.core.document import number
@@ -22,7 +22,7 @@ from harness.loadgen.patterns import driver_of
 from harness.loadgen.session import LoadGenSession
 from harness.rates import probing, search
 from harness.rates.probing import TRIAL_S, Trial
-from harness.rates.search import PROBE_S, Candidate, Capacity, Evidence, Goal, best_rate, highest_held
+from harness.rates.search import PROBE_S, Candidate, CapacityEstimate, Evidence, Goal, best_rate, highest_held
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
 # engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
@@ -64,7 +64,7 @@ class RateSource:
 
     corrections = 0  # attempts with another load, at most
 
-    def outlook(self, plan: Plan) -> Part | None:
+    def outlook(self, plan: Plan) -> TestPart | None:
         """What comes before the performance test; None for nothing."""
         return None
 
@@ -88,15 +88,15 @@ def as_probe(plan: Plan) -> Plan:
     return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
 
 
-def probes(name: str, count: int) -> Part:
-    return Part(name, f"{count} probes or so of at least {minutes(PROBE_S)} each", count * PROBE_S)
+def probes(name: str, count: int) -> TestPart:
+    return TestPart(name, f"{count} probes or so of at least {minutes(PROBE_S)} each", count * PROBE_S)
 
 
 class TrialRate(RateSource):
     """What a short trial on the loaded engine shows."""
 
-    def outlook(self, plan: Plan) -> Part | None:
-        return Part("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
+    def outlook(self, plan: Plan) -> TestPart | None:
+        return TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
 
     def find(self, bench: Bench) -> Plan:
         return self.planned(bench.plan, bench.trial(bench.plan))
@@ -132,7 +132,7 @@ class LatencyTrial(MeasuredRate):
     """The latency of a query that LoadGen has to expect; with the most samples per query, where several numbers of them
     were given: the others are short tests before."""
 
-    def outlook(self, plan: Plan) -> Part | None:
+    def outlook(self, plan: Plan) -> TestPart | None:
         count = len(plan.config.batches) - 1
         name = f"{count} smaller batch{'es' if count > 1 else ''}"
         return probes(name, count) if count > 0 else super().outlook(plan)
@@ -177,7 +177,7 @@ def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[
     mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
     last = None
     for line in history:
-        theirs = Comparable.of_line(line)
+        theirs = Comparable.from_history(line)
         theirs = replace(theirs, work=theirs.work or plan.work)
         is_alike = line.get("scenario") == offline and not differences(mine, theirs, IGNORED)
         if is_alike and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
@@ -229,16 +229,16 @@ CLEAR = 1.5  # times a limit, or a limit over a latency: beyond, one probe tells
 class LevelCurve(RateSource):
     """The highest level of concurrency; the others are separate tests before it, as long as it."""
 
-    def outlook(self, plan: Plan) -> Part | None:
+    def outlook(self, plan: Plan) -> TestPart | None:
         if not plan.config.levels:
             text = "up to what the engine computes at once, each as long as the last"
-            return Part("a test at each power of four", text, None)
+            return TestPart("a test at each power of four", text, None)
         *lower, _ = plan.config.levels
-        lengths = [plan.pattern.length(plan.at_most(level).load) for level in lower]
+        lengths = [plan.pattern.length(plan.with_concurrency(level).load) for level in lower]
         seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
         each = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
         text, name = f"at least {minutes(seconds)}, {each}", f"{len(lower)} lower level{'s' * (len(lower) > 1)}"
-        return Part(name, text, seconds, "at least ") if lower else None
+        return TestPart(name, text, seconds, "at least ") if lower else None
 
     def find(self, bench: Bench) -> Plan:
         plan = bench.plan
@@ -254,11 +254,11 @@ class LevelCurve(RateSource):
 class LevelSearch(RateSource):
     """The highest concurrency that keeps both limits, by short tests."""
 
-    def outlook(self, plan: Plan) -> Part | None:
+    def outlook(self, plan: Plan) -> TestPart | None:
         """Each with the trial that tells LoadGen its rate."""
         trial = f"each after a trial of at most {minutes(TRIAL_S)}"
         text = f"{TYPICAL_LEVELS} levels or so of at least {minutes(PROBE_S)}, {trial}"
-        return Part("search for the highest concurrency", text, TYPICAL_LEVELS * (PROBE_S + TRIAL_S))
+        return TestPart("search for the highest concurrency", text, TYPICAL_LEVELS * (PROBE_S + TRIAL_S))
 
     def find(self, bench: Bench) -> Plan:
         plan = bench.plan
@@ -345,7 +345,7 @@ class SearchedRate(RateSource):
 
     corrections = 2
 
-    def outlook(self, plan: Plan) -> Part | None:
+    def outlook(self, plan: Plan) -> TestPart | None:
         return probes("search for the highest rate", TYPICAL_PROBES)
 
     def find(self, bench: Bench) -> Plan:
@@ -373,11 +373,11 @@ class SearchedRate(RateSource):
 class CurveRate(SearchedRate):
     """The best of the rates that were given, each a short test."""
 
-    def outlook(self, plan: Plan) -> Part | None:
+    def outlook(self, plan: Plan) -> TestPart | None:
         lengths = {rate: Goal.of(plan).probe_s(rate) for rate in given(plan)}
         queries, seconds = round(min(rate * each for rate, each in lengths.items())), sum(lengths.values())
         text = f"of {queries:,} queries or more, about {minutes(seconds)}"
-        return Part(f"{len(lengths)} rates", text, seconds)
+        return TestPart(f"{len(lengths)} rates", text, seconds)
 
     def find(self, bench: Bench) -> Plan:
         plan = bench.plan
@@ -434,7 +434,7 @@ def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
     is."""
     rate = best_given(plan, tried)
     lowest = min(probe.load for probe in tried)
-    capacity, top = Capacity.of(tried), highest_held(tried)
+    capacity, top = CapacityEstimate.of(tried), highest_held(tried)
     found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
     most = ""
     if capacity and rate and top and top.load > rate:
@@ -445,7 +445,7 @@ def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
 
 def best_given(plan: Plan, tried: Sequence[Outcome], below: float = inf) -> float | None:
     """The highest of the rates that the user gave, under `below`, that held and that the engine's capacity allows."""
-    capacity = Capacity.of(tried)
+    capacity = CapacityEstimate.of(tried)
     most = capacity.rate(Goal.of(plan)) if capacity else inf
     held = {probe.load for probe in tried if probe.has_held}
     return max((rate for rate in given(plan) if rate in held and rate < below and rate <= most), default=None)

@@ -231,7 +231,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
         yield Line("speed", "not measured: the gate failed first; --no-exit-on-accuracy-fail goes on", "bad")
     yield from verdicts(summary)
     if test:
-        yield Line("limits", of_curve(summary, test) if test.concurrency else held(test))
+        yield Line("limits", curve_limits(summary, test) if test.concurrency else held(test))
         unbound = "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
         yield Line("bounded by", str(test.ran_out[0]) if test.ran_out else unbound)
         yield Line("cost, energy", "; ".join(expenses(summary)))
@@ -244,7 +244,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     yield Line("next", next_command(summary), is_command=True)
 
 
-def of_curve(summary: Summary, test: Performance) -> str:
+def curve_limits(summary: Summary, test: Performance) -> str:
     """What levels are held to, and that the highest of them is within it: a higher one may be, too."""
     found, limits = summary.curve, test.limits_ms
     top = f"; {found[-1].text} is the most that was tested" if found and not found[-1].reasons else ""

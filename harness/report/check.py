@@ -45,21 +45,21 @@ NANOSECOND = 1e-6  # milliseconds
 
 def disagreements(folder: Path, result: TestResult) -> Iterator[str]:
     """What two files of a test say differently; `result` is its detail log's. Raises LogError, UsageError."""
-    yield from of_summary(folder, result)
+    yield from summary_differences(folder, result)
     requests = read_requests(folder)
     if result.mode != "PerformanceOnly" or any(request.clock != "loadgen" for request in requests):
         return
-    yield from of_trace(folder, requests)
+    yield from trace_differences(folder, requests)
     if any(request.failure for request in requests) or result.scenario == "MultiStream":
         return  # LoadGen counts failures as answers, and latencies of whole queries
     is_plain = all(request.output_tokens > 1 for request in requests)
     for name, found in times_of(requests).items():
         logged = getattr(result, name)
         if logged and found and (is_plain or name != "tpot_ms"):
-            yield from of_times(folder, NAMES[name], logged, found)
+            yield from latency_differences(folder, NAMES[name], logged, found)
 
 
-def of_times(folder: Path, name: str, logged: Latency, found: Latency) -> Iterator[str]:
+def latency_differences(folder: Path, name: str, logged: Latency, found: Latency) -> Iterator[str]:
     """LoadGen's numbers are whole nanoseconds, cut off; the mean of TPOT twice, since each TPOT is one, too."""
     for point, value in vars(logged).items():
         most = 2 * NANOSECOND if (name, point) == ("TPOT", "mean") else 1.5 * NANOSECOND
@@ -67,7 +67,7 @@ def of_times(folder: Path, name: str, logged: Latency, found: Latency) -> Iterat
             yield f"{folder.name}: {name} {point} is {value:.6f} ms in {DETAIL}, and {here:.6f} ms by requests.csv"
 
 
-def of_trace(folder: Path, requests: list[Request]) -> Iterator[str]:
+def trace_differences(folder: Path, requests: list[Request]) -> Iterator[str]:
     """The rows of requests.csv that LoadGen's trace, kept compressed, has otherwise."""
     if not (packed := folder / f"{TRACE}.gz").is_file():
         return
@@ -86,7 +86,7 @@ def of_trace(folder: Path, requests: list[Request]) -> Iterator[str]:
             yield f"{folder.name}: requests.csv:{line} is another request than LoadGen's trace has"
 
 
-def of_summary(folder: Path, result: TestResult) -> Iterator[str]:
+def summary_differences(folder: Path, result: TestResult) -> Iterator[str]:
     """Where LoadGen's summary for people says something else than its detail log."""
     path = folder / SUMMARY
     text = reading.read_text(path, errors="replace") if path.is_file() else ""
@@ -147,13 +147,13 @@ def check(folder: Path) -> tuple[list[str], str]:
         copy = Path(place) / folder.resolve().name
         link(folder, copy, but=MADE)
         try:
-            found = list(of_tests(folder, facts, is_partial=ended is not None))
+            found = list(test_differences(folder, facts, is_partial=ended is not None))
             unmade = score_again(folder, copy, facts)
             summary = build(copy)
         except BenchmarkError as error:
             return [str(error).replace(str(copy), str(folder))], ""
-        found += of_files(folder, copy)
-        return [*found, *(of_history(folder, summary) if ended is None else [])], unmade
+        found += file_differences(folder, copy)
+        return [*found, *(history_differences(folder, summary) if ended is None else [])], unmade
 
 
 def link(folder: Path, copy: Path, but: Iterable[str]) -> None:
@@ -164,7 +164,7 @@ def link(folder: Path, copy: Path, but: Iterable[str]) -> None:
             (copy / path.name).symlink_to(path)
 
 
-def of_tests(folder: Path, facts: RunFacts, is_partial: bool) -> Iterator[str]:
+def test_differences(folder: Path, facts: RunFacts, is_partial: bool) -> Iterator[str]:
     """Where the files of a test differ from each other, its time from that of the run, its load from config.json's; one
     that no probe is of may have been cut short in a run that `is_partial`. Raises LogError, UsageError."""
     tested = [*facts.probes, *facts.attempts]
@@ -185,12 +185,12 @@ def of_tests(folder: Path, facts: RunFacts, is_partial: bool) -> Iterator[str]:
         if not is_partial and name not in (*probes, *FOLDER.values()):
             yield f"{name}: a test that config.json does not have"
         yield from disagreements(folder / name, result)
-        yield from of_time(folder, name, result.started, facts)
+        yield from clock_differences(folder, name, result.started, facts)
         if name in probes:
-            yield from of_probe(folder, probes[name], facts, result)
+            yield from probe_differences(folder, probes[name], facts, result)
 
 
-def of_time(folder: Path, name: str, started: str | None, facts: RunFacts) -> Iterator[str]:
+def clock_differences(folder: Path, name: str, started: str | None, facts: RunFacts) -> Iterator[str]:
     """Where a test's log is of another time than the run."""
     status = readable_status(folder)
     times = [time for time in (facts.started, started, status.time if status else None) if time]
@@ -198,7 +198,7 @@ def of_time(folder: Path, name: str, started: str | None, facts: RunFacts) -> It
         yield f"{name}: a test of {started}, before or after this run, which began at {facts.started}"
 
 
-def of_probe(folder: Path, kept: Outcome, facts: RunFacts, logged: TestResult) -> Iterator[str]:
+def probe_differences(folder: Path, kept: Outcome, facts: RunFacts, logged: TestResult) -> Iterator[str]:
     """Where config.json has another point of a curve than the test's logs give; `logged` is LoadGen's part of them."""
     plan = at_load(facts.plan, kept)
     if logged.scenario == "MultiStream":
@@ -206,7 +206,7 @@ def of_probe(folder: Path, kept: Outcome, facts: RunFacts, logged: TestResult) -
     made = probe_of(test_run.TestRun.read(folder / kept.folder, plan), plan, folder)
     if kept.unit == patterns.Poisson.unit and not isclose(kept.load, logged.target_qps or 0.0, rel_tol=PRECISION):
         made = made.model_copy(update={"load": logged.target_qps})
-    yield from unlike(f"config.json of {kept.folder}", dict(kept), dict(made))
+    yield from value_differences(f"config.json of {kept.folder}", dict(kept), dict(made))
 
 
 def score_again(folder: Path, copy: Path, facts: RunFacts) -> str:
@@ -228,7 +228,7 @@ def score_again(folder: Path, copy: Path, facts: RunFacts) -> str:
     return ""
 
 
-def of_files(folder: Path, copy: Path) -> Iterator[str]:
+def file_differences(folder: Path, copy: Path) -> Iterator[str]:
     """Where a file that was made again is another."""
     for name in ("summary.json", "report.md", "report.html", *(f"{ACCURACY}/{scored}" for scored in SCORED)):
         if not (copy / name).exists():  # no accuracy test
@@ -238,14 +238,14 @@ def of_files(folder: Path, copy: Path) -> Iterator[str]:
             continue
         if name.endswith(".json"):
             before, after = (dict(performance.leaves(files.read_json(place / name))) for place in (folder, copy))
-            yield from unlike(name, before, after)
+            yield from value_differences(name, before, after)
             continue
         pairs = zip_longest(*(reading.read_text(place / name).splitlines() for place in (folder, copy)))
         if wrong := [number for number, (before, after) in enumerate(pairs, start=1) if before != after]:
             yield f"{name}: {len(wrong):,} lines are not what the logs give, the first is line {wrong[0]:,}"
 
 
-def of_history(folder: Path, summary: Summary) -> Iterator[str]:
+def history_differences(folder: Path, summary: Summary) -> Iterator[str]:
     """Where the history beside the run, if there is one, has another line of it, none, or more."""
     if not (folder.resolve().parent / HISTORY).exists():
         return
@@ -253,10 +253,10 @@ def of_history(folder: Path, summary: Summary) -> Iterator[str]:
     if len(lines) != 1:
         yield f"{HISTORY}: {len(lines)} lines of this run, not 1"
     for line in lines:
-        yield from unlike(HISTORY, line, history_line(summary))
+        yield from value_differences(HISTORY, line, history_line(summary))
 
 
-def unlike(name: str, kept: Mapping[str, object], made: Mapping[str, object]) -> Iterator[str]:
+def value_differences(name: str, kept: Mapping[str, object], made: Mapping[str, object]) -> Iterator[str]:
     for key in dict.fromkeys((*kept, *made)):
         if kept.get(key) != made.get(key):
             yield f"{name}: {key} is {kept.get(key)}; the logs give {made.get(key)}"

@@ -39,7 +39,7 @@ SHARES = {"idle": "GPU idle, %", "clock": "GPU clock held down, %"}
 Limits = Mapping[str, float | None]  # milliseconds at p99, by kind of latency; None: no limit
 
 
-class Load(NamedTuple):
+class LoadPoint(NamedTuple):
     """A test at one load, as a point. `mark`: its shape; `stands`: it may be an answer; `is_full`: it is no probe;
     `spent`: where the GPU's time went in it; `overruled`: by which test of the same load with another outcome."""
 
@@ -94,7 +94,7 @@ class Load(NamedTuple):
         return found | {"load": self.test.load, "few": self.test.has(Doubt.FEW), "figures": figures | lost}
 
 
-def loads_of(summary: Summary) -> list[Load]:
+def loads_of(summary: Summary) -> list[LoadPoint]:
     """The tests in the order of their loads; last the run's own, where it is none of them."""
     test, result, probes = summary.performance, summary.result, summary.tests
     spent = {time.folder or time.test: time for time in (test.gpu_time if test else [])}
@@ -110,10 +110,12 @@ def loads_of(summary: Summary) -> list[Load]:
         is_level = probe.unit in CURVES
         name = probe.text if is_level else f"the probe at {probe.text}"
         mark = "held" if held else "grew" if probe.valid else "bad"
-        found.append(Load(probe, name, mark, stands, is_level, spent.get(probe.folder), overruled))
+        found.append(LoadPoint(probe, name, mark, stands, is_level, spent.get(probe.folder), overruled))
     if own:
         stands, mark = own.valid and not own.has(Doubt.BUFFERED), "own" if own.valid else "bad"
-        found.append(Load(own, f"the full test at {own.text}", mark, stands, True, spent.get(FOLDER["performance"])))
+        found.append(
+            LoadPoint(own, f"the full test at {own.text}", mark, stands, True, spent.get(FOLDER["performance"]))
+        )
     return found
 
 
@@ -126,12 +128,12 @@ def upright(values: Sequence[float]) -> Scale:
 class LoadPicture(NamedTuple):
     """What the template draws and the script moves; `title_load`: the number of the load that the title is of."""
 
-    loads: list[Load]
+    loads: list[LoadPoint]
     unit: str
     limits: Limits
     axes: dict[str, Scale]
     across: Scale
-    best: Load | None
+    best: LoadPoint | None
     title_load: int
     points: dict[str, bool]
 
@@ -175,7 +177,7 @@ class LoadPicture(NamedTuple):
         return self.best.test.samples_per_sec if self.best and self.unit != Sequential.unit else None
 
     @property
-    def in_a_peak(self) -> float:
+    def peak_rate(self) -> float:
         """Requests/s that a replica is given in a peak."""
         return SHARE * (self.rate or 0.0)
 
@@ -358,7 +360,7 @@ TIMES = 5  # that are named below the axis
 Part = tuple[str, float, float, float]
 
 
-class Bars(NamedTuple):
+class RequestBars(NamedTuple):
     """For each request its parts (name, ms, pixels from the top, height); ticks (pixels from the top, ms) and times
     (percent, seconds of the test); the number of all requests; `names` of the parts."""
 
@@ -369,7 +371,7 @@ class Bars(NamedTuple):
     names: list[str]
 
 
-def bars(requests: Sequence[Request]) -> Bars | None:
+def bars(requests: Sequence[Request]) -> RequestBars | None:
     """Those picked by a rule: the slowest of all, and others evenly over the order of issue. None without times."""
     timed = [request for request in requests if request.latency_ms and request.issued_s is not None]
     if not timed:
@@ -386,7 +388,7 @@ def bars(requests: Sequence[Request]) -> Bars | None:
     places = [n * len(picked) // TIMES for n in range(TIMES)] if timed[0].issued_s != timed[-1].issued_s else []
     times = [(100 * place / len(picked), picked[place].issued_s or 0.0) for place in places]
     names = list(dict.fromkeys(name for _, each in found for name, *_ in each if name != "slow"))
-    return Bars(found, ticks, times, len(requests), names)
+    return RequestBars(found, ticks, times, len(requests), names)
 
 
 def segments(request: Request) -> Iterator[tuple[str, float]]:

@@ -16,7 +16,7 @@ from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.report import answer
 from harness.report.charts import Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
-from harness.report.page import Load, LoadPicture
+from harness.report.page import LoadPicture, LoadPoint
 from harness.results.accuracy import Accuracy
 from harness.results.performance import Performance
 from harness.results.profile import Profile
@@ -161,13 +161,13 @@ class Curve:
         picture = LoadPicture.of(summary, test.limits_ms if test else None)
         return cls(name, picture, max(1, summary.gpus)) if picture else None
 
-    def has_kept(self, one: Load) -> bool:
+    def has_kept(self, one: LoadPoint) -> bool:
         """Whether a test may be an answer, and kept the limits."""
         is_over = one.test.has_own_limits and one.test.reasons  # also where the limits of its run are not known
         return one.stands and not is_over and not one.over(self.picture.limits)
 
     @property
-    def points(self) -> list[tuple[float, float, Load]]:
+    def points(self) -> list[tuple[float, float, LoadPoint]]:
         """Output tokens/s of one user, and of all on one of the GPUs, by the first: 1,000 / TPOT p50, at fixed
         concurrency / TPOT p90, as MLPerf Endpoints has it."""
         found = []
@@ -188,7 +188,9 @@ def curves(found: Sequence[Curve], whose: str) -> list[Panel]:
     return [*(latency(kind, styled) for kind in names), speeds(styled, whose)]
 
 
-def marked(curve: Curve, style: Style, points: Sequence[tuple[Point, Load]], named: bool = True) -> Iterator[Series]:
+def marked(
+    curve: Curve, style: Style, points: Sequence[tuple[Point, LoadPoint]], named: bool = True
+) -> Iterator[Series]:
     """The tests as marks: in the style of their run among several, else by their outcome; hollow on a busy machine, and
     grey where that leaves the verdict open."""
     looks: dict[tuple[str, str, str, bool], list[Point]] = {}

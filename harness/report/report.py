@@ -23,7 +23,7 @@ from harness.report import answer, page
 from harness.report.charts import Bar, Bars, Part, Scale, overview
 from harness.report.page import LoadPicture
 from harness.report.pictures import draw_pictures, gpu_times, waits
-from harness.report.sections import Report
+from harness.report.sections import RunReport
 from harness.results import accuracy, metrics
 from harness.results import profile as traces
 from harness.results.performance import Performance, performance
@@ -34,7 +34,7 @@ Measured = tuple[TestRun, RunFacts]  # a test, and what is known of the run with
 MAIN = ("tokens_per_sec", "latency_cdf", "scores", "timeline")  # the picture of a run without one of loads: the first
 
 
-def html(report: Report, document: Document, test: TestRun | None) -> str:
+def html(report: RunReport, document: Document, test: TestRun | None) -> str:
     """The page: its answer, verdicts and figures, the picture of its scenario, and its report in folds."""
     summary, picture = report.summary, report.loads
     found = summary.performance
@@ -45,7 +45,7 @@ def html(report: Report, document: Document, test: TestRun | None) -> str:
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
     spent = found.gpu_time[-1] if found and found.gpu_time else None
     return page.page(
-        replace(document, lines=[*of_levels(picture), *document.lines]),
+        replace(document, lines=[*level_lines(picture), *document.lines]),
         instead,
         "run.html.j2",
         data=picture.data(f"{summary.meta.run}.csv", watts) if picture else None,
@@ -56,7 +56,7 @@ def html(report: Report, document: Document, test: TestRun | None) -> str:
         nearest=max((100 * tail.share for tail in found.tails), default=0.0) if found else 0.0,
         cost=metrics.BY_NAME[metrics.COST].of(summary),
         watts=watts,
-        strip=among(summary),
+        strip=published_strip(summary),
         drawn=picture,
         main=(main.title, page.block_html(main)) if main else None,
         spent=spent,
@@ -66,7 +66,7 @@ def html(report: Report, document: Document, test: TestRun | None) -> str:
     )
 
 
-def of_levels(picture: LoadPicture | None) -> Iterator[Line]:
+def level_lines(picture: LoadPicture | None) -> Iterator[Line]:
     """Which levels keep one's own limits."""
     if picture and picture.unit == patterns.ClosedLoop.unit:
         over = dict.fromkeys(one.name for one in picture.loads if one.test.reasons and not one.overruled)
@@ -86,7 +86,7 @@ def limit_bars(test: Performance) -> Bars:
     return Bars("", "The upright line is the limit.", rows, span=Scale.of([120.0, *(row.values[1] for row in rows)]))
 
 
-def among(summary: Summary) -> page.Strip | None:
+def published_strip(summary: Summary) -> page.Strip | None:
     """The published results of the scenario, where they are of this model and work, and its accelerators are known."""
     found, score = summary.performance, summary.accuracy
     if not (found and found.samples_per_sec and summary.gpus and answer.is_reference(summary)):
@@ -118,7 +118,7 @@ def build(folder: Path) -> Summary:
     summary = summary.model_copy(update={"plots": plots})
     document = answer.document(summary, whole=True)
     pictures |= {"overview": overview(document, folder / "plots" / "overview.png")}
-    report = Report(summary, facts, pictures, LoadPicture.of(summary, facts.plan.limits))
+    report = RunReport(summary, facts, pictures, LoadPicture.of(summary, facts.plan.limits))
     document = replace(document, sections=[*report.sections])
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", to_markdown(document))

@@ -29,7 +29,7 @@ Rows = Mapping[str, str]  # of a table of two columns; empty ones are left out
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """What the sections are made of."""
 
     summary: Summary
@@ -62,7 +62,7 @@ def plural(count: int, noun: str) -> str:
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
-def measured_with(report: Report) -> Iterator[Section]:
+def measured_with(report: RunReport) -> Iterator[Section]:
     """What was measured, on what, by which program: all that a number rests on, once."""
     summary, meta, system, plan = report.summary, report.summary.meta, report.summary.system, report.facts.plan
     is_ours, served, config = summary.is_in_process, meta.engine_args, report.facts.config
@@ -117,7 +117,7 @@ def precision(summary: Summary) -> str:
     return meta.weights or f"{meta.precision}, quantization {meta.quantization}"
 
 
-def bounds(report: Report) -> Iterator[Section]:
+def bounds(report: RunReport) -> Iterator[Section]:
     test, config = report.summary.performance, report.facts.config
     searched = "max" in (config.server_target_qps, config.concurrency)
     if test and (found := advice.findings(report.summary, searched)):
@@ -133,7 +133,7 @@ IN_FLIGHT = (
 )
 
 
-def loads(report: Report) -> Iterator[Section]:
+def loads(report: RunReport) -> Iterator[Section]:
     summary, tests, drawn = report.summary, report.summary.run.search, report.loads
     if not tests:
         return
@@ -157,13 +157,13 @@ def loads(report: Report) -> Iterator[Section]:
             alone = "" if drawn.best.is_full else ", by a probe alone"
             blocks.append(
                 f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}{alone}); a peak of P "
-                f"requests/s takes ceil(P / {number(drawn.in_a_peak)}) replicas."
+                f"requests/s takes ceil(P / {number(drawn.peak_rate)}) replicas."
             )
         blocks.append(Finished("Each is a separate LoadGen test; its logs are in `Probes/`."))
     yield Section("Tests at each load", outcome, blocks)
 
 
-def numbers(report: Report) -> Iterator[Section]:
+def numbers(report: RunReport) -> Iterator[Section]:
     summary, test = report.summary, report.summary.performance
     if not test:
         return
@@ -197,7 +197,7 @@ def numbers(report: Report) -> Iterator[Section]:
         yield Section("Remarks", plural(len(said), "remark"), [said])
 
 
-def latencies(report: Report, test: Performance) -> Iterator[Section]:
+def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
     if not test.ttft_ms:
         return
     part, summary = test.counted, report.summary
@@ -276,7 +276,7 @@ def remarks(summary: Summary, test: Performance) -> Iterator[str]:
     yield from (f"LoadGen warning: {warning}" for warning in test.warnings)
 
 
-def workload(report: Report) -> Iterator[Section]:
+def workload(report: RunReport) -> Iterator[Section]:
     found, meta = report.facts.plan.request_set, report.summary.meta
     if found:
         most = (
@@ -291,7 +291,7 @@ def workload(report: Report) -> Iterator[Section]:
         yield Section("Workload", found.name, [said, *([found.notes] if found.notes else [])])
 
 
-def accuracy(report: Report) -> Iterator[Section]:
+def accuracy(report: RunReport) -> Iterator[Section]:
     score = report.summary.accuracy
     if not score:
         return
@@ -324,7 +324,7 @@ def accuracy(report: Report) -> Iterator[Section]:
 CHECKED = {True: "yes", False: "no", None: "not required in Offline"}
 
 
-def compliance(report: Report) -> Iterator[Section]:
+def compliance(report: RunReport) -> Iterator[Section]:
     found, asked = report.summary.run.compliance, report.facts.config.compliance
     if found:
         said = []
@@ -338,7 +338,7 @@ def compliance(report: Report) -> Iterator[Section]:
         yield Section("Compliance", f"{asked.upper()}: no verdict", [said])
 
 
-def profile(report: Report) -> Iterator[Section]:
+def profile(report: RunReport) -> Iterator[Section]:
     found = report.summary.run.profile
     if not found:
         return
@@ -377,7 +377,7 @@ def profile(report: Report) -> Iterator[Section]:
 NAMED_LOADS = ("requests_running", "requests_waiting", "gpu_load_percent", "cpu_percent")
 
 
-def machine(report: Report) -> Iterator[Section]:
+def machine(report: RunReport) -> Iterator[Section]:
     meta, test = report.summary.meta, report.summary.performance
     if meta.notes:
         yield Section("How `auto` was resolved", plural(len(meta.notes), "setting"), [meta.notes])
@@ -409,7 +409,7 @@ def machine(report: Report) -> Iterator[Section]:
     yield Section("What the engine and the machine did", outcome, [*blocks, table, source])
 
 
-def files(report: Report) -> Iterator[Section]:
+def files(report: RunReport) -> Iterator[Section]:
     printed = "the engine" if report.summary.is_in_process else "the client"
     said = [
         "[report.html](report.html): this page as one file; [summary.json](summary.json): every number above; "

@@ -34,7 +34,7 @@ Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
 Count = Annotated[int, Field(ge=0)]
 
 
-class Check(Model):
+class ScoreCheck(Model):
     """One score against what it must keep to; `interval` (bootstrap, 95 %) only where not all samples ran."""
 
     name: str
@@ -61,7 +61,7 @@ class Accuracy(Model):
     splitter_version: str = ""
     """NLTK's, whose versions split a few texts differently; empty for the built-in splitter, or not recorded."""
     approximate: list[str]  # scores that depend on the sentence splitter and were made without NLTK's
-    checks: list[Check]
+    checks: list[ScoreCheck]
 
     @property
     def share_at_limit(self) -> float:
@@ -273,7 +273,7 @@ def totals(rows: Sequence[Row]) -> Scores:
 WORST = 10
 
 
-def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[Check]:
+def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     part, whole = len(rows) / task.samples, len(rows) == task.samples
@@ -291,7 +291,9 @@ def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[
         enough = whole or len(rows) >= FEWEST_BOOTSTRAPPED
         found = verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE"
         checks.append(
-            Check(name=name, score=value, reference=reference, low=low, high=high, interval=interval, verdict=found)
+            ScoreCheck(
+                name=name, score=value, reference=reference, low=low, high=high, interval=interval, verdict=found
+            )
         )
     return checks
 
@@ -304,7 +306,7 @@ def verdict(interval: tuple[float, float], low: float, high: float | None) -> Ve
     return "FAIL" if end < low or begin > most else "INCONCLUSIVE"
 
 
-def overall(checks: Sequence[Check]) -> Verdict:
+def overall(checks: Sequence[ScoreCheck]) -> Verdict:
     """The worst verdict of all."""
     return max((check.verdict for check in checks), key=("PASS", "INCONCLUSIVE", "FAIL").index)
 

@@ -22,7 +22,7 @@ def findings(summary: Summary, searched: bool = False) -> list[str]:
     if test is None:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
-    steady = [*room(test, searched), *formats(summary)] if test.valid else []
+    steady = [*limit_headroom(test, searched), *formats(summary)] if test.valid else []
     limits = {
         "the KV cache": "kv_cache_percent",
         "request slots": "requests_waiting",
@@ -81,11 +81,11 @@ def unsteady(test: Performance) -> list[str]:
     ]
 
 
-def less(test: Performance) -> str:
+def lower_load(test: Performance) -> str:
     return "fewer in flight" if test.concurrency else "a lower rate"
 
 
-def room(test: Performance, searched: bool) -> list[str]:
+def limit_headroom(test: Performance, searched: bool) -> list[str]:
     """How close a VALID test was to its limits; nothing where it has none."""
     shares = {tail.kind: tail.share for tail in test.tails}
     name, nearest = max(shares.items(), key=lambda item: item[1], default=("", math.inf))
@@ -122,25 +122,25 @@ def advice(test: Performance) -> list[str]:
     match [tail.kind for tail in test.tails if tail.is_over]:
         case [_, _]:
             return [
-                f"TTFT and TPOT are both over their limits{flight(test)}: {less(test)}; if that does not do, a faster "
-                "set-up (fewer bits, more GPUs), since larger or smaller steps help the one and cost the other"
+                f"TTFT and TPOT are both over their limits{in_flight_text(test)}: {lower_load(test)}; if that does "
+                "not do, a faster set-up (fewer bits, more GPUs), since larger or smaller steps help the one and cost the other"
             ]
         case ["TTFT"]:
-            return [late_starts(test)]
+            return [advise_ttft(test)]
         case ["TPOT"]:
             return [
-                f"TPOT is over its limit{flight(test)}: {less(test)}, or shorter steps (a lower "
+                f"TPOT is over its limit{in_flight_text(test)}: {lower_load(test)}, or shorter steps (a lower "
                 "--max-num-batched-tokens, so that prompts hold up running answers less; a lower --max-num-seqs, so "
                 "that fewer share a step)"
             ]
     return []
 
 
-def flight(test: Performance) -> str:
+def in_flight_text(test: Performance) -> str:
     return f" with {test.requests_in_flight:,.0f} requests in flight" if test.requests_in_flight else ""
 
 
-def late_starts(test: Performance) -> str:
+def advise_ttft(test: Performance) -> str:
     """TTFT over its limit: requests queue, or prompts take too long."""
     waiting = test.usage.get("requests_waiting")
     if waiting is None:
@@ -148,9 +148,9 @@ def late_starts(test: Performance) -> str:
     if waiting.mean >= telemetry.WAITING_REQUESTS:
         return (
             f"TTFT is over its limit because requests queue ({waiting.mean:,.0f} waited on average, {waiting.max:,.0f} "
-            f"at most): {less(test)}, or whatever bounds it"
+            f"at most): {lower_load(test)}, or whatever bounds it"
         )
     return (
         "TTFT is over its limit though hardly a request waited: prompts take too long, beside running answers or by "
-        f"themselves; {less(test)}, or a higher --max-num-batched-tokens if prompts are longer than a step"
+        f"themselves; {lower_load(test)}, or a higher --max-num-batched-tokens if prompts are longer than a step"
     )

@@ -90,7 +90,7 @@ class Economics(schema.Model):
         tokens = sum(each.output_tokens for each in test.answered)
         here = plan.config.may_see_gpus and not plan.config.has_other_hosts
         joules = test.machine.gpu_joules if here else None
-        arithmetic, bandwidth = near_peak(test, facts) or (None, None)
+        arithmetic, bandwidth = peak_shares(test, facts) or (None, None)
         if (part := test.window) and part.requests:  # the result of a fixed concurrency is without its ramps
             total = part.tokens_per_sec + part.input_tokens_per_sec
         counts = log.valid or not plan.pattern.is_rated
@@ -103,7 +103,7 @@ class Economics(schema.Model):
         )
 
 
-def near_peak(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
+def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     """The shares of arithmetic and bandwidth of an Offline test of the reference model, all of it computed as the
     formula has it, on the GPUs of this host; else None."""
     plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s

@@ -306,7 +306,7 @@ def matrix(summaries: Sequence[Summary], axes: Sequence[str]) -> Table:
     the cheapest within the limits is marked. Raises UsageError for an axis that a run does not have."""
     if len(set(axes)) < len(axes):
         raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
-    found = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=in_order)
+    found = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=sort_key)
     counted = [cell for cell in found if cell.figures[COST].value and not cell.flaw]
     cheapest = {
         rivals_of(cell, axes): cell
@@ -321,7 +321,7 @@ def matrix(summaries: Sequence[Summary], axes: Sequence[str]) -> Table:
     return Table([*axes, "run", *(metric.label for metric in shown), ""], rows)
 
 
-def in_order(cell: Cell) -> list[tuple[str, float]]:
+def sort_key(cell: Cell) -> list[tuple[str, float]]:
     """By the last axis first; what begins with a number by its unit, then by the number."""
     parts = [(text, re.match(r"[\d.]+", text)) for text in reversed(cell.axes)]
     return [(text[found.end() :], float(found[0])) if found else (text, 0.0) for text, found in parts]

@@ -72,7 +72,7 @@ class Steady(Model):
         result, kept = test.counted_result, slo_attainment(part.window, plan.limits, test.server)
         user_ms = result.tpot_ms.p90 if result.tpot_ms and not (test.server and test.server.is_buffered) else None
         return cls(
-            **found | of_names(cls, result),
+            **found | fields_from(cls, result),
             input_tokens_per_sec=part.input_tokens_per_sec or None,
             total_tokens_per_sec=part.input_tokens_per_sec + part.tokens_per_sec,
             requests=len(part.requests),
@@ -96,7 +96,7 @@ def slo_attainment(requests: Sequence[Request], limits: Limits | None, server: S
     return 100 * kept / len(requests)
 
 
-def of_names(model: type[Model], source: object) -> Values:
+def fields_from(model: type[Model], source: object) -> Values:
     """What a source, such as LoadGen's log, has under the names of a model's fields."""
     return {name: getattr(source, name) for name in model.model_fields if hasattr(source, name)}
 
@@ -318,7 +318,7 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
             for tail in self.tails
             if tail.is_over
         ]
-        fields = of_names(Outcome, self) | of_names(Outcome, part)
+        fields = fields_from(Outcome, self) | fields_from(Outcome, part)
         fields |= {name: Times.of(value) for name, value in fields.items() if name.endswith("_ms")}
         fields |= dict(
             load=self.load,
@@ -349,7 +349,7 @@ def performance(test: TestRun, facts: RunFacts) -> Performance:
     ):
         if found != planned:
             raise LogError(f"{test.folder}: a log of another run: its {name}: {found}, not {planned}.")
-    fields = of_names(Performance, log)
+    fields = fields_from(Performance, log)
     for part in (Conditions, Throughput, Latencies, Machine, Economics):
         fields |= part.of(test, facts)
     made = Performance(**fields, steady=Steady.of(test, facts))

@@ -181,7 +181,7 @@ def kind_of(name: str) -> str:
 
 def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
     """Each operator with the time that it spent in no other."""
-    for track in by_track(events):
+    for track in group_by_track(events):
         ordered = sorted(track, key=lambda event: (event.start, -event.duration))
         own, inside = [event.duration for event in ordered], list[int]()  # places of those begun and not ended
         for place, event in enumerate(ordered):
@@ -207,7 +207,7 @@ class Activity(NamedTuple):
 
 
 def activities(events: Iterable[Event]) -> Iterator[Activity]:
-    for track in by_track(events):
+    for track in group_by_track(events):
         ordered = sorted(track, key=lambda event: event.start)
         reached, idle, gaps = ordered[0].start, 0.0, 0
         for event in ordered:
@@ -217,7 +217,7 @@ def activities(events: Iterable[Event]) -> Iterator[Activity]:
         yield Activity(reached - ordered[0].start - idle, idle, gaps)
 
 
-def by_track(events: Iterable[Event]) -> list[list[Event]]:
+def group_by_track(events: Iterable[Event]) -> list[list[Event]]:
     tracks: dict[tuple[str, ...], list[Event]] = defaultdict(list)
     for event in events:
         tracks[event.track].append(event)

@@ -242,10 +242,10 @@ def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mappi
     """How far a metric of earlier runs of the same settings, work and GPUs differs, by the lines of a history and that
     of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a valid
     test."""
-    mine = replace(Comparable.of_line(own), busyness={})
+    mine = replace(Comparable.from_history(own), busyness={})
     if mine.validity:
         return ""
-    like = (line for line in lines if not differences(mine, Comparable.of_line(line), IGNORED))
+    like = (line for line in lines if not differences(mine, Comparable.from_history(line), IGNORED))
     values = [value for line in like if isinstance(value := line.get(name), float)]
     if not values:
         return "one run: how far runs of these settings differ is not known"

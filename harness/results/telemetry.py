@@ -169,7 +169,7 @@ def mean(used: Used, name: str) -> float:
     return used[name].mean if name in used else 0.0
 
 
-def most(used: Used, name: str) -> float:
+def highest(used: Used, name: str) -> float:
     return used[name].max if name in used else 0.0
 
 
@@ -183,8 +183,8 @@ HELD = ("held_by_power", "held_by_heat")
 
 
 def kv_cache(used: Used) -> Statement | None:
-    waited, lost = mean(used, "requests_waiting"), most(used, "preemptions")
-    if most(used, "kv_cache_percent") < FULL_PERCENT or not (waited >= WAITING_REQUESTS or lost):
+    waited, lost = mean(used, "requests_waiting"), highest(used, "preemptions")
+    if highest(used, "kv_cache_percent") < FULL_PERCENT or not (waited >= WAITING_REQUESTS or lost):
         return None
     preempted = ", and requests were preempted" if lost else ""
     return bound(
@@ -197,14 +197,14 @@ def kv_cache(used: Used) -> Statement | None:
 def slots(used: Used, concurrency: int | None) -> Statement | None:
     if (
         not concurrency
-        or most(used, "requests_running") < concurrency
+        or highest(used, "requests_running") < concurrency
         or mean(used, "requests_waiting") < WAITING_REQUESTS
     ):
         return None
     return bound(
         "slots",
         f"all {concurrency:,} request slots were in use while {mean(used, 'requests_waiting'):,.0f} waited on "
-        f"average, with {100 - most(used, 'kv_cache_percent'):.0f} % of the KV cache free",
+        f"average, with {100 - highest(used, 'kv_cache_percent'):.0f} % of the KV cache free",
         "a higher --max-num-seqs computes more at once",
     )
 

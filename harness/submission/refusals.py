@@ -91,7 +91,7 @@ def entry_refusals(entry: Entry) -> Iterator[str]:
     if not performance.token_latencies:
         yield "use_token_latencies is off in the performance test"
     if entry.config.scenario_rules.limits:
-        yield from over(performance, CHECKED_LIMITS)
+        yield from exceeded_tails(performance, CHECKED_LIMITS)
         if (target := setting(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
             yield f"a target_latency of {target / 1e9:g} s; the checker allows {TARGET_LATENCY_NS / 1e9:g} s"
     conf = entry.performance.folder("performance") / "user.conf"
@@ -107,7 +107,7 @@ def results(result: TestResult) -> dict[str, float | None]:
     return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
 
 
-def over(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:
+def exceeded_tails(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:
     """The 99th percentiles that are not below their limit."""
     tails = {tail.kind: tail for tail in limits.tails(result.ttft_ms, result.tpot_ms)}
     for kind in ("TTFT", "TPOT"):
@@ -142,7 +142,7 @@ def accuracy_reasons(entry: Entry) -> Iterator[str]:
     if scores.approximate:
         yield "ROUGE-Lsum and gen_len are approximate: NLTK's punkt_tab was missing (`make punkt`, then run again)"
     yield from foreign_seeds(entry, entry.accuracy.log("accuracy"))
-    yield from agreement.of_summary(entry.accuracy.folder("accuracy"), entry.accuracy.log("accuracy"))
+    yield from agreement.summary_differences(entry.accuracy.folder("accuracy"), entry.accuracy.log("accuracy"))
 
 
 def performance(entry: Entry) -> Iterator[str]:
@@ -152,11 +152,11 @@ def performance(entry: Entry) -> Iterator[str]:
     if not result.valid:
         yield f"LoadGen calls the performance test INVALID: {together(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
-    yield from agreement.of_summary(entry.performance.folder("performance"), result)
+    yield from agreement.summary_differences(entry.performance.folder("performance"), result)
     if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):
         yield "LoadGen issued one sample again and again (performance_issue_same or _unique)"
     if limits := entry.config.scenario_rules.limits:
-        yield from over(result, limits)
+        yield from exceeded_tails(result, limits)
     if entry.config.scenario in ONE_QUERY and (size := setting(result, "samples_per_query")) < official:
         yield f"a query of {size:,} samples; closed asks for {official:,}"
 

@@ -20,7 +20,7 @@ from harness.config.comparability import differences
 from harness.config.run import RunConfig
 from harness.core.document import render, together
 from harness.core.errors import UsageError, why
-from harness.core.files import check_folder_name, in_submodule, parse_as, read, read_given, write_json, write_text
+from harness.core.files import check_folder_name, parse_as, read, read_given, submodule_path, write_json, write_text
 from harness.core.reading import INFERENCE, ROOT, names_in, read_text
 from harness.core.system import CPUINFO, System, cpu_line, nvml_gpus
 from harness.loadgen import log as loadgen_log
@@ -151,7 +151,7 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     It says nothing of folders that it does not look into, so each result in the tree must be among those it checked.
     Raises UsageError where the submodule is not there.
     """
-    in_submodule(TOOLS / "submission_checker" / "main.py")
+    submodule_path(TOOLS / "submission_checker" / "main.py")
     command = [sys.executable, "-m", "submission_checker.main"]
     command += ["--input", str(tree.resolve()), "--version", f"v{version}", "--csv", str(tree.resolve() / SUMMARY)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -33,7 +33,7 @@ from harness.config.run import RunConfig
 from harness.core.errors import UsageError, why
 from harness.core.files import as_flag, did_you_mean, unknown_setting
 from harness.core.reading import MIB, as_text, load_yaml, read_text
-from harness.core.screen import as_said
+from harness.core.screen import safe_markup
 from harness.core.secrets import is_secret
 from harness.core.system import gpus
 from harness.engines import vllm
@@ -99,14 +99,14 @@ Value = str | int | float | bool | None
 Values = Annotated[list[Any], Field(min_length=1)]
 
 
-class Settings(Strict):
+class FileSettings(Strict):
     about: str = ""
     set: ValuesByName = {}
     engine: ValuesByName = {}
     env: dict[Variable, Value] = {}
 
 
-class Variant(Settings):
+class Variant(FileSettings):
     name: str = Field(pattern=NAME, max_length=LONGEST_NAME)
     priority: int = 0
     group: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
@@ -128,7 +128,7 @@ PublishedOn = Annotated[str, Field(pattern="^published ."), AfterValidator(lambd
 class SweepFile(Strict):
     about: str = ""
     extends: str | None = None
-    baseline: Settings = Settings()
+    baseline: FileSettings = FileSettings()
     isolation: list[Variant] = []
     stacked: list[Variant] = []
     grid: Grid | None = None
@@ -299,7 +299,7 @@ def misnamed_settings(source: Source) -> Iterator[str]:
     """Names that are given twice, secrets, and settings that run.py does not have, or that are not a sweep's to set."""
     flags = list(RunConfig.model_fields)
     grid = source.content.grid
-    sections: dict[tuple[str | int, ...], Settings | Grid] = {("baseline",): source.content.baseline}
+    sections: dict[tuple[str | int, ...], FileSettings | Grid] = {("baseline",): source.content.baseline}
     sections |= dict(source.changes) | ({("grid",): grid} if grid else {})
     names: list[str] = []
     for where, section in sections.items():
@@ -322,7 +322,7 @@ def misnamed_settings(source: Source) -> Iterator[str]:
             names.append(section.name)
 
 
-def merge_parts(start: Parts, change: Settings) -> Parts:
+def merge_parts(start: Parts, change: FileSettings) -> Parts:
     """`start` with the change's values on top; null takes a value away."""
     result: Parts = {}
     for part in PARTS:
@@ -415,12 +415,12 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
 
 
 def show(sweep: Sweep, chosen: list[Experiment], reasons: Mapping[str, str]) -> None:
-    table = Table(title=as_said(f"{sweep.name}: {sweep.about}" if sweep.about else sweep.name), title_style="bold")
+    table = Table(title=safe_markup(f"{sweep.name}: {sweep.about}" if sweep.about else sweep.name), title_style="bold")
     for column in ("experiment", "kind", "changes", "description"):
         table.add_column(column, overflow="fold")
     for item in chosen:
         changes = "\n".join(item.changes) or "(see the file)"
         if item.name in reasons:
             changes += f"\nskipped: {reasons[item.name]}"
-        table.add_row(item.name, item.kind, as_said(changes), as_said(item.about))
+        table.add_row(item.name, item.kind, safe_markup(changes), safe_markup(item.about))
     Console(highlight=False).print(table)

@@ -237,7 +237,7 @@ class Crew:
                 self.doing[lane.gpu] = label = job.label(self.state.options.repeat)
                 doing = (f"GPU {gpu}: {what}" if gpu else what for gpu, what in self.doing.items())
                 self.display.stage(", ".join(doing))
-            record = self.once(job, lane)
+            record = self.run_once(job, lane)
             with self.lock:
                 name = f"{label}{f' on GPU {lane.gpu}' if lane.gpu else ''}"
                 self.display.leave_row(report.HEAD, report.cells(name, record), record.status == "complete")
@@ -255,7 +255,7 @@ class Crew:
             self.state.out_of_time |= late
         return late or self.stop.is_set()
 
-    def once(self, job: Job, lane: Lane) -> ExperimentRecord:
+    def run_once(self, job: Job, lane: Lane) -> ExperimentRecord:
         """One experiment once; it has ended when its GPUs' memory is free again."""
         if why := self.state.skipped.get(job.item.name):
             record = job.record(lane, "skipped", why)
@@ -422,7 +422,7 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
         if state.sweep != sweep:
             raise UsageError(f"--gather {path} has tasks of another sweep or file version: use one folder per array.")
     folder = open_run(results_dir / "sweeps", sweep.name)
-    records = [each for path, state in tasks.items() for each in at_root(path, state, folder.path)]
+    records = [each for path, state in tasks.items() for each in relocate(path, state, folder.path)]
     first = next(iter(tasks.values()))
     state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))
     SweepState(folder, state, []).keep()
@@ -431,7 +431,7 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     return folder
 
 
-def at_root(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
+def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
     """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
     for record in state.records:
         run = os.path.relpath(path / record.run, folder) if record.run else None

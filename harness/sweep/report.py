@@ -35,8 +35,8 @@ from harness.sweep.rows import (
     SPEED,
     WORDS,
     ExperimentResult,
-    Report,
     State,
+    SweepReport,
     document,
     experiment_rows,
     has_fixed_rate,
@@ -50,7 +50,7 @@ MOST_LABELLED = 10  # points that can all have their names beside them
 MARGIN = 0.15  # of an axis, beside its first and its last point
 
 
-def draw(report: Report, folder: Path) -> dict[str, Picture]:
+def draw(report: SweepReport, folder: Path) -> dict[str, Picture]:
     """Draws the pictures that have data, by name."""
     drawn = dict[str, Panel]()
     if len(bars := [result for result in report.rows if result.gain or result is report.baseline]) > 1:
@@ -120,11 +120,11 @@ def read(folder: Path) -> State:
     return files.read(folder / "sweep.json", State)
 
 
-def build(folder: Path, state: State | None = None) -> Report:
+def build(folder: Path, state: State | None = None) -> SweepReport:
     """Writes plots/ and report.md into a sweep's folder, of the state that it holds."""
     state = state or read(folder)
     found = tuple(experiment_rows(state))
-    report = Report(state, found, tuple(experiment_rows(state, final=True)), pairs_of(folder, state, found))
+    report = SweepReport(state, found, tuple(experiment_rows(state, final=True)), pairs_of(folder, state, found))
     pictures = draw(report, folder / "plots")
     ended = ended_early(folder, reported=True)
     more = [Line("did not finish", ended or "", "bad")]
@@ -136,7 +136,7 @@ def build(folder: Path, state: State | None = None) -> Report:
     return report
 
 
-def sections(report: Report, folder: Path, pictures: Mapping[str, Picture]) -> Iterator[Section]:
+def sections(report: SweepReport, folder: Path, pictures: Mapping[str, Picture]) -> Iterator[Section]:
     """All experiments, their runs, and the command."""
     state, system = report.state, report.state.system
     yield Section("In pictures", "", [*pictures.values()], is_open=True)
@@ -170,7 +170,7 @@ SAFETY = (
 )
 
 
-def about(report: Report) -> Iterator[str]:
+def about(report: SweepReport) -> Iterator[str]:
     """What the sweep is of, and what its changes rest on."""
     rounds = max((record.round + 1 for record in report.state.records), default=0)
     yield from filter(None, [report.state.sweep.about])

@@ -193,7 +193,11 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
     found = [ExperimentResult(item, records) for item, records in every if records]
     base = next((result for result in found if result.name == BASELINE and result.is_usable), None)
     found = [replace(result, base=base) for result in found]
-    alike = (each for each in found if base and each.name != BASELINE and not unlike(each.experiment, base.experiment))
+    alike = (
+        each
+        for each in found
+        if base and each.name != BASELINE and not incomparable_reason(each.experiment, base.experiment)
+    )
     ratios = {each.name: ratios for each in alike if (ratios := each.ratios(each.metric))}
     changes = paired(ratios, state.error)
     return [replace(result, change=changes.get(result.name)) for result in found]
@@ -217,7 +221,7 @@ def finalists(found: Sequence[ExperimentResult], count: int) -> list[str]:
     return [BASELINE, *(result.name for result in sorted(faster, key=speedup, reverse=True)[:count])]
 
 
-def unlike(item: Experiment, base: Experiment) -> list[Difference]:
+def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
     """Why the speed of an experiment has no ratio to the baseline's, by what their file says of them."""
     found = []
     for each in (item, base):
@@ -262,7 +266,7 @@ EFFECTS: dict[Effect, tuple[str, Tone]] = {  # what a line says after the names,
 
 
 @dataclass(frozen=True)
-class Report:
+class SweepReport:
     state: State
     rows: tuple[ExperimentResult, ...]  # of experiments that were begun or skipped
     finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
@@ -310,7 +314,7 @@ def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
     return paired({"": result.ratios(metric)}, state.error)[""]
 
 
-def document(report: Report, sections: Sequence[Section] = (), more: Sequence[Line] = ()) -> Document:
+def document(report: SweepReport, sections: Sequence[Section] = (), more: Sequence[Line] = ()) -> Document:
     """The finding of a sweep, and what must be known of it."""
     found = list(lines(report))
     tones = {line.label: line.tone for line in found}
@@ -318,7 +322,7 @@ def document(report: Report, sections: Sequence[Section] = (), more: Sequence[Li
     return Document(title(report), subject(report), [*found, *more], tone=tone, sections=sections)
 
 
-def title(report: Report) -> str:
+def title(report: SweepReport) -> str:
     base, judged = report.baseline, report.judged
     if base is None or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
@@ -347,7 +351,7 @@ def sentence(result: ExperimentResult, verb: str = "is") -> str:
     return f"{result.name} {verb} {said}: {mine} {metric.label}; baseline {theirs}"
 
 
-def subject(report: Report) -> str:
+def subject(report: SweepReport) -> str:
     """The sweep, and what all of its runs share."""
     state, about = report.state, [run.about for result in report.rows for run in result.complete if run.about]
     seconds = sum(record.seconds for record in state.records)
@@ -355,7 +359,7 @@ def subject(report: Report) -> str:
     return ", ".join([f'Sweep "{state.sweep.name}"', size, *(answer.shared(about) if about else ())])
 
 
-def lines(report: Report) -> Iterator[Line]:
+def lines(report: SweepReport) -> Iterator[Line]:
     """What helped, what hurt, what is unsafe: sentences that follow from the numbers."""
     state, base = report.state, report.baseline
     for one in report.judgements:
@@ -370,7 +374,7 @@ def lines(report: Report) -> Iterator[Line]:
     if state.sweep.is_of_servers:
         yield from servers(report)
     for result in report.rows:
-        other = [as_flag(e.name) for e in unlike(result.experiment, base.experiment)] if base else []
+        other = [as_flag(e.name) for e in incomparable_reason(result.experiment, base.experiment)] if base else []
         if result.speed and other:
             yield Line("not compared", f"{result.name}: its work is not the baseline's ({', '.join(other)})", "careful")
     if invalid := [result.name for result in report.rows if result.is_valid is False]:
@@ -396,7 +400,7 @@ def lines(report: Report) -> Iterator[Line]:
         yield Line("careful", state.note, "careful")
 
 
-def servers(report: Report) -> Iterator[Line]:
+def servers(report: SweepReport) -> Iterator[Line]:
     """Where each is; of each challenger its tail and its answers."""
     for result in report.rows:
         yield Line(result.name, ", ".join(RunConfig(**result.experiment.settings).endpoint))
@@ -406,7 +410,7 @@ def servers(report: Report) -> Iterator[Line]:
         yield Line("answers", f"{name}: {pair.words}", pair.tone)
 
 
-def accuracy(report: Report) -> Iterator[Line]:
+def accuracy(report: SweepReport) -> Iterator[Line]:
     base = report.baseline
     safe = [result.name for result in report.rows if result.accuracy == "SAFE"]
     if safe and not report.is_timed:
@@ -421,7 +425,7 @@ def accuracy(report: Report) -> Iterator[Line]:
         yield Line("accuracy", f"not shown to hold: {', '.join(unsure)}", "unknown")
 
 
-def references(report: Report) -> Iterator[Line]:
+def references(report: SweepReport) -> Iterator[Line]:
     """The fastest experiment whose speed counts, compared with speeds known from elsewhere."""
     counts = [result for result in report.rows if result.is_counted]
     fastest, best = max(((result.speed, result.name) for result in counts if result.speed), default=(0.0, ""))

@@ -54,7 +54,7 @@ class Servers:
         """A session with a server, whose requests are those of the others."""
         first = next(iter(self.sides.values()), None)
         side = steps.begin(config_of(item, self.place), folder, self.display, first and first.session)
-        side.run.adopt(of_the_same_length(side.run.plan, (first or side).run.plan))
+        side.run.adopt(match_length(side.run.plan, (first or side).run.plan))
         return side
 
 
@@ -78,7 +78,7 @@ def measure(side: Begun, folder: RunFolder) -> Path:
     return folder.path
 
 
-def of_the_same_length(plan: Plan, first: Plan) -> Plan:
+def match_length(plan: Plan, first: Plan) -> Plan:
     """The plan with the queries of the first server's: in a closed loop a number of them, whole rounds of its slots,
     since a test that ends by time ends with some slots empty."""
     if first.target_qps is None:

@@ -22,7 +22,7 @@ from harness.config.workload import SALT_TOKENS, RequestSet, Shared
 from harness.core.errors import UsageError, ends_in_one_line, first_line
 from harness.core.files import read_given
 from harness.core.reading import IS_CHECKOUT, read_text
-from harness.workloads.requests_file import CHATS, KINDS, StoredRequests, of_rows
+from harness.workloads.requests_file import CHATS, KINDS, StoredRequests, read_rows
 
 MARK = "hf:"
 DESCRIPTION = "a data set, as `datasets` loads it"
@@ -39,7 +39,7 @@ def read(config: RunConfig) -> StoredRequests:
         wanted = "" if column else "; --prompt-column names the one with the prompt"
         there = ", ".join(data.column_names)
         raise UsageError(f"--workload {config.workload}: no column {' or '.join(columns)}; it has {there}{wanted}.")
-    return of_rows(Path(config.workload), list(data), "row", column)
+    return read_rows(Path(config.workload), list(data), "row", column)
 
 
 def load_rows(workload: str) -> Any:
@@ -174,7 +174,7 @@ class Library:
             prompts = [salt.add_to(prompts[n], n, talk, 0) for n, talk in enumerate(talks)]
         return list(zip(prompts, self.new_tokens or repeat(None), strict=False))
 
-    def of_test(self, test: str, redraw: bool) -> Self:
+    def salted(self, test: str, redraw: bool) -> Self:
         """The samples with the salt of one test, named as no other is; with `redraw`, random prompts are drawn anew."""
         salt = replace(self.salt, test=test) if self.salt else None
         if not (redraw and self.words):

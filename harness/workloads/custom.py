@@ -27,17 +27,17 @@ from harness.config.workload import (
     SYNTHETIC_COUNT,
     WORKLOADS,
     Lengths,
-    Profile,
     Replay,
     RequestSet,
     Shared,
     Workload,
+    WorkloadProfile,
     is_profile,
     lengths,
 )
 from harness.core.document import number
 from harness.core.errors import UsageError, first_line
-from harness.core.files import no_such_file, read_given, require
+from harness.core.files import read_given, require, unknown_file_error
 from harness.core.reading import load_yaml
 from harness.core.schema import Spread
 from harness.workloads import cnn_dailymail, requests_file
@@ -88,7 +88,7 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
     """The trace of a file, or the first `most` of its requests that can be sent, in a context of so many tokens. Raises
     UsageError in one line."""
     if not path.exists():
-        raise no_such_file(FLAG, str(path), list(SHAPES))
+        raise unknown_file_error(FLAG, str(path), list(SHAPES))
     text = read_given(FLAG, path, "text", str, most=MOST_BYTES).removeprefix("\ufeff")
     check_header(path, text.partition("\n")[0])
     reader, kept, unfit, empty = csv.reader(text.splitlines(), strict=True), list[Recorded](), 0, 0
@@ -174,24 +174,24 @@ class LengthProfile:
     place: str  # where its lengths stand
 
 
-def of_flags(config: RunConfig) -> LengthProfile:
+def workload_of_flags(config: RunConfig) -> LengthProfile:
     inputs, outputs = config.input_len or "", config.output_len or ""
     read, write = lengths("--input-len", inputs), lengths("--output-len", outputs)
     said = f"--input-len {inputs} --output-len {outputs}"
     return LengthProfile(config.workload_name, DESCRIPTION, read, write, Shared(salt=config.salt or "none"), said)
 
 
-def of_file(config: RunConfig, workload: Workload) -> LengthProfile:
+def workload_of_file(config: RunConfig, workload: Workload) -> LengthProfile:
     """A profile's YAML file; --salt wins. Raises UsageError."""
     import yaml
 
     path = workload.path or Path()
     data = read_given("--workload", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_PROFILE)
     if not isinstance(data, dict):
-        raise UsageError(f"--workload {path}: expected keys, {', '.join(Profile.model_fields)}.")
+        raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
     salt = {"salt": config.salt} if config.salt else {}
     try:
-        found = Profile(**{str(key): value for key, value in data.items()} | salt)
+        found = WorkloadProfile(**{str(key): value for key, value in data.items()} | salt)
         read, write = (lengths(name, getattr(found, name)) for name in ("input_len", "output_len"))
     except UsageError as error:
         raise UsageError(f"--workload {path}: {error}") from None
@@ -341,14 +341,14 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
 
 def load_requests(config: RunConfig, tokenizer: Any) -> Library:
     if config.input_len:
-        return draw_library(config, tokenizer, of_flags(config))
+        return draw_library(config, tokenizer, workload_of_flags(config))
     if config.workload.startswith(cnn_dailymail.MARK):
         return from_requests(
             config, tokenizer, Workload(config.workload, None, cnn_dailymail.DESCRIPTION), cnn_dailymail.read(config)
         )
     workload = named_workload(config.workload)
     if is_profile(config.workload):
-        return draw_library(config, tokenizer, of_file(config, workload))
+        return draw_library(config, tokenizer, workload_of_file(config, workload))
     found = requests_file.read(workload.path or Path(), config.prompt_column or "")
     return from_requests(config, tokenizer, workload, found)
 
@@ -358,7 +358,7 @@ def named_workload(name: str) -> Workload:
     if name in WORKLOADS:
         return WORKLOADS[name]
     if not Path(name).exists():
-        raise no_such_file("--workload", name, list(WORKLOADS))
+        raise unknown_file_error("--workload", name, list(WORKLOADS))
     return Workload(name, Path(name), "requests of the user's own")
 
 

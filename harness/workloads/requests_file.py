@@ -69,11 +69,11 @@ def read(path: Path, column: str = "") -> StoredRequests:
     prompt, where it is not one of `KINDS`. Raises UsageError in one line that names the file and the row."""
     text = read_given("--workload", path, "text", str, most=MOST_BYTES).removeprefix("\ufeff")  # as Windows writes it
     if text.lstrip().startswith("["):
-        return of_rows(path, parse_text(text, str(path)), "record", column)
-    return of_rows(path, text.split("\n"), "line", column, parse_text)
+        return read_rows(path, parse_text(text, str(path)), "record", column)
+    return read_rows(path, text.split("\n"), "line", column, parse_text)
 
 
-def of_rows(
+def read_rows(
     path: Path, rows: Sequence[Any], unit: str, column: str, parse: Callable[[Any, str], Any] = lambda row, _: row
 ) -> StoredRequests:
     """Requests of rows: one each, or one for each turn of a conversation. Rows that are none are left out and counted,

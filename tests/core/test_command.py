@@ -9,7 +9,7 @@ import typer
 
 from harness import __main__
 from harness.commands import COMMANDS
-from harness.core.command import HELP, Group, each, make_command, option, start
+from harness.core.command import HELP, Group, make_command, option, start, take_several
 from harness.core.errors import BAD_INPUT, NOT_ACCEPTED, EngineError, UsageError
 from tests.conftest import called, tells
 
@@ -33,7 +33,7 @@ def broken() -> int:
     raise KeyError("a bug")
 
 
-COMMAND = make_command(shown, rewrite=each("--runs"))
+COMMAND = make_command(shown, rewrite=take_several("--runs"))
 BOTH = {"shown": COMMAND, "failing": make_command(failing), "broken": make_command(broken)}
 GROUP = Group(help="Both.", commands=BOTH, context_settings=HELP)
 

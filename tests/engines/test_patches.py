@@ -143,9 +143,9 @@ def test_a_list_with_commas_and_a_repeated_flag_are_the_same() -> None:
 def test_the_kernels_say_what_is_patched() -> None:
     linear, other = object(), object()
     kernels = {linear: patches.TORCH_FP8, other: "none"}
-    assert patches.in_effect(["fast-accumulation"], kernels) == {"linear": "fast accumulation"}
-    assert patches.in_effect(["fast-accumulation"], {other: "CutlassFP8ScaledMMLinearKernel"}) == {}
-    assert patches.in_effect([], kernels) == {}
+    assert patches.applied_kernels(["fast-accumulation"], kernels) == {"linear": "fast accumulation"}
+    assert patches.applied_kernels(["fast-accumulation"], {other: "CutlassFP8ScaledMMLinearKernel"}) == {}
+    assert patches.applied_kernels([], kernels) == {}
     patches.check(["fast-accumulation"], {"linear": f"{patches.TORCH_FP8}, fast accumulation"})
     with pytest.raises(UsageError, match="--engine-patch fast-accumulation changes nothing: no layer of this model"):
         patches.check(["fast-accumulation"], {"linear": "CutlassFP8ScaledMMLinearKernel"})

@@ -19,7 +19,7 @@ from harness.core.errors import EndpointError, UsageError
 from harness.engines import discovery, openai
 from harness.engines.completions import BROKEN, NEUTRAL, EventReader, error_message, piece, read_usage
 from harness.engines.openai import OpenAI
-from harness.engines.protocol import Delivery, ServerUse, Usage
+from harness.engines.protocol import Delivery, ServerUse, TokenCounts
 from harness.loadgen import outcome
 from harness.report import answer as answers
 from harness.report import compare
@@ -73,7 +73,7 @@ def test_events_are_those_of_the_standard_wherever_reads_end(line_end: str, cuts
 def test_bytes_that_were_no_event_stand_in_the_line(sent: bytes, line: str) -> None:
     reader = EventReader("http://h/v1")
     reader.feed(sent)
-    assert str(reader.without_end()).endswith(line) or line in str(reader.without_end())
+    assert str(reader.missing_end_error()).endswith(line) or line in str(reader.missing_end_error())
 
 
 @pytest.mark.parametrize(
@@ -174,14 +174,14 @@ def test_when_an_answer_comes_in_bursts(found: Delivery, bundled: bool) -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ([Delivery(100, 100, usage=Usage(output_tokens=99))], ()),
-        ([Delivery(100, 100, usage=Usage(output_tokens=97))], ("97", "100", "by what came")),
-        ([Delivery(32, 45, usage=Usage(output_tokens=32))] * 3, ("32 tokens an answer", "45", "by `usage`")),
-        ([Delivery(9, 9, usage=Usage(prompt_tokens=50, output_tokens=9))], ("50 %", "prompt tokens")),
-        ([Delivery(9, 9, usage=Usage(prompt_tokens=99, cached_tokens=90))], ("90.9 %", "cache")),
-        ([Delivery(9, 9, usage=Usage(prompt_tokens=900, cached_tokens=8))], ()),
-        ([Delivery(9, 7, usage=Usage(output_tokens=9)), Delivery(9, 9)], ("1 of 2", "no `usage`")),
-        ([Delivery(9, 9, usage=Usage(prompt_tokens=200, output_tokens=9))], ("200 %", "prompt tokens")),
+        ([Delivery(100, 100, usage=TokenCounts(output_tokens=99))], ()),
+        ([Delivery(100, 100, usage=TokenCounts(output_tokens=97))], ("97", "100", "by what came")),
+        ([Delivery(32, 45, usage=TokenCounts(output_tokens=32))] * 3, ("32 tokens an answer", "45", "by `usage`")),
+        ([Delivery(9, 9, usage=TokenCounts(prompt_tokens=50, output_tokens=9))], ("50 %", "prompt tokens")),
+        ([Delivery(9, 9, usage=TokenCounts(prompt_tokens=99, cached_tokens=90))], ("90.9 %", "cache")),
+        ([Delivery(9, 9, usage=TokenCounts(prompt_tokens=900, cached_tokens=8))], ()),
+        ([Delivery(9, 7, usage=TokenCounts(output_tokens=9)), Delivery(9, 9)], ("1 of 2", "no `usage`")),
+        ([Delivery(9, 9, usage=TokenCounts(prompt_tokens=200, output_tokens=9))], ("200 %", "prompt tokens")),
         ([Delivery(8, 8, is_capped=True), *[Delivery(9, 9)] * 3], ("1 of 4", "cap of its own")),
         ([Delivery(9, 9, model="other"), Delivery(9, 9)], ("other", "changed its model")),
         ([Delivery(8, 8, 8, 1), *[Delivery(9, 9, 1, 9)] * 9], ("1 of 10", "one message", "no TPOT")),
@@ -194,7 +194,7 @@ def test_what_disagrees_is_said(found: list[Delivery], said: tuple[str, ...]) ->
 
 
 def test_a_chat_template_may_add_to_a_prompt() -> None:
-    found = [Delivery(9, 9, usage=Usage(prompt_tokens=150, output_tokens=9))]
+    found = [Delivery(9, 9, usage=TokenCounts(prompt_tokens=150, output_tokens=9))]
     assert ServerUse.of(found, 100, has_template=True).disagreements == []
     assert len(ServerUse.of(found, 80, has_template=True).disagreements) == 1
 

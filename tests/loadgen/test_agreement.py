@@ -18,6 +18,6 @@ def test_what_loadgen_cuts_off_is_no_disagreement(answers: list[tuple[int, int]]
     points = spread(value / 1e6 for value in whole)
     assert found is not None and points is not None
     logged = Latency(**vars(points) | {"mean": sum(whole) // len(whole) / 1e6})
-    assert list(check.of_times(Path("Performance"), "TPOT", logged, found)) == []
+    assert list(check.latency_differences(Path("Performance"), "TPOT", logged, found)) == []
     wrong = Latency(**vars(logged) | {"mean": logged.mean - 3e-6})
-    assert len(list(check.of_times(Path("Performance"), "TPOT", wrong, found))) == 1
+    assert len(list(check.latency_differences(Path("Performance"), "TPOT", wrong, found))) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from harness.config.mlperf import Limits
 from harness.core.files import read_json
-from harness.core.statistics import least_queries
+from harness.core.statistics import fewest_queries
 from harness.loadgen.log import read
 from harness.loadgen.test_run import mend
 from harness.report import report as rendering
@@ -165,5 +165,5 @@ def test_a_request_of_a_server_may_outlast_loadgens_duration(tmp_path: Path) -> 
 
 
 def test_the_queries_that_early_stopping_asks_for() -> None:
-    assert [least_queries(0.99, over) for over in range(4)] == [459, 662, 838, 1001]  # as LoadGen logs them
-    assert least_queries(0.9, over=1) == 64
+    assert [fewest_queries(0.99, over) for over in range(4)] == [459, 662, 838, 1001]  # as LoadGen logs them
+    assert fewest_queries(0.9, over=1) == 64

@@ -189,12 +189,12 @@ def test_levels_and_scores_as_they_ended_are_consistent(levels: Path, capsys: py
 @pytest.mark.parametrize("field", [name for name in Outcome.model_fields if name not in ("folder", "load", "unit")])
 def test_every_field_of_a_level(levels: Path, field: str, number: int) -> None:
     facts = facts_of(levels)
-    assert list(checking.of_tests(levels, facts, is_partial=False)) == []
+    assert list(checking.test_differences(levels, facts, is_partial=False)) == []
     kept = getattr(facts.probes[number], field)
     changed: object = (kept or 0) + 1 if isinstance(kept, int | float | None) else ("another",)
     changed = not kept if isinstance(kept, bool) else changed
     facts.probes[number] = facts.probes[number].model_copy(update={field: changed})
-    assert any(f": {field} is {changed}" in said for said in checking.of_tests(levels, facts, is_partial=False))
+    assert any(f": {field} is {changed}" in said for said in checking.test_differences(levels, facts, is_partial=False))
 
 
 def test_levels_without_their_logs(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from harness.report import report as rendering
 from harness.report.compare import ComparedRun
 from harness.report.page import LoadPicture
 from harness.report.regression import Sides, condition
-from harness.report.sections import Report
+from harness.report.sections import RunReport
 from harness.results import metrics
 from harness.results.performance import Performance
 from harness.results.summary import CURVES, Summary
@@ -172,7 +172,7 @@ def test_every_place_names_one_figure_and_one_verdict(name: str, runs: Runs, cas
 
 
 def page_of(run: ComparedRun, summary: Summary) -> str:
-    report = Report(summary, run.facts, {}, LoadPicture.of(summary, run.facts.plan.limits))
+    report = RunReport(summary, run.facts, {}, LoadPicture.of(summary, run.facts.plan.limits))
     return rendering.html(report, answer.document(summary, whole=True), None)
 
 

@@ -23,13 +23,13 @@ from harness.sweep import file as sweep_file
 from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
-from harness.sweep.rows import HOLDS, KEPT, Report, document, experiment_rows, references
+from harness.sweep.rows import HOLDS, KEPT, SweepReport, document, experiment_rows, references
 from tests import made
 from tests.conftest import tells
 from tests.sweep.made import SHORT, kept, ran, state, written
 
 
-def screen_lines(report: Report) -> list[str]:
+def screen_lines(report: SweepReport) -> list[str]:
     """The lines of the last screen, labels before them."""
     screen = document(report)
     return [screen.title, *(f"{line.label}: {line.text}" for line in screen.lines)]
@@ -80,7 +80,7 @@ def test_speeds_known_from_elsewhere_are_told(tmp_path: Path) -> None:
     runs = ran(BASELINE, 100), ran("fast", 150), ran("brief", 400, duration_s=4.9), busy(ran("busy", 200))
     given = state(*runs, ran("wrong", 500, verdict="FAIL"))
     given = replace(given, sweep=replace(given.sweep, references=known))
-    words = [line.text for line in references(Report(given, tuple(plots.experiment_rows(given))))]
+    words = [line.text for line in references(SweepReport(given, tuple(plots.experiment_rows(given))))]
     for line, end in zip(words, ("1.250 times theirs", "0.500 times limit"), strict=True):
         assert tells(line, "fast (150 output tokens/s)", end)
 
@@ -111,11 +111,11 @@ def test_a_busy_machine_gives_no_verdict() -> None:
         "a": "busy machine",
         "b": "hurt",
     }
-    words = "\n".join(screen_lines(Report(hurt, tuple(plots.experiment_rows(hurt)))))
+    words = "\n".join(screen_lines(SweepReport(hurt, tuple(plots.experiment_rows(hurt)))))
     assert tells(words, "busy machine: a -50 % (", "while other programs ")
     start = state(busy(ran(BASELINE, 100)), ran("b", 50))
     assert [row.effect for row in plots.experiment_rows(start)] == ["unknown", "busy machine"]
-    assert screen_lines(Report(start, tuple(plots.experiment_rows(start))))[0] == (
+    assert screen_lines(SweepReport(start, tuple(plots.experiment_rows(start))))[0] == (
         "b was 50 % slower (47 to 53 %, one run of each) while the machine was busy: do not publish"
     )
 
@@ -140,7 +140,7 @@ def test_the_worst_round_decides_on_accuracy() -> None:
 @pytest.mark.parametrize("flaw", [{"valid": False}, {"verdict": "FAIL"}])
 def test_nothing_is_held_against_a_baseline_that_does_not_count(flaw: dict[str, object]) -> None:
     given = state(ran(BASELINE, 100, **flaw), ran("a", 120))
-    report = Report(given, tuple(plots.experiment_rows(given)))
+    report = SweepReport(given, tuple(plots.experiment_rows(given)))
     assert all(row.gain is None for row in report.rows)
     assert "no speedup can be given" in "\n".join(screen_lines(report))
 
@@ -160,7 +160,7 @@ def test_at_a_fixed_rate_the_speed_is_no_finding() -> None:
         given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", speed, duration_s=600.0))
         items = tuple(replace(item, settings=settings) for item in given.sweep.experiments)
         given = replace(given, sweep=replace(given.sweep, experiments=items))
-        return screen_lines(Report(given, tuple(plots.experiment_rows(given))))[:2]
+        return screen_lines(SweepReport(given, tuple(plots.experiment_rows(given))))[:2]
 
     title, *_ = at(40, 103)
     assert tells(title, "the same rate", "TTFT and TPOT")
@@ -185,7 +185,7 @@ def test_speeds_at_other_work_are_not_compared(other: dict[str, object]) -> None
     given = replace(given, sweep=replace(given.sweep, experiments=(base, replace(item, settings=other))))
     (row,) = (row for row in plots.experiment_rows(given) if row.name == "a")
     assert (row.gain, row.effect) == (None, "unknown")
-    lines = screen_lines(Report(given, tuple(plots.experiment_rows(given))))
+    lines = screen_lines(SweepReport(given, tuple(plots.experiment_rows(given))))
     assert [line for line in lines if tells(line, "not compared: a: ", "(--")]
 
 
@@ -201,7 +201,7 @@ def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
 def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
     none = {"valid": None, "tokens_per_sec": None}
     given = state(ran(BASELINE, 0, **none), ran("a", 0, **none), ran("b", 0, **none, verdict="FAIL", rouge1=30.0))
-    report = Report(given, tuple(plots.experiment_rows(given)))
+    report = SweepReport(given, tuple(plots.experiment_rows(given)))
     assert screen_lines(report) == [
         "b lost accuracy",
         "safe: baseline, a",
@@ -312,7 +312,7 @@ def test_of_twenty_changes_of_nothing_one_helps_in_one_sweep_of_twenty_at_most(r
     for _ in range(200):
         records = (ran(name, 100 * math.exp(rng.gauss(0, scatter)), turn) for turn in range(rounds) for name in names)
         given = state(*records)
-        title = document(Report(given, tuple(experiment_rows(given)))).title
+        title = document(SweepReport(given, tuple(experiment_rows(given)))).title
         helped += "helped" in title and not title.startswith("no change helped")
     assert helped <= 10
 

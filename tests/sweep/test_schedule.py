@@ -19,7 +19,7 @@ from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch
 from harness.sweep.file import BASELINE, COMBINED, Sweep
 from harness.sweep.loop import Crew, Runner, SweepOptions, SweepState, combine_helpful
-from harness.sweep.rows import Report, document, experiment_rows
+from harness.sweep.rows import SweepReport, document, experiment_rows
 from tests.conftest import tells
 from tests.sweep.made import loaded, ran, state
 
@@ -96,7 +96,7 @@ def test_a_change_is_that_against_the_baseline_of_the_same_gpu() -> None:
     given = state(*base, replace(ran("a", 55), gpu="1"))
     (row,) = (row for row in experiment_rows(given) if row.name == "a")
     assert row.gain and row.gain.mean == pytest.approx(1.1)
-    said = " ".join(line.text for line in document(Report(given, tuple(experiment_rows(given)))).lines)
+    said = " ".join(line.text for line in document(SweepReport(given, tuple(experiment_rows(given)))).lines)
     assert "share the CPU" in said and "GPU 0 100, GPU 1 50" in said
 
 

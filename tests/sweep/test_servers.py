@@ -23,7 +23,7 @@ from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord, Job, Lane, Watch
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.loop import Crew, SweepOptions, SweepState
-from harness.sweep.rows import Report, State, document, experiment_rows, is_known
+from harness.sweep.rows import State, SweepReport, document, experiment_rows, is_known
 from tests import made as folders
 from tests.conftest import ROOT, called, ended, patience, tells
 from tests.servers import Fake, serving
@@ -55,7 +55,7 @@ def asked(**settings: object) -> Sweep:
     return compare.sweep_of(compare.CompareConfig(model="demo", endpoint=BOTH, **settings))
 
 
-def compared(ratio: float = 1.0, rounds: int = 8, busy: tuple[int, ...] = (), **options: object) -> Report:
+def compared(ratio: float = 1.0, rounds: int = 8, busy: tuple[int, ...] = (), **options: object) -> SweepReport:
     """A comparison whose B is `ratio` times as fast as the baseline in rounds that scatter by a percent."""
     records = [
         ran(name, 100 * (ratio * SCATTER[n % 8] if name == "B" else 1.0), n, verdict=None, ttft_p99_ms=50.0 + n % 2)
@@ -69,7 +69,7 @@ def compared(ratio: float = 1.0, rounds: int = 8, busy: tuple[int, ...] = (), **
     ]
     sweep = asked()
     state = State("c", "s", System(cpu="a CPU", cores=2, packages={}), sweep, tuple(records), **options)  # type: ignore[arg-type]
-    return Report(state, tuple(experiment_rows(state)))
+    return SweepReport(state, tuple(experiment_rows(state)))
 
 
 def test_the_first_server_is_the_baseline_and_each_other_a_letter() -> None:
@@ -172,7 +172,7 @@ def test_what_cannot_be_compared_ends_in_one_line(words: list[str], said: str, t
 
 
 def test_servers_and_runs_come_first() -> None:
-    assert list(compare.with_sides(["http://a", "b", "--model", "http://c"])) == [
+    assert list(compare.parse_sides(["http://a", "b", "--model", "http://c"])) == [
         *("--endpoint=http://a", "--side=b"),
         *("--model", "http://c"),
     ]

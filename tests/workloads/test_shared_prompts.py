@@ -78,10 +78,10 @@ def test_salt_at_the_start_makes_every_prompt_another(order: int, talk: int, rou
 
 def test_salt_is_another_in_every_test_and_run(tokenizer: Any) -> None:
     found = load(tokenizer, input_len="32", output_len="8", salt="start", total_sample_count=6, concurrency=2)
-    heads = {tuple(prompt[:SALT_TOKENS]) for test in "abc" for prompt, _ in found.of_test(test, False).requests}
+    heads = {tuple(prompt[:SALT_TOKENS]) for test in "abc" for prompt, _ in found.salted(test, False).requests}
     assert len(heads) == 18
-    same, again = (found.of_test("a", False).requests for _ in range(2))
-    assert same == again and found.of_test("a", False).prompts == found.prompts
+    same, again = (found.salted("a", False).requests for _ in range(2))
+    assert same == again and found.salted("a", False).prompts == found.prompts
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_random_prompts_are_drawn_anew_with_all_that_they_share(lines: str, toke
     path = tmp_path / "mine.yaml"
     path.write_text(f"input_len: 20~0.5\noutput_len: 8\n{lines}")
     found = load(tokenizer, workload=str(path), total_sample_count=12, concurrency=2)
-    first, second = found.of_test("run 1", True), found.of_test("run 2", True)
-    assert found.of_test("run 1", False).prompts == found.prompts
+    first, second = found.salted("run 1", True), found.salted("run 2", True)
+    assert found.salted("run 1", False).prompts == found.prompts
     for a, b, c in zip(found.prompts, first.prompts, second.prompts, strict=True):
         assert len(a) == len(b) == len(c) and sum(x == y for x, y in zip(b, c, strict=True)) < len(b) / 2
     for i, j in ((0, 1), (1, 2), (0, 11)):
