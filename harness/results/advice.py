@@ -123,7 +123,8 @@ def advice(test: Performance) -> list[str]:
         case [_, _]:
             return [
                 f"TTFT and TPOT are both over their limits{in_flight_text(test)}: {lower_load(test)}; if that does "
-                "not do, a faster set-up (fewer bits, more GPUs), since larger or smaller steps help the one and cost the other"
+                "not do, a faster set-up (fewer bits, more GPUs), since larger or smaller steps help the one and cost the "
+                "other"
             ]
         case ["TTFT"]:
             return [advise_ttft(test)]
