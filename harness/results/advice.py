@@ -122,9 +122,8 @@ def advice(test: Performance) -> list[str]:
     match [tail.kind for tail in test.tails if tail.is_over]:
         case [_, _]:
             return [
-                f"TTFT and TPOT are both over their limits{in_flight_text(test)}: {lower_load(test)}; if that does "
-                "not do, a faster set-up (fewer bits, more GPUs), since larger or smaller steps help the one and cost the "
-                "other"
+                f"TTFT and TPOT are both over their limits{in_flight_text(test)}: {lower_load(test)}; if that does not do, "
+                "a faster set-up (fewer bits, more GPUs), since larger or smaller steps help the one and cost the other"
             ]
         case ["TTFT"]:
             return [advise_ttft(test)]
