@@ -109,15 +109,15 @@ DEVIATIONS: dict[str, tuple[str, When]] = {
     OTHER_SHAPE: ("{run.config.model_spec.deviation}", "config.model_spec.deviation"),
     OTHER_MODEL: ("not Llama-3.1-8B", lambda run: not run.reference_model and not run.config.model_spec.deviation),
     DUMMY_WEIGHTS: (
-        "dummy weights, nearly zeros, which flatter the speed: a sixth on an H200 at its power limit",
+        "dummy weights, nearly zeros, overstate speed, by a sixth on an H200 at its power limit",
         "config.has_dummy_weights",
     ),
     RANDOM_WEIGHTS: (
-        "random weights, N(0, 0.02), which take the time and energy of trained ones; answers mean nothing",
+        "random weights, N(0, 0.02): speed and energy are representative, answers are not",
         lambda run: run.random_weights and not run.config.has_dummy_weights,
     ),
     "engine arguments": (
-        "--engine-arg {run.unproven_args}: not known to leave the model as it is",
+        "--engine-arg {run.unproven_args} may change the model's outputs",
         "unproven_args",
     ),
     "scenario": ("{run.config.scenario_rules.unofficial}", "config.scenario_rules.unofficial"),

@@ -112,7 +112,7 @@ class LoadPattern:
         return {"logged": logged, "planned": planned}.get(self.named_rate)
 
     def kept_in_flight(self, load: Load, engine: int | None) -> int | None:
-        """How many requests the engine, which computes so many at once, always has between ramp and drain."""
+        """Requests in flight between ramp and drain, given the most that the engine computes at once."""
         return None
 
     def settings(self, load: Load) -> Settings:

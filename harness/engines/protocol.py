@@ -172,7 +172,7 @@ class ServerUse(Model):
             tokens, messages, first, rushed = (number(count / each, 3) for count in counts)
             means = f"mean: {tokens} tokens in {messages} messages, {first} at first, {rushed} messages at once"
             share = f"{number(100 * self.bundled / each, 3)} % of the answers came in bursts"
-            found.append(f"TTFT and TPOT are those of the buffering: {share} ({means})")
+            found.append(f"TTFT and TPOT do not describe the engine: {share} ({means})")
         return found
 
     @property

@@ -149,7 +149,7 @@ class SUT:
         if not tokens and self.timed:
             raise EmptyAnswerError(
                 f"{self.engine.name} answered sample {request.sample} without a single token, which cannot be timed: "
-                "take that request out, or serve the model so that it obeys min_tokens."
+                "remove it, or make the server honor min_tokens."
             )
         request.output_tokens = delivery.tokens if delivery else len(tokens)
         if delivery:

@@ -80,7 +80,7 @@ class RateSource:
 
     def total(self, plan: Plan) -> str:
         """What a run is going to do after its engine is up, in one line with the sum of its times."""
-        return plan.total(self.outlook(plan), "once the engine is up")
+        return plan.total(self.outlook(plan), "after the engine has started")
 
 
 def as_probe(plan: Plan) -> Plan:

@@ -247,7 +247,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
 def curve_limits(summary: Summary, test: Performance) -> str:
     """What levels are held to, and that the highest of them is within it: a higher one may be, too."""
     found, limits = summary.curve, test.limits_ms
-    top = f"; {found[-1].text} is the most that was tested" if found and not found[-1].reasons else ""
+    top = f"; highest level tested: {found[-1].text}" if found and not found[-1].reasons else ""
     return f"TTFT p99 {number(limits.ttft)} ms, TPOT p99 {number(limits.tpot)} ms{top}" if limits else ""
 
 
@@ -305,10 +305,12 @@ def expenses(summary: Summary) -> Iterator[str]:
 def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
-    yield from (f"{said}: no gate judges this run" for said in test.background_load)
+    yield from (f"{said}; --fail-if does not judge this run" for said in test.background_load)
     busy = [each.text for each in summary.levels if each.has(Doubt.BUSY)]
     if busy and not test.background_load:
-        judges = "; one of them may be the best, so no gate judges this run" if summary.background_load else ""
+        judges = (
+            "; one of them may be the best, so --fail-if does not judge this run" if summary.background_load else ""
+        )
         yield f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count{judges}"
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"

@@ -283,7 +283,7 @@ def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
     for letter, run in named:
         yield from compare.cautions(run, letter)
         if run.is_measured and first.is_measured and run.comparable.machine != first.comparable.machine:
-            yield f"A and {letter} ran on other machines; their ratio is of the machines, too"
+            yield f"A and {letter} ran on different machines; the ratio includes that difference"
 
 
 def difference(runs: Runs) -> str:

@@ -41,16 +41,16 @@ def client(test: Performance) -> str:
         if idle <= IDLE_SHARE:
             return ""
         return (
-            f"the client was late: {late} from an answer's end until the next request, "
-            f"{number(100 * idle, 2)} % of the time of each of the {number(test.concurrency)} slots (a warning above "
-            f"{100 * IDLE_SHARE:g} %): the server had less to do than was asked for"
+            f"client delay: {late} from an answer's end until the next request, "
+            f"{number(100 * idle, 2)} % of the time of each of the {number(test.concurrency)} slots (threshold "
+            f"{100 * IDLE_SHARE:g} %); the server had less to do than was asked for"
         )
     if not (delay and first and delay.p99 > DELAY_SHARE * first.p99):
         return ""
     return (
-        f"the client was late: {late} from its schedule until a request was sent, "
-        f"{number(100 * delay.p99 / first.p99, 3)} % of {tail_name('TTFT', test.is_few)} (a warning above "
-        f"{100 * DELAY_SHARE:g} %), which counts as the engine's"
+        f"client delay: {late} from its schedule until a request was sent, "
+        f"{number(100 * delay.p99 / first.p99, 3)} % of {tail_name('TTFT', test.is_few)} (threshold "
+        f"{100 * DELAY_SHARE:g} %); the reported TTFT includes it"
     )
 
 
@@ -76,8 +76,8 @@ def unsteady(test: Performance) -> list[str]:
     if test.steady is None or abs(test.steady.trend - 1) <= DRIFT:
         return []
     return [
-        f"the second half of the test was {number(test.steady.trend, 3)} times as fast as the first, without ramps: "
-        "a longer test, or an idle machine"
+        f"throughput drifted: the second half was {number(test.steady.trend, 3)} times as fast as the first, ramps "
+        "excluded; repeat with a longer --min-duration on an idle machine"
     ]
 
 
@@ -122,8 +122,8 @@ def advice(test: Performance) -> list[str]:
     match [tail.kind for tail in test.tails if tail.is_over]:
         case [_, _]:
             return [
-                f"TTFT and TPOT are both over their limits{in_flight_text(test)}: {lower_load(test)}; if that does not do, "
-                "a faster set-up (fewer bits, more GPUs), since larger or smaller steps help the one and cost the other"
+                f"TTFT and TPOT are both over their limits{in_flight_text(test)}: {lower_load(test)}; else a faster "
+                "set-up (fewer bits, more GPUs), since larger or smaller steps help one and cost the other"
             ]
         case ["TTFT"]:
             return [advise_ttft(test)]

@@ -248,7 +248,7 @@ def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mappi
     like = (line for line in lines if not differences(mine, Comparable.from_history(line), IGNORED))
     values = [value for line in like if isinstance(value := line.get(name), float)]
     if not values:
-        return "one run: how far runs of these settings differ is not known"
+        return "first run with these settings: run-to-run scatter unknown"
     count = f"{len(values)} earlier run{'s' if len(values) > 1 else ''} of these settings"
     ends = dict.fromkeys((number(min(values)), number(max(values))))
     return f"{count}: {' to '.join(ends)} {label}"

@@ -16,11 +16,11 @@ from harness.loadgen.test_run import TestRun
 
 # Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv.
 SHARES = {  # of a GPU's time, in words
-    "idle": "idle, nothing waited",
+    "idle": "idle, empty queue",
     "idle_while_waiting": "idle while requests waited",
     "held_by_power": "clock held down by power",
     "held_by_heat": "clock held down by heat",
-    "busy": "busy as if at full clock",
+    "busy": "busy, as time at full clock",
 }
 
 
@@ -269,7 +269,7 @@ def ran_out(
     for found in (*lost, kv_cache(used), slots(used, concurrency), *busy):
         if found:
             is_useless = is_full and found.name in ROOM
-            what = f"{found.what}{', but more room would not make it faster' if is_useless else ''}"
+            what = f"{found.what}{'; adding memory would not help' if is_useless else ''}"
             remedy = "" if is_useless or found.remedy in told else found.remedy
             yield replace(found, what=what, remedy=remedy)
             told.add(found.remedy)

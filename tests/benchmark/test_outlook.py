@@ -45,7 +45,8 @@ def dry_run(**flags: Any) -> str:
             {"concurrency": "1,4,16"},
             [
                 "2 lower levels: at least 40 s, each of 64 requests or more",
-                "at least 1.0 min once the engine is up: 2 lower levels at least 40 s, performance test at least 20 s",
+                "at least 1.0 min after the engine has started: "
+                "2 lower levels at least 40 s, performance test at least 20 s",
             ],
         ),
         ({"scenario": "multistream", "samples_per_query": "1,2", "mode": "performance"}, ["1 smaller batch"]),
@@ -70,7 +71,7 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
     rate_of_one = 1 / 3 / OFFLINE_MARGIN
     first = source.at_level(plan, 1, Trial(4, 4 / rate_of_one))
     assert rate_source(config).total(first) == (
-        "at least 5.6 min once the engine is up: 2 lower levels at least 4.8 min, performance test 48 s"
+        "at least 5.6 min after the engine has started: 2 lower levels at least 4.8 min, performance test 48 s"
     )
     last = source.at_level(first, 4, Trial(16, 4 / rate_of_one))
     assert last.total() == "about 48 s from here on: performance test 48 s"
