@@ -53,7 +53,7 @@ def dry_run(**flags: Any) -> str:
         ({"mode": "accuracy"}, ["accuracy test"]),
         (
             {"mode": "performance"},
-            ["at least 10 s once", "calibration at most 1.0 min, performance test at least 10 s"],
+            ["at least 10 s after", "calibration at most 1.0 min, performance test at least 10 s"],
         ),
     ],
     ids=str,

@@ -14,7 +14,7 @@ WORDS = "output tokens/s"
 
 def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) -> None:
     line = json.loads(json.dumps(rendering.history_line(made.rendered(tmp_path / "a"))))
-    assert tells(summary.scatter(line, SPEED, WORDS, []), "one run")
+    assert tells(summary.scatter(line, SPEED, WORDS, []), "first run")
     others = [line | {"tokens_per_sec": 900.0}, line | {"tokens_per_sec": 1100.0}]
     unlike = [
         line | {"setup": {}},
