@@ -80,6 +80,7 @@ bench: $(READY)           ## what the harness itself costs
 
 pictures: $(READY)        ## docs' pictures, from the runs kept in docs/runs
 	$(PY) -m docs.pictures
+	$(PY) -m docs.architecture
 
 docker-check:             ## build the CPU image and run the demo in it: root, buildah, debootstrap
 	tests/docker_check.sh

@@ -314,7 +314,7 @@ def test_a_disagreement_is_the_first_thing_that_a_person_sees(tmp_path: Path, mo
     monkeypatch.setattr(outcome, "FEWEST_P99", 64)
     summary, page = rendered(tmp_path / "a", **BUFFERED)
     (line,) = summary.run.performance.disagreements
-    assert tells(line, "TTFT and TPOT", "bursts", "100 %", "16 tokens in 1 messages", "16 at first")
+    assert tells(line, "TTFT and TPOT", "100 %", "bursts", "16 tokens in 1 messages", "16 at first")
     assert line in map(str, summary.meta.deviations) and not summary.meta.comparable
     rows = [row for row in page.split("## Measured")[0].splitlines() if row.startswith("| ") and row.strip("| ")]
     assert page.startswith("# DISPUTED: ") and line in next(row for row in rows if row)
