@@ -153,13 +153,14 @@ class Curve:
     name: str
     picture: LoadPicture
     share: int
+    price: float | None
 
     @classmethod
     def of(cls, summary: Summary, name: str = "") -> Self | None:
         """None of a run without a load to vary."""
         test = summary.performance
         picture = LoadPicture.of(summary, test.limits_ms if test else None)
-        return cls(name, picture, max(1, summary.gpus)) if picture else None
+        return cls(name, picture, max(1, summary.gpus), summary.price) if picture else None
 
     def has_kept(self, one: LoadPoint) -> bool:
         """Whether a test may be an answer, and kept the limits."""
@@ -235,11 +236,29 @@ def speeds(styled: Sequence[tuple[Curve, Style]], whose: str) -> Lines:
     for curve, style in styled:
         series += marked(curve, style, [((user, speed), one) for user, speed, one in curve.points], named=False)
         if len(styled) == 1:
-            series.append(labels(curve, across.high, down.high))
+            series += [*best(curve), labels(curve, across.high, down.high)]
     label = f"output tokens/s per {whose}"
     return Lines(
         "Throughput against interactivity", "output tokens/s of one user", label, series, across, down, inches=2.6
     )
+
+
+def best(curve: Curve) -> Iterator[Series]:
+    """Rings around what is best of the tests that kept the limits: the knee, with the largest product of both speeds;
+    the cheapest, by price; and the one of least energy."""
+    kept = [point for point in curve.points if curve.has_kept(point[2])]
+    if not kept:
+        return
+    rings = [(max(kept, key=lambda point: point[0] * point[1]), "o", "amber", "knee")]
+    if curve.price:
+        most = max(kept, key=lambda point: point[1])
+        cost = number(most[2].test.cost(curve.price), 3)
+        rings.append((most, "s", "green", f"cheapest: {cost} per million tokens"))
+    if counted := [(joules, point) for point in kept if (joules := point[2].test.joules_per_output_token)]:
+        joules, least = min(counted, key=lambda each: each[0])
+        rings.append((least, "D", "grey", f"least energy: {number(joules, 3)} J per token"))
+    for (user, speed, _), shape, color, said in rings:
+        yield Series(said, [(user, speed)], color, shape, "", True, 15.0)  # type: ignore[arg-type]
 
 
 def labels(curve: Curve, right: float, top: float) -> Series:

@@ -59,7 +59,7 @@ def test_each_load_has_its_unit() -> None:
 def curve(*probes: Outcome, price: float | None = None) -> pictures.Curve:
     picture = LoadPicture.of(made.summary(probes), mlperf.Limits(2000, 100))
     assert picture is not None
-    return pictures.Curve("a run", picture, 1)
+    return pictures.Curve("a run", picture, 1, price)
 
 
 def at(user: float, speed: float, valid: bool = True, load: float = 10.0) -> Outcome:
@@ -108,6 +108,7 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: 
     found = pictures.Curve.of(summary.model_copy(update={"run": run}))
     assert found is not None
     panel = pictures.curves([found], "machine")[-1]
+    assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= {*panel.keys}
     assert "16" in {text for each in panel.series for text in each.texts}
 
 
