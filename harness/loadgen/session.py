@@ -394,7 +394,7 @@ class LoadGenSession:
         """Records what a test takes of the machine, and of a server, while the block runs."""
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / recorder.FILE
-        wanted, models = config.extra_metrics, recorder.readings(urls)[1]
+        wanted, models = config.extra_metrics and tested.timed, recorder.readings(urls)[1]
         recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: recorder.readings(urls)[0])
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
         taken, here = (self.busy_gpus, bool(system.gpus())) if config.is_in_process else ([], False)
@@ -406,7 +406,7 @@ class LoadGenSession:
             self.warned = True
         after = recorder.joules(gpus)
         used = None if before is None or after is None else after - before
-        if urls:
+        if urls and tested.timed:
             exported = recorder.Recording.read(path)
             used = recorder.joules_by_power(exported)
             if missing := recorder.missing_readings(exported):
