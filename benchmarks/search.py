@@ -19,7 +19,7 @@ from harness.config.mlperf import SCENARIO, Limits
 from harness.config.patterns import Poisson
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.outcome import Times as Latencies
-from harness.rates import probing, search, source
+from harness.rates import probing, search
 from harness.rates.search import Candidate, Evidence, Goal
 
 Times = Any  # an array of seconds
@@ -278,7 +278,7 @@ def find_rate(bench: Bench) -> Found:
         done.append(bench.test(rate, FULL_S))
         if done[-1].valid:
             return Found(rate, attempt, probes, minutes)
-        rate = min(source.LOWER * rate, Evidence(bench.goal, done).candidate.rate)
+        rate = search.rate_below(Evidence(bench.goal, done), rate)
     return Found(None, ATTEMPTS, probes, minutes)
 
 

@@ -429,6 +429,23 @@ def next_probe(evidence: Evidence) -> Candidate | None:
     return Candidate(rate, reason.format(evidence=evidence), seconds)
 
 
+LOWER, NEAR = 0.97, 0.9  # of a rate that did not hold a whole test: at most, and where its latencies do not tell
+
+
+def rate_below(evidence: Evidence, rate: float) -> float:
+    """The next rate after `rate`, which did not hold the last test, a full one: by that test's own latencies and by the
+    capacity. Limit over TPOT falls evenly with the rate, and to nothing at the capacity."""
+    goal, failed, capacity = evidence.goal, evidence.last, evidence.capacity
+    found = [LOWER * rate]
+    if (tpot := failed.tpot_ms.p99 or 0.0) > goal.tpot_ms:
+        share = goal.tpot_ms / tpot
+        room = capacity.qps - rate if capacity else 0.0
+        found.append(rate - (1 / share - 1) * room if room > 0 else share * rate)
+    if (failed.ttft_ms.p99 or 0.0) > goal.ttft_ms:
+        found.append(MARGIN * capacity.rate(goal) if capacity else NEAR * rate)
+    return min(found)
+
+
 def rate_beyond(evidence: Evidence) -> float | None:
     """The rate that measures the capacity, where every given one held and none tells it; else None."""
     return STEP * evidence.low.load if evidence.low and evidence.high is None else None

@@ -336,7 +336,6 @@ def is_near(probe: Outcome, limits: Limits) -> bool:
     return 1 / CLEAR < max(shares) < CLEAR
 
 
-LOWER = 0.97  # of a rate that did not hold a whole test, at most
 TYPICAL_PROBES = 4  # of a search: benchmarks.search
 
 
@@ -367,7 +366,7 @@ class SearchedRate(RateSource):
 
     def lower(self, plan: Plan, before: float, tests: Sequence[Outcome]) -> float | None:
         """A rate below one that did not hold, by what its test measured."""
-        return min(LOWER * before, Evidence(Goal.of(plan), tests).candidate.rate if tests else inf)
+        return search.rate_below(Evidence(Goal.of(plan), tests), before) if tests else search.LOWER * before
 
 
 class CurveRate(SearchedRate):

@@ -246,6 +246,18 @@ def test_what_a_full_test_measured_decides_the_next_rate() -> None:
     assert corrected(lowest, failed(54), [*CARD, full]) is None
 
 
+@pytest.mark.parametrize(
+    ("tpot", "capacity", "least", "most"),
+    [(105.0, None, 0.95, 0.97), (105.0, 61.0, 0.96, 0.97), (142.0, 61.0, 0.9, 0.95), (300.0, None, 0.33, 0.34)],
+)
+def test_a_near_miss_lowers_the_rate_a_little(tpot: float, capacity: float | None, least: float, most: float) -> None:
+    above = [steady(54, 214, 60), steady(58, 258, 70)]  # probes above the full test, which held
+    full = made.changed(steady(51.6, 300, tpot, seconds=640.0), valid=False)
+    known = [busy(66, capacity, 9000)] if capacity else []
+    next_rate = search.rate_below(Evidence(GOAL, [*known, *above, full]), 51.6)
+    assert least <= next_rate / 51.6 <= most
+
+
 def test_early_stopping_alone_is_prolonged() -> None:
     few = made.changed(steady(33.75, 400), valid=False, more=336)
     assert search.longer_s(few, GOAL) == pytest.approx(1.2 * 30 * (1 + 336 / (33.75 * 30)))
