@@ -231,6 +231,18 @@ def test_what_kernels_move_and_which_are_slow(llama: Any) -> None:
     assert found.headline.endswith("; ".join(found.slow))
 
 
+def test_a_report_has_what_kernels_move_and_names_the_slow(llama: Any, tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run")
+    found = llama("0.32.0", tokens_per_step=28000.0)
+    (folder / "Profile").mkdir()
+    files.write_json(folder / "Profile" / "profile.json", found.model_dump(mode="json") | {"seconds": 10.9})
+    rendering.build(folder)
+    report = (folder / "report.md").read_text()
+    assert "| 71,680 | 1.3 | 27 |" in report and "| 2,752 | – | – | – |" in report
+    assert "Activation: 10.5 % of GPU time at 1.3 of 4.8 TB/s." in report  # what limits the speed
+    assert tells(report, "norm", "activation", "KV cache write: 2.57 % of GPU time at 0.45 of 4.8 TB/s")
+
+
 def test_the_kernel_of_inductor_was_twice_as_fast(llama: Any) -> None:
     found = llama("0.24.0", tokens_per_step=16384.0)
     assert (round(moves(found)[ACT_0_24][1] or 0, 1), found.slow) == (2.6, [])
