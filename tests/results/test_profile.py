@@ -240,7 +240,7 @@ def test_a_report_has_what_kernels_move_and_names_the_slow(llama: Any, tmp_path:
     report = (folder / "report.md").read_text()
     assert "| 71,680 | 1.3 | 27 |" in report and "| 2,752 | – | – | – |" in report
     assert "Activation: 10.5 % of GPU time at 1.3 of 4.8 TB/s." in report  # what limits the speed
-    assert tells(report, "norm", "activation", "KV cache write: 2.57 % of GPU time at 0.45 of 4.8 TB/s")
+    assert "KV cache write: 2.57 % of GPU time at 0.45 of 4.8 TB/s." in report
 
 
 def test_the_kernel_of_inductor_was_twice_as_fast(llama: Any) -> None:
