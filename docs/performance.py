@@ -5,7 +5,8 @@ python -m docs.performance
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -84,6 +85,20 @@ WRITERS = {  # of the KV cache; one after the other on a third card of that host
     "off-3000-kv-vllm-again-vllm032": "vLLM's, again",
 }
 ONE_TOKEN = {"single-both-graphs-vllm032": "as it is", "single-both-graphs-again-vllm032": "as it is, again"}
+REFERENCE = {  # MLPerf's implementation, by weights and batch, and ours: each kind of weights on one card
+    "fp8": {
+        "reference, its batch of 16": "reference-bs16-fp8",
+        "reference, batches of 1,024": "reference-bs1024-fp8",
+        "this runner, vLLM's defaults": "off-3072-default-vllm032",
+        "this runner, tuned": "off-3072-fast-vllm032",
+    },
+    "bf16": {
+        "reference, its batch of 16": "reference-bs16-bf16",
+        "reference, batches of 1,024": "reference-bs1024-bf16",
+        "this runner, vLLM's defaults": "off-3072-bf16-vllm032",
+        "this runner, tuned": "off-3072-bf16-16384-vllm032",
+    },
+}
 MANY = 20  # requests that wait: a queue
 ALONE = "its virtual machine had no other card; what the host's others did is not known"
 H100 = {  # the same of H100s
@@ -166,6 +181,11 @@ def page() -> str:
     single = kept["single-vllm024"].test.tpot_ms
     alone = single.p50 if single else 0.0
     best = (f"{name} {number(economics.fastest(name, 'NVIDIA H200').samples_per_sec)} samples/s" for name in SCENARIOS)
+    by_weights = {weights: {head: rate(name, kept) for head, name in row.items()} for weights, row in REFERENCE.items()}
+    whole, ours = ([*by_weights["bf16"].values()][place] for place in (1, 2))
+    one_card, other_card = (
+        rate(name, kept) for name in ("off-3000-fast-another-card-vllm032", "off-3072-fast-vllm032")
+    )
     return render(
         "performance.md.j2",
         alone=number(alone),
@@ -199,6 +219,13 @@ def page() -> str:
             },
         ),
         published=", ".join(best),
+        published_alone=", ".join(alone_published()),
+        reference=Table(
+            ["weights, samples/s", *REFERENCE["fp8"]], [[name, *row.values()] for name, row in by_weights.items()]
+        ),
+        bf16_behind=number(100 * (whole / ours - 1), 2),
+        cards=f"{number(one_card)} and {number(other_card)}",
+        cards_differ=number(100 * (other_card / one_card - 1), 2),
         two=f"{number(two)} output tokens/s against {number(one)}",
         ratio=number(two / one / 2, 3),
         sweep=sweep(),
@@ -225,6 +252,23 @@ def page() -> str:
 
 
 SCENARIOS = ("Offline", "Server", "Interactive")
+
+
+def alone_published() -> Iterator[str]:
+    """The fastest published results of one H200 in a system of its own; nothing of a scenario without any."""
+    for name in SCENARIOS:
+        alone = [point for point in economics.points(name, "NVIDIA H200") if point.accelerators == 1]
+        yield from (f"{name} {number(point.samples_per_sec)} samples/s ({point.round})" for point in alone[:1])
+
+
+def rate(name: str, kept: Mapping[str, Kept]) -> float:
+    """Samples/s of a kept run, or of LoadGen's summary alone, which is what the reference implementation leaves."""
+    if name in kept:
+        return kept[name].test.samples_per_sec or 0.0
+    text = (RUNS / "h200" / name / "mlperf_log_summary.txt").read_text()
+    found = re.search(r"^Samples per second: ([\d.]+)$", text, re.M)
+    assert found
+    return float(found[1])
 
 
 def capacity(test: Performance, alone_ms: float) -> float:

@@ -97,8 +97,11 @@ def find_unsupported(arguments: Collection[str], variables: Iterable[str], copie
     missing = [f"no engine argument {name}" for name in arguments if name not in secrets.arguments()]
     named = [name for name in variables if name.startswith("VLLM_")]
     missing += [f"no variable {name}" for name in named if name not in secrets.variables()]
-    later = [(name, why) for name, version, why in HEEDED_FROM if copies == 1 and installed_version() < version]
-    unheeded = [f"{name} {why}" for name, why in later if name in arguments]
+    unheeded = [
+        f"{name} {why}"
+        for name, version, why in HEEDED_FROM
+        if copies == 1 and name in arguments and installed_version() < version
+    ]
     return "; ".join([*([f"this vLLM has {', '.join(missing)}"] if missing else []), *unheeded])
 
 
@@ -116,6 +119,7 @@ def profiler(traces: Path) -> dict[str, object]:
             "torch_profiler_dir": str(traces.resolve()),
             "torch_profiler_with_stack": False,  # most of a trace would be stacks
             "torch_profiler_dump_cuda_time_total": False,  # vLLM's own table: the engine would wait for it
+            "detailed_trace_annotation": True,  # how many tokens each step computes and reads
             "ignore_frontend": True,  # the workers' traces hold the kernels
             "max_iterations": PROFILED_STEPS,
         }
@@ -363,8 +367,6 @@ class VLLM(Engine):
             async for output in self._llm.generate(self._prompt(prompt), params, str(next(self._ids))):
                 self.last_response_at = time.monotonic()
                 yield output
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
         except Exception as error:
             if self.failure:
                 raise EngineError(self.failure) from error

@@ -7,6 +7,7 @@ from harness.config.patterns import ClosedLoop
 from harness.core.document import (
     Block,
     Code,
+    Column,
     Finished,
     Picture,
     Section,
@@ -346,32 +347,26 @@ def profile(report: RunReport) -> Iterator[Section]:
         said = f"The profiler failed: {found.failure} The measured results are unaffected."
         yield Section("Profile", "the profiler failed", [said])
         return
-    idle = active = gaps = ""
-    if found.gaps:
-        gaps = f", {number(found.gaps)} gaps, {number(found.mean_gap_ms, 3)} ms each on average"
-    if found.active_s is not None:
-        kernel = f"a kernel took {number(found.mean_kernel_ms, 3)} ms on average"
-        active = f" (active {number(found.active_s, 3)} s; {kernel}{gaps})"
+    idle = ""
     if found.idle_percent is not None:
-        idle = f", no kernel ran for {number(found.idle_percent, 3)} % of the time{active}"
+        idle = f", no kernel ran for {number(found.idle_percent, 3)} % of the time"
+    if found.active_s is not None:
+        gaps = f", {number(found.gaps)} gaps, {number(found.mean_gap_ms, 3)} ms each on average" * bool(found.gaps)
+        kernel = f"a kernel took {number(found.mean_kernel_ms, 3)} ms on average"
+        idle += f" (active {number(found.active_s, 3)} s; {kernel}{gaps})"
     about = (
         "After the tests the same load ran again for a while under torch's profiler; it measured nothing above. In the "
         f"{number(found.seconds)} s that it recorded{idle}:"
     )
-    is_gpu = found.device == "GPU"
-    time = "kernel time" if is_gpu else "operators' self time"
-    kinds = [[each.name, each.ms, number(each.percent, 3), each.calls] for each in found.kinds]
-    largest = [
-        [Finished(f"`{code(each.name)}`".replace("|", "\\|")), each.kind, each.ms, number(each.percent, 3), each.calls]
-        for each in found.largest
-    ]
-    tables = [
-        Table(["kind", f"{time}, ms", "%", "calls"], kinds),
-        Table([f"the largest {'kernels' if is_gpu else 'operators'}", "kind", "ms", "%", "calls"], largest),
-    ]
+    of, time = ("kernels", "kernel time") if found.device == "GPU" else ("operators", "operators' self time")
+    parts: dict[str, Column] = {f"{time}, ms": "ms", "%": ("percent", 3), "calls": "calls"}
+    name: Column = lambda each: Finished(f"`{code(each.name)}`".replace("|", "\\|"))  # noqa: E731
+    largest = {f"the largest {of}": name, "kind": "kind", **parts}
+    if found.device == "GPU":
+        largest |= {"bytes a token": "bytes_per_token", "TB/s": ("tb_per_s", 2), "% of memory's": ("memory_percent", 2)}
+    tables = [Table.of(found.kinds, {"kind": "name"} | parts), Table.of(found.largest, largest)]
     traces = Finished(f"Open in [Perfetto](https://ui.perfetto.dev): {links(found.traces)}.")
-    outcome = ", ".join(f"{each.name} {number(each.percent, 3)} %" for each in found.kinds[:3])
-    yield Section("Profile", outcome, [about, *report.picture("profile"), *tables, traces])
+    yield Section("Profile", found.headline, [about, *report.picture("profile"), *tables, traces])
 
 
 NAMED_LOADS = ("requests_running", "requests_waiting", "gpu_load_percent", "cpu_percent")

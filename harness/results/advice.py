@@ -22,6 +22,7 @@ def findings(summary: Summary, searched: bool = False) -> list[str]:
     if test is None:
         return []
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
+    slow = summary.run.profile.slow if summary.run.profile else ()
     steady = [*limit_headroom(test, searched), *formats(summary)] if test.valid else []
     limits = {
         "the KV cache": "kv_cache_percent",
@@ -29,7 +30,7 @@ def findings(summary: Summary, searched: bool = False) -> list[str]:
         **({"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}),
         "the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent",
     }
-    return [*broken, *bounds(test, limits), *(f"{sentence(said)}." for said in steady)]
+    return [*broken, *bounds(test, limits), *(f"{sentence(said)}." for said in (*slow, *steady))]
 
 
 def client(test: Performance) -> str:

@@ -9,22 +9,29 @@ import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, cycle
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain, cycle, groupby
+from operator import attrgetter, mul
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from harness.config.engine import BYTES_PER_WEIGHT
+from harness.config.models import SHAPE
 from harness.config.plan import Plan
 from harness.core import files, reading, schema
+from harness.core.document import number
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
+from harness.core.system import gpus
 from harness.engines.protocol import Engine
 from harness.loadgen import folder as results
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import patterns
 from harness.loadgen.session import LoadGenSession
+from harness.results.economics import CARDS, HIDDEN, KV_SIZE
 from harness.workloads.cnn_dailymail import Prompt
 
 FOLDER, RESULT = "Profile", "profile.json"  # in the run folder, in that folder
@@ -32,6 +39,7 @@ PATTERN = "*.pt.trace.json*"  # as torch names them
 LARGEST_KERNELS = 10  # rows of the table of single kernels
 NAME_LENGTH = 100  # characters; names of templates run to thousands
 OTHER = "other"
+SLOW_PERCENT, SLOW_MEMORY_PERCENT = 2, 100 / 3  # more of GPU time, at less of the memory's speed
 # The first row whose pattern is found in a kernel's or operator's name gives its kind. What Inductor fuses is named
 # after what stands beside it, too (triton_red_fused_..., of a matrix product), and is never that. `flashinfer::` holds
 # kernels of every kind. Attention stands before matrix products since FlashAttention is built on CUTLASS; normalization
@@ -56,12 +64,12 @@ KINDS = (
     ("quantization", r"quant|_fp8|float8|e4m3"),
 )
 CATEGORIES = {"GPU": "kernel", "CPU": "cpu_op"}  # of the events that count
-TRACKS: dict[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]] = {  # which GPU, or which thread, an event was on
-    "kernel": lambda event: (event.get("args", {}).get("device", 0),),
-    "cpu_op": lambda event: (event.get("pid"), event.get("tid")),
+ANNOTATION = "user_annotation"  # the category of steps
+STEPS = {  # what vLLM's names of steps (`detailed_trace_annotation`) count, where that is not 0, by the mean's field
+    "tokens_per_step": r"execute_([1-9]\d*)_context",
+    "read_per_step": r"generation_\d+\(sq\d+sk([1-9]\d*)",
 }
 Device = Literal["GPU", "CPU"]
-COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in KINDS)
 READ_ERRORS = (OSError, EOFError, zlib.error, ValueError, RecursionError, LookupError, TypeError, AttributeError)
 
 
@@ -69,7 +77,7 @@ class Event(NamedTuple):
     """One piece of work; `track` is the GPU, or the thread, that did it. Microseconds."""
 
     name: str
-    track: tuple[str, ...]
+    track: str
     start: float
     duration: float
 
@@ -87,6 +95,14 @@ class Share(schema.Model):
     percent: Annotated[float, Field(ge=0, le=100.01)]
     """Of the time of all."""
     calls: int
+    operation: str = ""
+    """Whose bytes the model's shape gives; the rest is null where bytes, tokens or the GPU's memory are not known."""
+    bytes_per_token: int | None = None
+    """Read and written for each layer and computed token; attention of decode: for each token that it reads."""
+    tb_per_s: float | None = None
+    """Of one GPU."""
+    memory_percent: float | None = None
+    """The same of the memory's speed."""
 
 
 class Profile(schema.File):
@@ -108,6 +124,12 @@ class Profile(schema.File):
     kinds: list[Share] = []
     """Largest first."""
     largest: list[Share] = []
+    tokens_per_step: float | None = None
+    """That were computed, on average; null where the trace does not tell."""
+    read_per_step: float | None = None
+    """Tokens of all requests that generate, earlier ones included; the mean over steps that have any."""
+    memory_tb_per_s: float | None = None
+    """Of a GPU, by its data sheet; null for one that is not known."""
     traces: list[str] = []
     """Relative to the run folder."""
 
@@ -117,11 +139,22 @@ class Profile(schema.File):
         return {share.name: share.percent for share in self.kinds}
 
     @property
+    def slow(self) -> list[str]:
+        """The kernels that take their time at a small part of the memory's speed."""
+        return [
+            f"{each.operation}: {number(each.percent, 3)} % of GPU time at {number(each.tb_per_s, 2)} of "
+            f"{number(self.memory_tb_per_s)} TB/s"
+            for each in self.largest
+            if each.percent > SLOW_PERCENT and (each.memory_percent or 100) < SLOW_MEMORY_PERCENT
+        ]
+
+    @property
     def headline(self) -> str:
         if self.failure:
             return f"failed, the measured results stand: {self.failure}"
-        largest = ", ".join(f"{name} {percent:.0f} %" for name, percent in [*self.shares.items()][:3])
-        return largest + (f"; GPU idle {self.idle_percent:.0f} %" if self.idle_percent is not None else "")
+        largest = ", ".join(f"{each.name} {each.percent:.0f} %" for each in self.kinds[:3])
+        idle = [] if self.idle_percent is None else [f"GPU idle {self.idle_percent:.0f} %"]
+        return "; ".join([largest, *idle, *self.slow])
 
 
 def profile(folder: Path) -> Profile:
@@ -131,29 +164,29 @@ def profile(folder: Path) -> Profile:
         raise UsageError(f"{folder}: the profiler left no trace there; engine.log may say why.")
     found = [read(path) for path in paths]
     device: Device = "GPU" if any("kernel" in kinds for kinds in found) else "CPU"
-    work = [kinds.get(CATEGORIES[device], []) for kinds in found]
-    if not any(work):
+    work = [kinds[CATEGORIES[device]] for kinds in found if CATEGORIES[device] in kinds]
+    if not work:
         raise UsageError(f"{folder}: no kernel and no operator in the traces.")
-    return sum_traces(work, device, [f"{folder.name}/{path.name}" for path in paths])
+    steps = " ".join(event.name for kinds in found for event in kinds.get(ANNOTATION, ()))
+    means = {field: mean(map(int, told)) for field, count in STEPS.items() if (told := re.findall(count, steps))}
+    return sum_traces(work, device, [f"{folder.name}/{path.name}" for path in paths]).model_copy(update=means)
 
 
 def sum_traces(work: Sequence[Sequence[Event]], device: Device, traces: list[str]) -> Profile:
     """The profile of the work of each trace: all kernels, or the operators' self time."""
-    busy = [events for events in work if events]
-    own = [(each.name, each.duration) for events in busy for each in events]  # kernels call no others
-    if device == "CPU":
-        own = list(chain.from_iterable(map(self_times, busy)))
-    spans = [max(e.end for e in events) - min(e.start for e in events) for events in busy]
-    gpus = [activity for events in busy for activity in activities(events)] if device == "GPU" else []
-    gaps = sum(gpu.gaps for gpu in gpus)
+    events, is_gpu = [*chain(*work)], device == "GPU"
+    own = [(each.name, each.duration) for each in events] if is_gpu else [*self_times(events)]  # kernels call no others
+    spans = [max(each.end for each in one) - min(each.start for each in one) for one in work]
+    tracks = [*activities(events)] if is_gpu else []
+    gaps = [gap for gpu in tracks for gap in gpu.gaps]
     return Profile(
         device=device,
         seconds=max(spans) / 1e6,
-        idle_percent=100 * mean(gpu.idle_share for gpu in gpus) if gpus else None,
-        active_s=mean(gpu.active for gpu in gpus) / 1e6 if gpus else None,
-        mean_kernel_ms=mean(duration for _, duration in own) / 1000 if gpus else None,
-        gaps=gaps if gpus else None,
-        mean_gap_ms=sum(gpu.idle for gpu in gpus) / gaps / 1000 if gaps else None,
+        idle_percent=100 * mean(sum(gpu.gaps) / (gpu.span or 1) for gpu in tracks) if tracks else None,
+        active_s=mean(gpu.span - sum(gpu.gaps) for gpu in tracks) / 1e6 if tracks else None,
+        mean_kernel_ms=mean(duration for _, duration in own) / 1000 if tracks else None,
+        gaps=len(gaps) if tracks else None,
+        mean_gap_ms=mean(gaps) / 1000 if gaps else None,
         kinds=shares([(kind_of(name), duration) for name, duration in own], kind=str),
         largest=shares(own, kind=kind_of)[:LARGEST_KERNELS],
         traces=traces,
@@ -167,61 +200,56 @@ def read(path: Path) -> dict[str, list[Event]]:
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode(errors="replace")
         found: dict[str, list[Event]] = defaultdict(list)
         for event in json.loads(text, strict=False)["traceEvents"]:
-            if event.get("ph") == "X" and (category := event.get("cat")) in TRACKS:
-                track = (str(path), *(str(part) for part in TRACKS[category](event)))
-                found[category].append(Event(str(event["name"]), track, float(event["ts"]), float(event["dur"])))
-        return dict(found)
+            if event.get("ph") == "X" and (category := event.get("cat")) in (*CATEGORIES.values(), ANNOTATION):
+                thread = event.get("pid"), event.get("tid")  # of a GPU: a stream
+                track = event.get("args", {}).get("device", 0) if category == "kernel" else thread
+                times = float(event["ts"]), float(event["dur"])
+                found[category].append(Event(str(event["name"]), f"{path} {track}", *times))
+        return found
     except READ_ERRORS as error:
         raise UsageError(f"{path}: not a whole trace: {first_line(error)}.") from None
 
 
+@cache
 def kind_of(name: str) -> str:
-    return next((kind for kind, pattern in COMPILED if pattern.search(name)), OTHER)
+    return next((kind for kind, pattern in KINDS if re.search(pattern, name, re.IGNORECASE)), OTHER)
 
 
 def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
     """Each operator with the time that it spent in no other."""
     for track in group_by_track(events):
-        ordered = sorted(track, key=lambda event: (event.start, -event.duration))
-        own, inside = [event.duration for event in ordered], list[int]()  # places of those begun and not ended
-        for place, event in enumerate(ordered):
-            while inside and ordered[inside[-1]].end <= event.start:
+        own, inside = [event.duration for event in track], list[int]()  # places of those begun and not ended
+        for place, event in enumerate(track):
+            while inside and track[inside[-1]].end <= event.start:
                 inside.pop()
             if inside:
                 own[inside[-1]] -= event.duration
             inside.append(place)
-        yield from ((event.name, max(0.0, time)) for event, time in zip(ordered, own, strict=True))
+        yield from ((event.name, max(0.0, time)) for event, time in zip(track, own, strict=True))
 
 
 class Activity(NamedTuple):
-    """What one GPU did from its first kernel to the end of its last: microseconds with a kernel and without, and the
-    times without."""
+    """Of one GPU: the time from its first kernel to the end of its last, and the times in it without any;
+    microseconds."""
 
-    active: float
-    idle: float
-    gaps: int
-
-    @property
-    def idle_share(self) -> float:
-        return self.idle / (self.active + self.idle) if self.idle else 0.0
+    span: float
+    gaps: list[float]
 
 
 def activities(events: Iterable[Event]) -> Iterator[Activity]:
     for track in group_by_track(events):
-        ordered = sorted(track, key=lambda event: event.start)
-        reached, idle, gaps = ordered[0].start, 0.0, 0
-        for event in ordered:
-            gaps += event.start > reached
-            idle += max(0.0, event.start - reached)
+        reached, gaps = track[0].start, list[float]()
+        for event in track:
+            if event.start > reached:
+                gaps.append(event.start - reached)
             reached = max(reached, event.end)
-        yield Activity(reached - ordered[0].start - idle, idle, gaps)
+        yield Activity(reached - track[0].start, gaps)
 
 
-def group_by_track(events: Iterable[Event]) -> list[list[Event]]:
-    tracks: dict[tuple[str, ...], list[Event]] = defaultdict(list)
-    for event in events:
-        tracks[event.track].append(event)
-    return list(tracks.values())
+def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:
+    """Those of each track in order, an operator before those that it calls."""
+    ordered = sorted(events, key=lambda event: (event.track, event.start, -event.duration))
+    return (list(track) for _, track in groupby(ordered, key=attrgetter("track")))
 
 
 def shares(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> list[Share]:
@@ -242,6 +270,45 @@ def shares(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> li
     ]
 
 
+# What kernels move of each token: the operation, a pattern of their names, how many values of the weights' precision,
+# of the output's and of the KV cache's, and of which tokens. That is what the operation alone reads and writes once:
+# gate and input, and their product; input and residual, and their sum and its norm; keys and values, and both again. No
+# row has a norm without a residual, whose vectors may be any, nor attention whose kernel also reads prompts.
+INNER = SHAPE["intermediate_size"]
+MOVED = (
+    ("activation", r"(?i)^(?!triton_tem|.*fp4).*(silu|act_and_mul)", (2 * INNER, INNER, 0), "tokens_per_step"),
+    ("norm", r"(?i)^(?!triton_tem|.*fp4).*add_?rms_?norm", (3 * HIDDEN, HIDDEN, 0), "tokens_per_step"),
+    ("KV cache write", "reshape_and_cache", (2 * KV_SIZE, 0, 2 * KV_SIZE), "tokens_per_step"),
+    ("attention of decode", "kernel_mha|BatchDecode", (0, 0, 2 * KV_SIZE), "read_per_step"),
+)
+IN_8_BITS = "quant|clamp|fp8"  # in the name of a kernel: so it writes
+
+
+def with_traffic(found: Profile, plan: Plan) -> Profile:
+    """The profile with what its largest kernels move, of a model of Llama-3.1-8B's shape that each GPU holds whole.
+
+    Each call is counted with the mean tokens of a step.
+    """
+    card, state = CARDS.get("".join({gpu.name for gpu in gpus()})), plan.engine_state  # none of unlike GPUs
+    if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:
+        return found
+    width = BYTES_PER_WEIGHT[plan.config.precision]
+    cached = 1 if state.kv_cache_dtype.startswith("fp8") else width
+
+    def moved(share: Share) -> Share:
+        for operation, pattern, values, per_step in MOVED:
+            if re.search(pattern, share.name) and share.ms and (tokens := getattr(found, per_step)):
+                written = 1 if re.search(IN_8_BITS, share.name) else width
+                size = sum(map(mul, values, (width, written, cached)))
+                speed = size * tokens * share.calls / share.ms / 1e9
+                part = 100 * speed / card.memory
+                told = dict(operation=operation, bytes_per_token=size, tb_per_s=speed, memory_percent=part)
+                return share.model_copy(update=told)
+        return share
+
+    return found.model_copy(update={"largest": [*map(moved, found.largest)], "memory_tb_per_s": card.memory})
+
+
 # After the measured tests: the same load once more for a short time, under the engine's own profiler.
 #
 # No test of LoadGen's: its speed is never measured, since the profiler slows the engine down.
@@ -260,7 +327,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
         if plan.engine_state.prefix_caching:  # what the tests computed is not to serve the window
             session.measure(session.engine.reset_prefix_cache())
         session.measure(window(session.engine, load(plan, session), ramp))
-        found = profile(folder)
+        found = with_traffic(profile(folder), plan)
     except BenchmarkError as error:
         found = Profile(failure=first_line(error))
     found = found.model_copy(update={"schema_version": schema.SCHEMA})

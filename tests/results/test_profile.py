@@ -5,7 +5,7 @@ import gzip
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness.config.engine import EngineState
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core import files
@@ -170,6 +171,135 @@ def test_a_trace_without_work_is_no_profile(tmp_path: Path) -> None:
 def test_long_names_are_cut_after_their_kind_is_known(tmp_path: Path) -> None:
     found = profiling.profile(write(tmp_path, [event("x" * 3000 + "gemm", 0, 1)]))
     assert (len(found.largest[0].name), found.largest[0].kind) == (profiling.NAME_LENGTH, "matrix products")
+
+
+ACT_0_32 = "void vllm::act_and_mul_quant_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat1..."
+WRITE = "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, unsigned char, (vllm::Fp8KVCacheDataType..."
+NORM = "triton_red_fused__scaled_mm__to_copy_clamp_fused_add_rms_norm_mul_reciprocal_view_2"
+XQA = "kernel_mha(unsigned int, float, float const*, Vec<__nv_bfloat16, 128u>*, Vec<__nv_bfloat16, 128u>*..."
+PRODUCT = "nvjet_sm90_qqtst_128x160_128x5_2x1_v_bz_coopA_algo2_TNT"
+ACT_0_24 = "triton_poi_fused__to_copy_clamp_cutlass_scaled_mm_mul_reciprocal_silu_slice_2"
+H200 = {  # Offline on one, Llama-3.1-8B in static fp8, its KV cache too: ms, % of GPU time, calls
+    "0.32.0": {
+        PRODUCT: (7300.81, 67.4, 2752),
+        ACT_0_32: (1132.0885, 10.451, 736),
+        XQA: (650.36, 6.004, 736),
+        WRITE: (278.611, 2.572, 736),
+        NORM: (228.809, 2.112, 713),
+    },
+    "0.24.0": {ACT_0_24: (537.0088, 5.197, 1184)},
+}
+Moves = dict[str, tuple[int | None, float | None, float | None]]
+
+
+@pytest.fixture
+def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What is known of kernels that ran on an H200, by plan."""
+
+    def known(version: str, plan: Any = None, card: str = "NVIDIA H200", **steps: float) -> profiling.Profile:
+        monkeypatch.setattr(profiling, "gpus", lambda: [SimpleNamespace(name=card)])
+        told = resolve(RunConfig(model="demo", mode="performance"), [], 0)
+        fp8 = replace(told.engine_state, quantization="compressed-tensors", kv_cache_dtype="fp8")
+        told = replace(told, reference_model=True, engine_state=fp8)
+        largest = [
+            profiling.Share(name=name, kind=profiling.kind_of(name), ms=ms, percent=percent, calls=calls)
+            for name, (ms, percent, calls) in H200[version].items()
+        ]
+        return profiling.with_traffic(
+            profiling.Profile(device="GPU", largest=largest, **steps), replace(told, **(plan or {}))
+        )
+
+    return known
+
+
+def moves(found: profiling.Profile) -> Moves:
+    return {each.name: (each.bytes_per_token, each.tb_per_s, each.memory_percent) for each in found.largest}
+
+
+def test_what_kernels_move_and_which_are_slow(llama: Any) -> None:
+    found = llama("0.32.0", tokens_per_step=28000.0)
+    size, speed, percent = moves(found)[ACT_0_32]
+    assert (size, round(speed, 1), round(percent)) == (71_680, 1.3, 27)
+    assert size / speed / 1000 == pytest.approx(54.9, abs=0.05)  # ns a token and layer
+    assert moves(found)[WRITE] == (6144, pytest.approx(0.454, abs=0.001), pytest.approx(9.5, abs=0.1))
+    assert moves(found)[NORM] == (28_672, pytest.approx(2.50, abs=0.01), pytest.approx(52, abs=1))
+    assert moves(found)[XQA] == moves(found)[PRODUCT] == (None, None, None)
+    assert found.slow == [
+        "activation: 10.5 % of GPU time at 1.3 of 4.8 TB/s",
+        "KV cache write: 2.57 % of GPU time at 0.45 of 4.8 TB/s",
+    ]
+    assert found.headline.endswith("; ".join(found.slow))
+
+
+def test_a_report_has_what_kernels_move_and_names_the_slow(llama: Any, tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run")
+    found = llama("0.32.0", tokens_per_step=28000.0)
+    (folder / "Profile").mkdir()
+    files.write_json(folder / "Profile" / "profile.json", found.model_dump(mode="json") | {"seconds": 10.9})
+    rendering.build(folder)
+    report = (folder / "report.md").read_text()
+    assert "| 71,680 | 1.3 | 27 |" in report and "| 2,752 | – | – | – |" in report
+    assert "Activation: 10.5 % of GPU time at 1.3 of 4.8 TB/s." in report  # what limits the speed
+    assert "KV cache write: 2.57 % of GPU time at 0.45 of 4.8 TB/s." in report
+
+
+def test_the_kernel_of_inductor_was_twice_as_fast(llama: Any) -> None:
+    found = llama("0.24.0", tokens_per_step=16384.0)
+    assert (round(moves(found)[ACT_0_24][1] or 0, 1), found.slow) == (2.6, [])
+
+
+def test_attention_of_decode_moves_the_cache_that_it_reads(llama: Any) -> None:
+    found = llama("0.32.0", read_per_step=1e6)
+    assert moves(found)[XQA] == (2048, pytest.approx(2048e6 * 736 / 0.65036 / 1e12), pytest.approx(48.3, abs=0.1))
+    assert moves(found)[ACT_0_32] == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {},
+        {"tokens_per_step": 28000.0, "card": "another"},
+        {"tokens_per_step": 28000.0, "plan": {"reference_model": False}},
+        {"tokens_per_step": 28000.0, "plan": {"tensor_parallel_size": 2}},
+    ],
+)
+def test_where_bytes_tokens_or_memory_are_not_known_nothing_is_said(llama: Any, case: dict[str, Any]) -> None:
+    found = llama("0.32.0", **case)
+    assert (set(moves(found).values()), found.slow) == ({(None, None, None)}, [])
+
+
+def test_values_of_16_bits_are_two_bytes(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = {
+        "act_and_mul_kernel": (1.0, 1.0, 32),
+        "fused_add_rms_norm": (1.0, 1.0, 32),
+        "reshape_and_cache": (1.0, 1.0, 32),
+    }
+    monkeypatch.setitem(H200, "bf16", plain)
+    found = llama("bf16", {"engine_state": EngineState()}, tokens_per_step=1.0)
+    assert [size for size, *_ in moves(found).values()] == [3 * 2 * 14336, 4 * 2 * 4096, 4 * 2 * 1024]
+
+
+def test_the_tokens_of_steps_are_in_their_names(tmp_path: Path) -> None:
+    steps = [
+        event(f"execute_{tokens}_context_1(sq9sk9sqsq81sqsk81)_generation_2(sq2sk{read}sqsq2sqsk9)", 0, 9, category)
+        for category, tokens, read in [
+            ("user_annotation", 300, 0),
+            ("user_annotation", 100, 5000),
+            ("gpu_user_annotation", 7, 7),  # the same steps again
+        ]
+    ]
+    found = profiling.profile(write(tmp_path, [*ON_GPU, *steps]))
+    assert (found.tokens_per_step, found.read_per_step) == (200, 5000)
+    assert {kind.name for kind in found.kinds} == {
+        "matrix products",
+        "attention",
+        "normalization and activation",
+        "other",
+    }
+    without = profiling.profile(
+        write(tmp_path / "b", [*ON_GPU, event("execute_context_1(9)", 0, 9, "user_annotation")])
+    )
+    assert (without.tokens_per_step, without.read_per_step) == (None, None)
 
 
 @dataclass

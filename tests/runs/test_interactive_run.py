@@ -46,6 +46,7 @@ def test_the_profile_of_a_run_says_what_the_time_went_to(interactive: Finished) 
     assert {"matrix products", "attention"} <= {kind["name"] for kind in profile["kinds"]}
     assert sum(kind["percent"] for kind in profile["kinds"]) == pytest.approx(100)
     assert 0 < profile["seconds"] < 60
+    assert profile["tokens_per_step"] > 1 and profile["read_per_step"] > 64  # at least a prompt's
     assert all((interactive.folder / path).stat().st_size > 1000 for path in profile["traces"])
     assert interactive.summary["plots"]["profile"]
     stages = [name for name, *_ in interactive.summary["meta"]["stages"]]
