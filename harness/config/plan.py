@@ -10,7 +10,7 @@ from harness.config import engine, mlperf, models, workload
 from harness.config.comparability import deviations
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.flags import MOST_S
-from harness.config.patterns import SURE_QUERIES, Load, LoadPattern
+from harness.config.patterns import SURE_QUERIES, LoadPattern
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, Replay, RequestSet
 from harness.core.document import Statement, number
@@ -169,8 +169,13 @@ class Plan:
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
             return ()
-        query_samples = self.samples if self.request_set and self.request_set.whole_rounds else 1
+        query_samples = self.samples if self.whole_rounds else 1
         return workload.times(name, rate, self.min_duration_s, self.seeds.schedule, query_samples)
+
+    @property
+    def whole_rounds(self) -> bool:
+        """Whether its samples belong together."""
+        return bool(self.request_set and self.request_set.whole_rounds)
 
     @property
     def replay(self) -> Replay | None:
@@ -182,46 +187,27 @@ class Plan:
         return self.replay.requests if self.replay else len(self.schedule)
 
     @property
-    def load(self) -> Load:
-        limits = self.limits
-        return Load(
-            samples=self.samples,
-            official_samples=self.official_samples,
-            min_duration_s=self.min_duration_s,
-            rate=self.target_qps,
-            expected_latency_ms=self.expected_latency_ms,
-            samples_per_query=self.samples_per_query,
-            concurrency=self.concurrency,
-            fewest=self.fewest_queries,
-            scheduled=self.scheduled,
-            own_requests=self.request_set is not None,
-            own_duration=self.config.min_duration != "auto",
-            whole_rounds=bool(self.request_set and self.request_set.whole_rounds),
-            own_limits=(limits.ttft, limits.tpot) if limits and limits != self.config.scenario_rules.limits else None,
-        )
-
-    @property
     def min_queries(self) -> int:
-        return self.pattern.min_queries(self.load)
+        return self.pattern.min_queries(self)
 
     @property
     def queries(self) -> int | None:
         """About how many samples LoadGen will issue one after the other; None where that is not known."""
-        return self.pattern.queries(self.load)
+        return self.pattern.queries(self)
 
     @property
     def length(self) -> str:
         """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
         known yet. LoadGen takes whole passes of the samples."""
         pattern = self.pattern
-        if (length := pattern.length(self.load)) is None:
+        if (length := pattern.length(self)) is None:
             return ""
         return f"{length[0]:,} {pattern.queries_are} in about {minutes(length[1])}"
 
     @property
     def too_short(self) -> str | None:
         """Why the performance test cannot be VALID at its rate, in words; None where it can."""
-        if self.config.mode == "accuracy" or not self.pattern.is_too_short(self.load):
+        if self.config.mode == "accuracy" or not self.pattern.is_too_short(self):
             return None
         return (
             f"{self.queries:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
@@ -267,7 +253,7 @@ class Plan:
     def parts(self, before: TestPart | None = None) -> list[TestPart]:
         """The tests of a run, and what comes `before` its performance test, as far as it is known."""
         found, last = list[TestPart](), self.with_concurrency()
-        length = self.pattern.length(last.load)
+        length = self.pattern.length(last)
         if self.config.mode != "performance":
             seconds = self.samples * length[1] / length[0] if length else None
             found.append(TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))

@@ -29,7 +29,7 @@ from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
 from harness.loadgen import recorder
 from harness.loadgen.folder import FOLDER, RunFolder, Test
 from harness.loadgen.outcome import MachineUse
-from harness.loadgen.patterns import Sender, driver_of
+from harness.loadgen.patterns import Sender, issued
 from harness.loadgen.requests import TRACE, Clock, Request, take_times, write_requests
 from harness.loadgen.test_run import MACHINE, PLACEHOLDER, SERVER
 from harness.loadgen.watchdog import Watchdog
@@ -202,7 +202,7 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
     return SUT(
         engine,
         library,
-        driver_of(plan).issued(library, timed),
+        issued(plan, library, timed),
         streams=pattern.is_streamed,
         clock="client" if pattern.is_own_clock else "loadgen",
         timed=timed,
@@ -230,7 +230,7 @@ SAMPLE_LOGS = (TRACE, "mlperf_log_accuracy.json")  # which LoadGen begins in eve
 def user_conf(plan: Plan) -> str:
     """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
     rules = plan.config.scenario_rules
-    settings = rules.pattern.settings(plan.load) | rules.pattern.fixed_settings(plan.load)
+    settings = rules.pattern.settings(plan) | rules.pattern.fixed_settings(plan)
     lines = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in settings.items()}
     return "".join(f"{plan.loadgen_model}.{rules.loadgen}.{key} = {value}\n" for key, value in lines.items())
 
@@ -251,7 +251,7 @@ class LoadGenSettings:
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
         settings = self._read = self._read or self.read(plan, conf)
-        given = plan.pattern.settings(plan.load)
+        given = plan.pattern.settings(plan)
         for name, key in CHANGING_SETTINGS.items():
             official, unit = self._official[name], 10**6 if name.endswith("_ns") else 1
             value = unit * given[key] if key in given else official
@@ -366,8 +366,8 @@ class LoadGenSession:
             self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
         tested = self.make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
         pattern = plan.pattern
-        shown = pattern.shown_queries(plan.load) if mode == "performance" else total
-        least_s = pattern.least_seconds(plan.load, total) if timed else 0.0
+        shown = pattern.shown_queries(plan) if mode == "performance" else total
+        least_s = pattern.least_seconds(plan, total) if timed else 0.0
         watch = partial(self.watch, tested, folder, shown, least_s, clock_offset())
         self.watchdog.reset()
         with self.measuring(folder, plan, tested):

@@ -23,7 +23,7 @@ from harness.core.statistics import FEWEST_P99, tail_name
 from harness.engines.protocol import Engine
 from harness.loadgen.log import MORE, TestResult
 from harness.loadgen.outcome import SURE, Outcome, Queue, Times
-from harness.loadgen.patterns import ask, driver_of
+from harness.loadgen.patterns import ask, trial
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.results import metrics
@@ -245,7 +245,7 @@ def probe_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
     queries = len(test.counted) // plan.samples_per_query
     tokens, joules = sum(one.output_tokens for one in test.requests), test.machine.gpu_joules
     return Outcome(
-        load=plan.pattern.number(plan.load) or 0.0,
+        load=plan.pattern.number(plan) or 0.0,
         unit=plan.pattern.unit,
         valid=bool(result.valid),
         has_own_limits=plan.pattern.is_own_clock,
@@ -304,7 +304,7 @@ def set_aside(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome
 def run_probe(session: LoadGenSession, short: Plan, reason: str) -> Outcome:
     """A short performance test: `short` is the run's plan with its own load, and less of everything else; the
     reason for it is shown."""
-    load = short.pattern.text(short.load)
+    load = short.pattern.text(short)
     folder = make_folder(session.folder.sub("Probes"), load.partition(" ")[0])
     session.display.stage(f"probe at {load}, {short.length}", "load", reason)
     session.drive("performance", short, folder)
@@ -381,7 +381,7 @@ async def run_trial(plan: Plan, engine: Engine | TolerantEngine, prompts: Sequen
         answered += 1
         first.set()
 
-    sender = driver_of(plan).trial(at_once)
+    sender = trial(plan, at_once)
     await sender.send(prompts[:WARM_UP], lambda prompt: ask(engine, prompt, pattern))
     begin = time.perf_counter()
     work = asyncio.ensure_future(sender.send(prompts, answer))

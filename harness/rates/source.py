@@ -18,7 +18,7 @@ from harness.core.errors import NotAcceptedError
 from harness.loadgen.folder import BenchmarkRun, history
 from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome
-from harness.loadgen.patterns import driver_of
+from harness.loadgen.patterns import trial_size
 from harness.loadgen.session import LoadGenSession
 from harness.rates import probing, search
 from harness.rates.probing import TRIAL_S, Trial
@@ -47,7 +47,7 @@ class Bench:
     def trial(self, plan: Plan) -> Trial:
         self.session.display.stage("calibrating", "load")
         at_once = self.session.engine.concurrency
-        size = driver_of(plan).trial_size(at_once)
+        size = trial_size(plan, at_once)
         prompts = list(islice(cycle(self.session.samples(plan).requests), size))
         engine = probing.TolerantEngine(self.session.engine, plan.config.max_failed, size)
         return self.session.measure(probing.run_trial(plan, engine, prompts, at_once))
@@ -234,7 +234,7 @@ class LevelCurve(RateSource):
             text = "up to what the engine computes at once, each as long as the last"
             return TestPart("a test at each power of four", text, None)
         *lower, _ = plan.config.levels
-        lengths = [plan.pattern.length(plan.with_concurrency(level).load) for level in lower]
+        lengths = [plan.pattern.length(plan.with_concurrency(level)) for level in lower]
         seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
         each = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
         text, name = f"at least {minutes(seconds)}, {each}", f"{len(lower)} lower level{'s' * (len(lower) > 1)}"
