@@ -8,12 +8,11 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import psutil
 from huggingface_hub import constants, try_to_load_from_cache
@@ -46,8 +45,7 @@ def models(config: RunConfig) -> str:
     return f"{', '.join(config.endpoint)}: {', '.join(names) or 'lists no model'}"
 
 
-@dataclass(frozen=True)
-class Tried:
+class Tried(NamedTuple):
     """What servers showed in one streamed answer, and their pages of metrics."""
 
     engine: OpenAI
@@ -127,8 +125,7 @@ CHUNKS, CHUNK_MIB = 10, 16  # of a message queue, one for each engine: vLLM 0.32
 CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF16", "amx_tile": "AMX"}
 
 
-@dataclass(frozen=True)
-class Requirement:
+class Requirement(NamedTuple):
     """One thing that a run may need.
 
     `find` is what is found of it, and raises UsageError for what is wrong, which `mend` mends unless the error says so
@@ -145,8 +142,7 @@ class Requirement:
     note: bool = False
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     name: str
     status: Status
     found: str = ""

@@ -5,8 +5,7 @@ one table.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import BeforeValidator
 
@@ -26,17 +25,16 @@ NOT_COUNTED = (INVALID, OVER_LIMIT, GATE_FAILED)
 Values = Mapping[str, object]  # by name; a flaw is named in words
 
 
-@dataclass(frozen=True)
-class Comparable:
+class Comparable(NamedTuple):
     """A run by all that another may differ in, aspect by aspect."""
 
-    work: Values = field(default_factory=dict)
-    settings: Values = field(default_factory=dict)
-    machine: Values = field(default_factory=dict)
-    software: Values = field(default_factory=dict)
-    busyness: Values = field(default_factory=dict)
-    validity: Values = field(default_factory=dict)
-    rate: Values = field(default_factory=dict)
+    work: Values = {}
+    settings: Values = {}
+    machine: Values = {}
+    software: Values = {}
+    busyness: Values = {}
+    validity: Values = {}
+    rate: Values = {}
 
     @classmethod
     def on(cls, system: System, engine: str | None = None, **aspects: Values) -> Self:
@@ -55,8 +53,7 @@ class Comparable:
         return cls(work, setup | columns, {"gpus": line.get("gpus")}, busyness=busy, validity=flaws)
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """What two runs, A and B, do not share."""
 
     aspect: str
@@ -70,7 +67,7 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
     empty where nothing does."""
     return [
         Difference(aspect, name, mine.get(name), theirs.get(name))
-        for aspect in (each.name for each in fields(Comparable) if each.name not in ignore)
+        for aspect in (each for each in Comparable._fields if each not in ignore)
         for mine, theirs in [(getattr(a, aspect), getattr(b, aspect))]
         for name in dict.fromkeys([*mine, *theirs])
         if name not in ignore and (aspect in FLAWS or not is_same(mine.get(name), theirs.get(name), aspect))

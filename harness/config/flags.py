@@ -4,11 +4,10 @@ import inspect
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin
 
 import typer
 from pydantic import (
@@ -67,8 +66,7 @@ Rate = Annotated[float, positive(10**6)]
 Distinct = AfterValidator(distinct)
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(NamedTuple):
     """How a setting is shown, and what changes with it."""
 
     panel: str

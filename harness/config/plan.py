@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from harness.config import engine, mlperf, models, workload
 from harness.config.comparability import deviations
@@ -62,8 +62,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
 
 
-@dataclass(frozen=True)
-class TestPart:
+class TestPart(NamedTuple):
     """A part of a run, in words, and about how many seconds it takes, or `bound`; None: as long as the answers do."""
 
     name: str
@@ -261,7 +260,7 @@ class Plan:
             found += [before] if before else []
             least_s = self.min_duration_s
             least = TestPart("performance test", f"at least {minutes(least_s)}", least_s, "at least ")
-            whole = replace(least, text=last.length or least.text, seconds=length[1], bound="") if length else least
+            whole = least._replace(text=last.length or least.text, seconds=length[1], bound="") if length else least
             found.append(whole)
         return found
 

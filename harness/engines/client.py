@@ -13,7 +13,7 @@ import traceback
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import environ
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -106,8 +106,7 @@ def connect(timeout_s: float, new_connections: bool = False) -> ClientSession:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class WireRequest:
+class WireRequest(NamedTuple):
     """One request, as a client sends it."""
 
     address: str
@@ -345,8 +344,7 @@ READY = "ready"
 LAST_S = 2.0  # to end by itself
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A part of an answer on its way back, by number; with `exchange`, what is known of it, nothing follows."""
 
     number: int

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -92,8 +92,7 @@ NEUTRAL = (
 NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionChunk:
+class CompletionChunk(NamedTuple):
     """What one message holds of an answer; `end` is `stop` or `length` where it is the last, `word` the server's own
     for it, and `model` the one that it names."""
 

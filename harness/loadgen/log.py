@@ -392,8 +392,7 @@ def sequential_duration(values: Entries, samples: int | None) -> float | None:
     return finite(queries * mean / 1e9) if queries and mean else None
 
 
-@dataclass(frozen=True)
-class ScenarioEntries:
+class ScenarioEntries(NamedTuple):
     """Where a scenario's results are in the log; `seconds` gives the length of the measured part, from the numbers that
     LoadGen divided by it."""
 

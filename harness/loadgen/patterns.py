@@ -8,11 +8,10 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Schedule, Sequential
 from harness.config.plan import Plan
@@ -34,8 +33,7 @@ class Sender(Protocol):
         not sent. Raises what an answer raised."""
 
 
-@dataclass(frozen=True)
-class Batches:
+class Batches(NamedTuple):
     """Offline, SingleStream, MultiStream: `size` items at a time, the next when all are answered; None: all at once.
 
     With `order`, the longest first within each pass of so many items: MLPerf forbids sorting beyond its end.
@@ -50,8 +48,7 @@ class Batches:
         return ()
 
 
-@dataclass(frozen=True)
-class RandomArrivals:
+class RandomArrivals(NamedTuple):
     """Server, Interactive: a Poisson process with a mean rate, in items a second."""
 
     rate: float
@@ -66,8 +63,7 @@ class RandomArrivals:
         return ()
 
 
-@dataclass(frozen=True)
-class InFlight:
+class InFlight(NamedTuple):
     """Fixed concurrency: so many items in flight, the next as soon as one is answered; None: all.
 
     After `seconds`, and `least` items, no more are sent. `turn`
@@ -105,8 +101,7 @@ class InFlight:
         return [*unsent, *(item for talk in source for item in talk)]
 
 
-@dataclass(frozen=True)
-class AtTimes:
+class AtTimes(NamedTuple):
     """Arrivals of the user's own: each request at its time, in seconds since the first, answered or not those before
     it; of conversations, all first turns before all second ones. `by_sample`: each of a trace at its own time."""
 

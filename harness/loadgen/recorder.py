@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import psutil
@@ -67,8 +67,7 @@ def joules(gpus: int | None) -> float | None:
     return sum(energies) / 1000 if energies and None not in energies else None
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(NamedTuple):
     """machine.csv: its seconds, and the columns of numbers beside them, None where one was not reported."""
 
     seconds: list[float]

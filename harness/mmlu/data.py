@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from harness.config.engine import ServerFlags
 from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Context, Count, Seed, flag
@@ -42,8 +42,7 @@ SUBJECTS = sorted(DOMAIN_OF)
 StoredQuestion = tuple[str, Mapping[str, Any]]  # its place, for an error message, and its columns
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """One question; `number` is its place among those of its subject and split, `answer` an index into `choices`."""
 
     subject: str
@@ -60,8 +59,7 @@ class Question:
 BySubject = dict[str, list[Question]]
 
 
-@dataclass(frozen=True)
-class Data:
+class Data(NamedTuple):
     """The questions, ordered by subject, and the examples shown before each."""
 
     test: list[Question]

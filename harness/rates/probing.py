@@ -8,11 +8,10 @@ import itertools
 import time
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import ceil, floor, hypot, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config.engine import may_fail
 from harness.config.plan import Plan
@@ -332,8 +331,7 @@ TRIAL_S = 60.0  # then the answers that came are counted
 WARM_UP = 4  # prompts
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(NamedTuple):
     """What a short trial on the loaded engine found; the runner's own clock, so never a result."""
 
     samples: int

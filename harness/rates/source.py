@@ -1,10 +1,10 @@
 """Where a run's load comes from: the history, a trial, short tests or a search; said before, and corrected after."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle, islice
 from math import ceil, inf, isqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config.comparability import Comparable, differences
 from harness.config.flags import MOST_AT_ONCE
@@ -33,8 +33,7 @@ LATENCY_MARGIN = 1.5
 IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
 
 
-@dataclass(frozen=True)
-class Bench:
+class Bench(NamedTuple):
     """A run under way, and the session of its tests: where loads are tried."""
 
     run: BenchmarkRun
@@ -158,8 +157,7 @@ class LatencyTrial(MeasuredRate):
         )
 
 
-@dataclass(frozen=True)
-class OfflineRun:
+class OfflineRun(NamedTuple):
     """The last VALID Offline run of the same set-up on the same GPUs."""
 
     run: str
@@ -178,7 +176,7 @@ def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[
     last = None
     for line in history:
         theirs = Comparable.from_history(line)
-        theirs = replace(theirs, work=theirs.work or plan.work)
+        theirs = theirs._replace(work=theirs.work or plan.work)
         is_alike = line.get("scenario") == offline and not differences(mine, theirs, IGNORED)
         if is_alike and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
             last = OfflineRun(str(line["run"]), float(line["tokens_per_sec"]), float(line["mean_new_tokens"]))

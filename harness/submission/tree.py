@@ -11,9 +11,8 @@ import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config import mlperf
 from harness.config.comparability import differences
@@ -216,12 +215,11 @@ LOADGEN_FLAGS = ("server_target_qps", "offline_expected_qps", "min_duration")
 IGNORED = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")
 
 
-@dataclass(frozen=True)
-class SubmittedRun:
+class SubmittedRun(NamedTuple):
     """A finished run's folder, and its config.json."""
 
     path: Path
-    facts: RunFacts = field(repr=False)
+    facts: RunFacts
 
     @property
     def config(self) -> RunConfig:
@@ -250,8 +248,7 @@ class SubmittedRun:
         return outcome, parse_as(path, outcome.facts.get("eos"), int)
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One result of a submission: an accuracy and a performance test, often of one run, and TEST06 where it was run."""
 
     accuracy: SubmittedRun

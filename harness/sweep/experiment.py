@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal, NamedTuple
 
 from harness.core import files, processes, system
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
@@ -146,8 +146,7 @@ class ExperimentRecord:
         return self.experiment, self.round, self.final, self.place if self.experiment == BASELINE else ""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One experiment of one round; a `final` is at full length."""
 
     item: Experiment

@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from statistics import mean
 from threading import Event, RLock
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from pydantic import TypeAdapter
 
@@ -48,8 +48,7 @@ FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
 STATE = TypeAdapter(State)
 
 
-@dataclass(frozen=True)
-class SweepOptions:
+class SweepOptions(NamedTuple):
     """How the experiments of a sweep are run."""
 
     repeat: int = 1

@@ -9,10 +9,10 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config import mlperf
 from harness.config.checkpoint import load_tokenizer
@@ -57,8 +57,7 @@ PUBLISHED = {  # a column of a published trace -> who published it
 }
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(NamedTuple):
     """One request of a trace; `line` is counted from 1. Those of one `prefix` begin with the same tokens."""
 
     at_s: float
@@ -69,8 +68,7 @@ class Recorded:
     prefix_tokens: int = 0
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(NamedTuple):
     """A trace in the order of its times. Of the rows up to its last request, `unfit` are longer than the context, and
     `empty` have no length; both are left out."""
 
@@ -164,8 +162,7 @@ def words_of(tokenizer: Any) -> list[int]:
     return [token for token in range(len(tokenizer)) if token not in special]
 
 
-@dataclass(frozen=True)
-class LengthProfile:
+class LengthProfile(NamedTuple):
     name: str
     about: str
     read: Lengths

@@ -360,7 +360,7 @@ Held = tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]
 def heard(target: Plan, folder: Path, ends: Any) -> None:
     """What real LoadGen holds for a plan, for half its rate, for a short test of it, and for the plan once more."""
     settings = LoadGenSettings()
-    slower = from_trial(target, replace(TRIAL, seconds=2 * TRIAL.seconds))
+    slower = from_trial(target, TRIAL._replace(seconds=2 * TRIAL.seconds))
     short = replace(target, samples=100, min_duration_s=3.0)
 
     def values(one: Plan) -> dict[str, Any]:
