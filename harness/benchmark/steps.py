@@ -109,7 +109,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     return DONE
 
 
-def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, cnn_dailymail.Library | None]:
+def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | None]:
     """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
     workload = custom.load(config, tokenizer)
     request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
@@ -119,9 +119,7 @@ def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, cnn_dailymail
     return plan, workload
 
 
-def plan_run(
-    config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display
-) -> tuple[BenchmarkRun, cnn_dailymail.Library]:
+def plan_run(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display) -> tuple[BenchmarkRun, Library]:
     """The run with every setting known that needs no engine, and its samples."""
     plan, workload = prepare_plan(config, tokenizer)
     run = BenchmarkRun.begin(plan, folder, display)
@@ -135,7 +133,7 @@ def plan_run(
     return run, library
 
 
-def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
+def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, recorder.busy_gpus()
     if config.is_in_process and (warning := vllm.provide(config.engine_args)):
@@ -153,7 +151,7 @@ def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenS
     return LoadGenSession(run.folder, engine, library, run.display, watchdog, busy_gpus=taken)
 
 
-def official_samples(plan: Plan, tokenizer: Any) -> cnn_dailymail.Library:
+def official_samples(plan: Plan, tokenizer: Any) -> Library:
     """MLPerf's samples, which all fit the context."""
     library = cnn_dailymail.load(plan.config, tokenizer, plan.samples)
     cnn_dailymail.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
@@ -219,7 +217,7 @@ def report(run: BenchmarkRun) -> Summary:
     line = rendering.history_line(summary)
     headline = summary.scenario.headline
     doubt = scatter(line, headline, BY_NAME[headline].label, history(config.results_dir))
-    finish(run.folder, line, bool(config.keep_all), display.done)
+    finish(run.folder, line, config.keep_all, display.done)
     with or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
     show(display.console, document(summary, scatter=doubt), run.folder.shown / "report.html")

@@ -99,7 +99,8 @@ class Plan:
 
     @property
     def loadgen_model(self) -> str:
-        return mlperf.loadgen_model(self.config.category, self.config.scenario)
+        """The model name under which `mlperf.conf` keeps this benchmark's settings."""
+        return "llama3_1-8b-edge" if self.config.category == "edge" else self.config.scenario_rules.loadgen_model
 
     @property
     def pattern(self) -> LoadPattern:
@@ -221,11 +222,6 @@ class Plan:
     @property
     def official_samples(self) -> int:
         return mlperf.OFFICIAL[self.config.category].samples
-
-    @property
-    def unofficial_engine(self) -> str:
-        """Why no result of this engine is MLPerf's; empty where nothing speaks against it."""
-        return mlperf.UNOFFICIAL_BACKENDS.get(self.config.backend, "")
 
     @property
     def unproven_args(self) -> str:

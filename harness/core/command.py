@@ -117,14 +117,6 @@ def read_environment() -> None:
         check_path(name, os.environ.get(name))
 
 
-def check_current_folder() -> None:
-    """Raises UsageError where it was deleted: no relative path leads anywhere, nor can libraries be imported."""
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise UsageError(f"the current folder: {why(error)}: change into one that is there.") from None
-
-
 def take_token() -> None:
     """Hugging Face's libraries read HF_TOKEN alone; its older name counts as well."""
     if older := os.environ.get("HUGGINGFACE_HUB_TOKEN"):
@@ -137,7 +129,10 @@ def prepare() -> None:
     open_streams()
     in_utf8()
     with ends_in_one_line():
-        check_current_folder()
+        try:
+            os.getcwd()
+        except OSError as error:  # deleted: no relative path leads anywhere, nor can libraries be imported
+            raise UsageError(f"the current folder: {why(error)}: change into one that is there.") from None
         read_environment()
     take_token()
 

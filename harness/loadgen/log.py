@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -118,8 +118,8 @@ def min_duration(values: Values) -> Said:
 def measured_s(values: Values) -> float | None:
     """The seconds that LoadGen holds against the minimum duration: until the last sample was complete (Offline),
     scheduled (Server) or issued (SingleStream)."""
-    if last := values.get("result_max_latency_ns") if values.get("effective_scenario") == "Offline" else None:
-        return float(last) / 1e9
+    if values.get("effective_scenario") == "Offline":
+        return offline_duration(values, None)
     rate = values.get("result_scheduled_samples_per_sec") or values.get("result_qps_with_loadgen_overhead")
     queries = values.get("result_query_count")
     return (queries - 1) / rate if rate and queries else None
@@ -263,8 +263,8 @@ class TestResult:
     early_stopping: Entries
     seeds: dict[str, int]
     effective: Entries
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    errors: list[str]
+    warnings: list[str]
     single_token: int = 0  # answers that have no time per output token
     tpot_judged: bool = True  # whether the answers that have one are enough to hold them against a limit
 
@@ -373,20 +373,20 @@ def last_entries(values: Entries) -> list[str]:
     return ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns", *tokens]
 
 
-def offline_duration(values: Entries, samples: int | None) -> float | None:
+def offline_duration(values: Values, samples: int | None) -> float | None:
     """Offline: seconds until the last sample was complete."""
     last = values.get("result_max_latency_ns")
     return None if last is None else last / 1e9
 
 
-def scheduled_duration(values: Entries, samples: int | None) -> float | None:
+def scheduled_duration(values: Values, samples: int | None) -> float | None:
     """Server, SingleStream: LoadGen's rate is (samples - 1) / seconds; they end when the last issued query completes
     (Server) or is issued (SingleStream)."""
     rate = values.get(entries(values).samples or "")
     return finite((samples - 1) / rate) if samples and rate else None
 
 
-def sequential_duration(values: Entries, samples: int | None) -> float | None:
+def sequential_duration(values: Values, samples: int | None) -> float | None:
     """MultiStream, of which no rate of samples is logged: all queries one after the other, without what is between."""
     queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
     return finite(queries * mean / 1e9) if queries and mean else None
@@ -398,7 +398,7 @@ class ScenarioEntries(NamedTuple):
 
     samples: str | None  # a second
     tokens: str = "result_completed_tokens_per_second"
-    seconds: Callable[[Entries, int | None], float | None] = scheduled_duration
+    seconds: Callable[[Values, int | None], float | None] = scheduled_duration
     multi_sample_queries: bool = False  # a query holds several samples
     edges: str = "result_{}_latency_ns"
     percentiles: str = "result_{}_percentile_latency_ns"
@@ -423,7 +423,7 @@ SCENARIOS = {
 MODES = ("SubmissionRun", "AccuracyOnly", "PerformanceOnly", "FindPeakPerformance")
 
 
-def entries(values: Entries) -> ScenarioEntries:
+def entries(values: Values) -> ScenarioEntries:
     """Those of a log's own scenario; of an unknown one, none that would give it a rate."""
     return SCENARIOS.get(values["effective_scenario"], ScenarioEntries(None))
 

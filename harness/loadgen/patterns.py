@@ -71,7 +71,7 @@ class InFlight(NamedTuple):
     another, and a round that was begun is sent whole.
     """
 
-    at_once: int | None = None
+    at_once: int | None
     seconds: float = inf
     least: int = 0
     turn: Turn | None = None
@@ -107,7 +107,7 @@ class AtTimes(NamedTuple):
 
     times: Sequence[float]
     turn: Turn | None
-    by_sample: bool = False
+    by_sample: bool
 
     async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
         ordered, zero = self.arranged(items), time.perf_counter()

@@ -34,7 +34,7 @@ class Sample:
     scheduled_ms: float
     ttft_ms: float | None
     latency_ms: float
-    delay_ms: float = 0.0  # from its scheduled time until LoadGen issued it
+    delay_ms: float  # from its scheduled time until LoadGen issued it
 
 
 def read_trace(folder: Path) -> list[Sample]:

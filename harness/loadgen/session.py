@@ -191,10 +191,6 @@ class SUT:
         address, length = data.buffer_info()
         report([lg.QuerySampleResponse(id, address, length * data.itemsize, length if count is None else count)])
 
-    def server_use(self, **known: Any) -> ServerUse:
-        """What the servers say of the answers that came, and what this program counted of them."""
-        return ServerUse.of(self.deliveries, self.sent_tokens, **known)
-
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:
     """The system under test of a plan's scenario, of about so many queries; 0: LoadGen issues all at once."""
@@ -335,7 +331,6 @@ class LoadGenSession:
     library: Library
     display: Display
     watchdog: Watchdog
-    make_sut: Callable[[Engine, Library, Plan, bool, int], SUT] = make_sut
     busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
 
     def __post_init__(self) -> None:
@@ -364,7 +359,7 @@ class LoadGenSession:
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
-        tested = self.make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
+        tested = make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
         pattern = plan.pattern
         shown = pattern.shown_queries(plan) if mode == "performance" else total
         least_s = pattern.least_seconds(plan, total) if timed else 0.0
@@ -422,7 +417,9 @@ class LoadGenSession:
         )
         files.write_json(folder / MACHINE, use.model_dump())
         if config.endpoint:
-            server = tested.server_use(
+            server = ServerUse.of(
+                tested.deliveries,
+                tested.sent_tokens,
                 cache_hit_percent=discovery.cached_percent(exposed, told),
                 has_template=config.endpoint_api == "chat",
                 replicas=discovery.idle_replicas(exposed, told),

@@ -4,7 +4,6 @@ None of this is a result: LoadGen's verdict is. It chooses which rate is worth a
 """
 
 import asyncio
-import itertools
 import time
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from harness.core.errors import EndpointError
 from harness.core.screen import Display
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.engines.protocol import Engine
+from harness.loadgen.folder import new_folder
 from harness.loadgen.log import MORE, TestResult
 from harness.loadgen.outcome import SURE, Outcome, Queue, Times
 from harness.loadgen.patterns import ask, trial
@@ -304,7 +304,7 @@ def run_probe(session: LoadGenSession, short: Plan, reason: str) -> Outcome:
     """A short performance test: `short` is the run's plan with its own load, and less of everything else; the
     reason for it is shown."""
     load = short.pattern.text(short)
-    folder = make_folder(session.folder.sub("Probes"), load.partition(" ")[0])
+    folder = new_folder(session.folder.sub("Probes"), load.partition(" ")[0])
     session.display.stage(f"probe at {load}, {short.length}", "load", reason)
     session.drive("performance", short, folder)
     probe = probe_of(TestRun.read(folder, short), short, session.folder.path)
@@ -316,14 +316,6 @@ def leave_row(display: Display, outcome: Outcome) -> None:
     """Leaves a test's line behind, and below it why its load is too high where LoadGen's verdict does not say it."""
     why = "" if outcome.has_own_limits else outcome.why
     display.leave_row(metrics.head(outcome), metrics.cells(outcome), good=not outcome.reasons, why=why)
-
-
-def make_folder(probes: Path, load: str) -> Path:
-    """A new folder for the logs of a probe, named by its load; by a number, too, where the same was probed before."""
-    names = (load if n == 1 else f"{load}-{n}" for n in itertools.count(1))
-    folder = next(probes / name for name in names if not (probes / name).exists())
-    folder.mkdir()
-    return folder
 
 
 # Short trials on the loaded engine, without LoadGen: how fast it is, before a test that has to know.
@@ -353,17 +345,14 @@ class TolerantEngine:
         rule = f"; --max-failed {max_failed}: {most} of the {requests} requests of the trial before a test may fail."
         self.engine, self.left, self.rule = engine, most, rule if most else ""
 
-    def count_failure(self, error: EndpointError) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise EndpointError(f"{str(error).removesuffix('.')}{self.rule}") if self.rule else error
-
     async def stream(self, *request: Any) -> AsyncIterator[Sequence[int]]:
         try:
             async for tokens in self.engine.stream(*request):
                 yield tokens
         except EndpointError as error:
-            self.count_failure(error)
+            self.left -= 1
+            if self.left < 0:
+                raise EndpointError(f"{str(error).removesuffix('.')}{self.rule}") if self.rule else error from None
 
 
 async def run_trial(plan: Plan, engine: Engine | TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:

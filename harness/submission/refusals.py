@@ -19,7 +19,6 @@ from harness.core.errors import BenchmarkError
 from harness.loadgen.log import TestResult
 from harness.report import check as agreement
 from harness.results import accuracy
-from harness.results import accuracy as scoring
 from harness.submission.tree import BENCHMARK, SCENARIO, Entry, SubmittedRun
 from harness.workloads import cnn_dailymail
 
@@ -227,17 +226,17 @@ def score_differences(entry: Entry) -> Iterator[str]:
 def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
     """Where rouge.json says something else than the accuracy log, decoded and scored against the data set."""
     kept = run.scores
-    splitter = scoring.sentence_splitter()[0]
+    splitter = accuracy.sentence_splitter()[0]
     if kept.splitter != splitter:
         yield f"its scores were made with {kept.splitter} sentences, and here is {splitter}: `make punkt` on both"
         return
     library = cnn_dailymail.load(run.config, tokenizer, kept.samples)
-    answers = scoring.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", kept.samples)
-    rows = scoring.score(scoring.to_text(answers, tokenizer), library.references)
-    checks = scoring.judge(rows, run.config.task, run.config.high_accuracy)
+    answers = accuracy.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", kept.samples)
+    rows = accuracy.score(accuracy.to_text(answers, tokenizer), library.references)
+    checks = accuracy.judge(rows, run.config.task, run.config.high_accuracy)
     for check in checks:
         if abs(check.score - kept.scores.get(check.name, float("nan"))) <= SCORE_TOLERANCE:
             continue
         yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log gives {check.score:g}"
-    if (verdict := scoring.overall(checks)) != "PASS":
+    if (verdict := accuracy.overall(checks)) != "PASS":
         yield f"the accuracy gate on its log says {verdict}"

@@ -388,7 +388,7 @@ def lines(report: SweepReport) -> Iterator[Line]:
     if full := [result for result in report.finals if result.is_usable and result.speed]:
         best = max(full, key=lambda result: result.speed or 0)
         of = f" is the fastest of {len(full)}" if len(full) > 1 else ""
-        yield Line("full length", f"{best.name}{of}: {speed(best)}", "good")
+        yield Line("full length", f"{best.name}{of}: {number(best.speed)} output tokens/s", "good")
     if base is not None and any(record.gpu for record in base.records):
         yield Line("careful", SHARING_NOTE + cards(base), "careful")
     for result in report.rows:
@@ -443,10 +443,6 @@ def cards(base: ExperimentResult) -> str:
         by_gpu.setdefault(record.place, []).append(record.outcome.values.get(SPEED.name) or 0.0)
     found = [f"GPU {gpu} {number(mean(speeds))}" for gpu, speeds in sorted(by_gpu.items())]
     return f" The baselines: {', '.join(found)} output tokens/s." if len(found) > 1 else ""
-
-
-def speed(result: ExperimentResult) -> str:
-    return f"{number(result.speed)} output tokens/s"
 
 
 def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:

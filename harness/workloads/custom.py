@@ -64,8 +64,8 @@ class Recorded(NamedTuple):
     prompt_tokens: int
     output_tokens: int
     line: int
-    prefix: str = ""
-    prefix_tokens: int = 0
+    prefix: str
+    prefix_tokens: int
 
 
 class Trace(NamedTuple):
@@ -75,7 +75,7 @@ class Trace(NamedTuple):
     path: Path
     requests: tuple[Recorded, ...]
     unfit: int
-    empty: int = 0
+    empty: int
 
     @property
     def span_s(self) -> float:

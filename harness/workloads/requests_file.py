@@ -51,11 +51,11 @@ class StoredRequests(NamedTuple):
 
     path: Path
     requests: tuple[StoredRequest, ...]
-    unit: str = "line"
-    passed_over: int = 0
-    turns: bool = False  # whether several requests may be of one conversation
-    is_sharegpt: bool = False  # whether each is the first question of a conversation, with the answer that it got
-    left_out: str = ""
+    unit: str
+    passed_over: int
+    turns: bool  # whether several requests may be of one conversation
+    is_sharegpt: bool  # whether each is the first question of a conversation, with the answer that it got
+    left_out: str
 
     def where(self, request: StoredRequest) -> str:
         return f"{self.path}: {self.unit} {request.number}"
