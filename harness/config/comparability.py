@@ -113,10 +113,7 @@ DEVIATIONS: dict[str, tuple[str, When]] = {
         "random weights, N(0, 0.02), which take the time and energy of trained ones; answers mean nothing",
         lambda run: run.random_weights and not run.config.has_dummy_weights,
     ),
-    "engine arguments": (
-        "--engine-arg {run.unproven_args}: not known to leave the model as it is",
-        "unproven_args",
-    ),
+    "engine arguments": ("--engine-arg {run.unproven_args}: not known to leave the model as it is", "unproven_args"),
     "scenario": ("{run.config.scenario_rules.unofficial}", "config.scenario_rules.unofficial"),
     "chat": (
         "prompts as chat messages: the server's template adds to MLPerf's",
@@ -128,10 +125,7 @@ DEVIATIONS: dict[str, tuple[str, When]] = {
         lambda run: engine.may_fail(run.config.max_failed, 10**9),
     ),
     "data": ("custom data: not MLPerf's {run.official_samples:,} prompts", lambda run: not run.official_data),
-    "workload": (
-        f"the workload {{run.request_set.name}} instead of MLPerf's {OFFICIAL}",
-        "request_set",
-    ),
+    "workload": (f"the workload {{run.request_set.name}} instead of MLPerf's {OFFICIAL}", "request_set"),
     "samples": (
         "{run.samples:,} of {run.official_samples:,} samples",
         lambda run: not run.request_set and run.samples < run.official_samples,

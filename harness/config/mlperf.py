@@ -89,13 +89,7 @@ SCENARIO = {
     for rules in (
         Scenario("offline", "Offline", CATEGORIES, Burst()),
         Scenario(
-            "server",
-            "Server",
-            ("datacenter",),
-            Poisson(),
-            limits=SERVER_LIMITS,
-            offline_share=0.8,
-            search_share=0.9,
+            "server", "Server", ("datacenter",), Poisson(), limits=SERVER_LIMITS, offline_share=0.8, search_share=0.9
         ),
         Scenario(
             "interactive",

@@ -139,10 +139,7 @@ class Plan:
         flags |= {name: list(values) for name, values in lists.items() if values}
         flags |= {"quantization": self.engine_state.quantization, "kv_cache_dtype": self.engine_state.kv_cache_dtype}
         flags |= {"workload": self.request_set.key} if self.request_set else {}
-        flags |= {
-            "max_new_tokens": self.max_new_tokens,
-            "engine_arg": sorted(map(hide_word, self.config.engine_arg)),
-        }
+        flags |= {"max_new_tokens": self.max_new_tokens, "engine_arg": sorted(map(hide_word, self.config.engine_arg))}
         return flags
 
     @property

@@ -48,11 +48,7 @@ RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}
 STAMP = len("20260131-101500")  # of a run's name: when it began
 Status = Literal["running", "complete", "failed", "interrupted"]
 Test = Literal["accuracy", "performance", "test06"]
-FOLDER: dict[Test, str] = {
-    "accuracy": "Accuracy",
-    "performance": "Performance",
-    "test06": "Compliance/TEST06",
-}
+FOLDER: dict[Test, str] = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
 
 
 class RunFolder(NamedTuple):

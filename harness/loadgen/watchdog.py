@@ -115,10 +115,7 @@ STAGES = (
     (r"Loading \S+ checkpoint shards:\s*(\d+%)", "loading weights"),
     (r"Starting to load model|Loading weights|Loading model weights", "loading weights"),
     (r"Dynamo bytecode transform|[Cc]ompil(?:ing|ed) (?:a )?graph|torch\.compile took|[Aa]utotun", "compiling"),
-    (
-        r"Memory profiling|Available KV cache memory|KV cache size|[Ww]arming up",
-        "measuring memory",
-    ),
+    (r"Memory profiling|Available KV cache memory|KV cache size|[Ww]arming up", "measuring memory"),
     (r"flashinfer\.jit: Building JIT module", "compiling FlashInfer's kernels"),
     (r"Capturing CUDA graphs?[^\r\n]*?(\d+%)", "capturing CUDA graphs"),
     (r"Capturing CUDA graph|Graph capturing", "capturing CUDA graphs"),

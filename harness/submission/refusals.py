@@ -23,10 +23,7 @@ from harness.submission.tree import BENCHMARK, SCENARIO, Entry, SubmittedRun
 from harness.workloads import cnn_dailymail
 
 # The scenarios a closed submission must cover: each of these sets needs its own.
-REQUIRED_SCENARIOS = {
-    "datacenter": ({"offline"}, {"server", "interactive"}),
-    "edge": ({"offline"}, {"singlestream"}),
-}
+REQUIRED_SCENARIOS = {"datacenter": ({"offline"}, {"server", "interactive"}), "edge": ({"offline"}, {"singlestream"})}
 # The checker goes by LoadGen's scenario, and LoadGen runs Interactive as Server: these limits hold for both.
 CHECKED_LIMITS = mlperf.SERVER_LIMITS
 ONE_QUERY = {"offline"}  # scenarios that issue all their samples as one query

@@ -203,11 +203,7 @@ SCENARIO = {name: rules.loadgen for name, rules in mlperf.SCENARIO.items()} | {"
 MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
 
 # What a test leaves where it finished.
-RESULT_FILES: dict[Test, str] = {
-    "accuracy": SCORES_FILE,
-    "performance": loadgen_log.DETAIL,
-    "test06": accuracy.RESULT,
-}
+RESULT_FILES: dict[Test, str] = {"accuracy": SCORES_FILE, "performance": loadgen_log.DETAIL, "test06": accuracy.RESULT}
 
 # What two runs of an entry may differ in: LoadGen's settings, of which an accuracy test needs none; and of their speed
 # the refusals tell.

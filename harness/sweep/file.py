@@ -254,12 +254,7 @@ def parse(path: Path, where: str) -> Source:
     except OSError as error:
         name = f"{path!s:.200}"
         raise UsageError(f"{where}: cannot read {name}: {why(error)}." if where else f"{name}: {why(error)}.") from None
-    except (
-        yaml.YAMLError,
-        ValueError,
-        TypeError,
-        RecursionError,
-    ) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         raise UsageError(f"{path}:{line}: not YAML: {getattr(error, 'problem', None) or error}") from None

@@ -204,11 +204,7 @@ def token_ids(value: Any, where: str) -> list[int]:
     return value
 
 
-READERS: dict[Kind, Callable[[Any, str], Any]] = {
-    "prompt": words,
-    "messages": messages,
-    "prompt_token_ids": token_ids,
-}
+READERS: dict[Kind, Callable[[Any, str], Any]] = {"prompt": words, "messages": messages, "prompt_token_ids": token_ids}
 
 
 def turns(conversation: list[Any]) -> Iterator[tuple[str, str]]:
