@@ -82,15 +82,18 @@ def is_same(mine: object, theirs: object, aspect: str) -> bool:
 
 def reason(found: Sequence[Difference], names: Sequence[str] = ("A", "B")) -> str:
     """The first aspect in which two runs of these names differ, in words; empty where they do not."""
-    first = [each for each in found if each.aspect == found[0].aspect]
-    if first and first[0].aspect == "busyness":
+    if not found:
+        return ""
+    aspect = found[0].aspect
+    first = [each for each in found if each.aspect == aspect]
+    if aspect == "busyness":
         busy = [name for n, name in enumerate(names) if any((each.a, each.b)[n] for each in first)]
         return f"the machine was busy in {' and '.join(busy)}"
-    if first and first[0].aspect in FLAWS:
+    if aspect in FLAWS:
         having = [[name for name, has in zip(names, (each.a, each.b), strict=True) if has] for each in first]
         return "; ".join(f"{' and '.join(those)}: {each.name}" for those, each in zip(having, first, strict=True))
-    flags = sorted(as_flag(each.name) if each.aspect == "work" else each.name for each in first)
-    return f"other {first[0].aspect} ({', '.join(flags)})" if first else ""
+    flags = sorted(as_flag(each.name) if aspect == "work" else each.name for each in first)
+    return f"other {aspect} ({', '.join(flags)})"
 
 
 # What keeps a result from standing beside MLPerf's: a name, the words, and when they are so of a plan.

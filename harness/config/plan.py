@@ -26,17 +26,16 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 
     A model fits when its weights take at most 0.8 of what vLLM may use; the rest is for the attention cache.
     """
-    tensor: int | str = config.tensor_parallel_size
-    data: int | str = config.data_parallel_size
+    tensor, data = config.tensor_parallel_size, config.data_parallel_size
     if not gpus:
-        sizes = [1 if size == "auto" else int(size) for size in (tensor, data)]
+        sizes = [1 if size == "auto" else size for size in (tensor, data)]
         most = os.cpu_count() or 1
         if math.prod(sizes) > most and not config.has_other_hosts:
             flags = f"--tensor-parallel-size {sizes[0]} x --data-parallel-size {sizes[1]}"
             raise UsageError(f"{flags}: there is no GPU here, and {most} CPU cores are too few for that.")
         return sizes[0], sizes[1]
     if tensor == "auto":
-        available = len(gpus) // (1 if data == "auto" or config.has_other_hosts else int(data))
+        available = len(gpus) // (1 if data == "auto" or config.has_other_hosts else data)
         if available == 0:
             raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
         usable = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
@@ -49,14 +48,13 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
                 "--quantization fp8."
             )
         tensor = fitting[0]
-    tensor = int(tensor)
-    data = max(1, len(gpus) // tensor) if data == "auto" else int(data)
-    if tensor * data > len(gpus) and not config.has_other_hosts:
+    copies = max(1, len(gpus) // tensor) if data == "auto" else data
+    if tensor * copies > len(gpus) and not config.has_other_hosts:
         raise UsageError(
-            f"--tensor-parallel-size {tensor} x --data-parallel-size {data} needs {tensor * data} GPUs; "
+            f"--tensor-parallel-size {tensor} x --data-parallel-size {copies} needs {tensor * copies} GPUs; "
             f"{len(gpus)} visible."
         )
-    return tensor, data
+    return tensor, copies
 
 
 RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves

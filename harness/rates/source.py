@@ -303,17 +303,11 @@ def highest(probe: Callable[[int], Outcome], limits: Limits, first: int, most: i
     def is_held(level: int) -> bool:
         """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
         said = verdicts.setdefault(level, [])
-
-        def test() -> None:
+        while True:
             found = probe(level)
             said.extend([not found.why] * (1 if is_near(found, limits) else 2))
-
-        test()
-        if not said[0] and len(said) == 1:
-            test()
-        if len(said) == 2 and said[0] != said[1]:
-            test()
-        return 2 * sum(said) > len(said)
+            if said != [False] and (len(said) != 2 or said[0] == said[1]):
+                return 2 * sum(said) > len(said)
 
     low, high, level = 0, most + 1, min(first, most)
     while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(verdicts) < MOST_PROBES:

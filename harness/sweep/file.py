@@ -25,15 +25,15 @@ from typing import Annotated, Any, Literal, NamedTuple
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from rich.console import Console
-from rich.table import Table
 
 from harness.config import mlperf
 from harness.config.flags import OUTPUT, setting
 from harness.config.run import RunConfig
+from harness.core import screen
+from harness.core.document import Document, Section, Table
 from harness.core.errors import UsageError, why
 from harness.core.files import as_flag, did_you_mean, unknown_setting
 from harness.core.reading import MIB, as_text, load_yaml, read_text
-from harness.core.screen import safe_markup
 from harness.core.secrets import is_secret
 from harness.core.system import gpus
 from harness.engines import vllm
@@ -409,12 +409,11 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
 
 
 def show(sweep: Sweep, chosen: list[Experiment], reasons: Mapping[str, str]) -> None:
-    table = Table(title=safe_markup(f"{sweep.name}: {sweep.about}" if sweep.about else sweep.name), title_style="bold")
-    for column in ("experiment", "kind", "changes", "description"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for item in chosen:
         changes = "\n".join(item.changes) or "(see the file)"
         if item.name in reasons:
             changes += f"\nskipped: {reasons[item.name]}"
-        table.add_row(item.name, item.kind, safe_markup(changes), safe_markup(item.about))
-    Console(highlight=False).print(table)
+        rows.append([item.name, item.kind, changes, item.about])
+    plan = Section("Experiments", "", [Table(["experiment", "kind", "changes", "description"], rows)])
+    screen.show(Console(highlight=False), Document(sweep.name, sweep.about, sections=[plan]))

@@ -35,7 +35,7 @@ from harness.config.workload import (
     is_profile,
     lengths,
 )
-from harness.core.document import number
+from harness.core.document import Table, number
 from harness.core.errors import UsageError, first_line
 from harness.core.files import read_given, require, unknown_file_error
 from harness.core.reading import load_yaml
@@ -461,15 +461,12 @@ def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> list[int
 
 def table(names: Sequence[str], model: str) -> str:
     """The token statistics of workloads as a Markdown table. Raises UsageError."""
-    lines = [
-        "| workload | requests | input tokens: mean, p50, p99 | most output tokens: mean, p50, p99 |",
-        "|---|---|---|---|",
-    ]
-    tokenizer = load_tokenizer(EngineConfig(model=model))
+    rows, tokenizer = list[list[object]](), load_tokenizer(EngineConfig(model=model))
     for name in names:
         found = load(RunConfig(model=model, workload=name, mode="performance", concurrency="auto"), tokenizer)
         if found is not None:
             spreads = (Spread.of([len(prompt) for prompt in found.prompts]), Spread.of(found.new_tokens or []))
             cells = (f"{number(s.mean)}, {number(s.p50)}, {number(s.p99)}" for s in spreads if s)
-            lines.append(f"| {' | '.join((name, number(len(found)), *cells))} |")
-    return "\n".join(lines)
+            rows.append([name, len(found), *cells])
+    head = ["workload", "requests", "input tokens: mean, p50, p99", "most output tokens: mean, p50, p99"]
+    return str(Table(head, rows))
