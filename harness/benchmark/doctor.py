@@ -154,7 +154,7 @@ class Finding(NamedTuple):
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
-    failed: set[str] = set()
+    failed = set[str]()
     with contextlib.suppress(BenchmarkError):  # which a check says
         config = discovery.with_served_model(config)
     for check in CHECKS:

@@ -162,7 +162,10 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user asked to continue."""
     config, evaluation = run.config, None
     if config.mode != "performance":
-        evaluation = measure_accuracy(run.plan, session, tokenizer)
+        folder = session.test("accuracy", run.plan)
+        session.display.stage("scoring")
+        evaluation = accuracy.evaluate(folder, run.plan, session.library, tokenizer)
+        session.display.done(f"accuracy: {evaluation.headline}")
         if has_failed_gate(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
@@ -172,14 +175,6 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
         run.display.done(f"compliance: {outcome.headline}")
     if config.profile:
         run.display.done(f"profile: {profile.run_profile(run.plan, session).headline}")
-    return evaluation
-
-
-def measure_accuracy(plan: Plan, session: LoadGenSession, tokenizer: Any) -> Accuracy:
-    folder = session.test("accuracy", plan)
-    session.display.stage("scoring")
-    evaluation = accuracy.evaluate(folder, plan, session.library, tokenizer)
-    session.display.done(f"accuracy: {evaluation.headline}")
     return evaluation
 
 

@@ -340,7 +340,7 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
     """
 
     def rewritten(words: Sequence[str]) -> Iterator[str]:
-        found: list[tuple[str, str]] = []  # what a word belongs to, if it is one of the flags
+        found = list[tuple[str, str]]()  # what a word belongs to, if it is one of the flags
         flag = ""
         for word in words:
             if word.startswith("-"):

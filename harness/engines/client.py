@@ -157,7 +157,7 @@ class Client:
                 yield tokens
                 return
             reader = EventReader(address)
-            pieces: list[CompletionChunk] = []
+            pieces = list[CompletionChunk]()
             first: Sequence[int] = ()
             usage: TokenCounts | None = None
             count = messages = rushed = opening = 0
@@ -456,7 +456,7 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
     client.open()
     channel = Channel(*await asyncio.open_connection(sock=theirs))
     channel.send(READY)
-    tasks: set[asyncio.Task[None]] = set()
+    tasks = set[asyncio.Task[None]]()
     try:
         while True:
             for number, request in await channel.receive():

@@ -172,7 +172,7 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, object]:
     async def ask() -> dict[str, object]:
         async with connect(config.request_timeout) as session:
             discovery = Discovery(config, session, say)
-            lists: list[dict[str, object]] = []
+            lists = list[dict[str, object]]()
             for address in config.endpoint:
                 await discovery.ready(address)
                 lists.append({str(item["id"]): item.get("root") for item in (await discovery.models(address))[0]})

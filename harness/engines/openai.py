@@ -128,7 +128,7 @@ class OpenAI(Engine):
 
     async def _with_neutral(self, server: Server, form: RequestFormat) -> RequestFormat:
         """The form with those sampling fields in neutral values that the server takes: all, else each tried alone."""
-        taken: list[tuple[str, float]] = []
+        taken = list[tuple[str, float]]()
         for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
             with suppress(RefusedError):
                 await self._has_ids(server, replace(form, neutral=fields))

@@ -333,7 +333,7 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
     """The runs that are complete or have a summary by their label, oldest first; those that cannot be read are left
     out."""
-    found: dict[str, list[Path]] = {}
+    found = dict[str, list[Path]]()
     for path in sorted(results_dir.glob("*/config.json")):
         folder, status = path.parent, readable_status(path.parent)
         is_made = status and (status.status == "complete" or (folder / "summary.json").exists())

@@ -288,7 +288,7 @@ class LogEntry(NamedTuple):
 def records(path: Path) -> Iterator[LogEntry]:
     """The log's entries one by one, so that its size does not matter. Raises LogError."""
     try:
-        with open_regular(path, LARGEST_LOG, encoding="utf-8") as lines:
+        with open_regular(path, LARGEST_LOG) as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.startswith(MARK):
                     continue
@@ -311,8 +311,8 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     """
     path = folder / DETAIL
     values: Entries = {}
-    errors: list[str] = []
-    warnings: list[str] = []
+    errors = list[str]()
+    warnings = list[str]()
     try:
         for entry in records(path):
             add(values, entry.key, entry.value)

@@ -144,7 +144,7 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 def conversations(items: Items, turn: Turn) -> list[list[Any]]:
     """The items of each conversation in order, the conversations in the order in which their first item came."""
-    found: dict[tuple[int, int], list[Any]] = {}
+    found = dict[tuple[int, int], list[Any]]()
     for item in items:
         found.setdefault(turn(item)[:2], []).append(item)
     return [sorted(talk, key=turn) for talk in found.values()]

@@ -179,7 +179,7 @@ def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
     """What the pages tell of the GPUs that the addresses name, and the GPUs' models. Raises UsageError for a page that
     is none, or lacks one of them."""
     found: GPUs = {}
-    models: dict[str, str] = {}
+    models = dict[str, str]()
     for url in urls:
         address, gpus, host = exporter(url)
         seen = set()
@@ -302,7 +302,7 @@ def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
 def servers_here(addresses: Sequence[str]) -> set[int] | None:
     """The processes of this machine that serve the addresses, the topmost of each; None where they are not known: of
     another user, or in a container, of which the listener is a relay."""
-    found: set[int] = set()
+    found = set[int]()
     for address in addresses:
         parts = urlsplit(address)
         if not is_here(parts.hostname or ""):

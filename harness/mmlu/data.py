@@ -71,7 +71,7 @@ class Data(NamedTuple):
 def chosen_subjects(text: str) -> list[str]:
     """The subjects in a comma-separated list of subjects and domains. Raises UsageError on names MMLU does not have."""
     groups = {"all": SUBJECTS} | {domain.lower().replace(" ", "_"): names for domain, names in DOMAINS.items()}
-    chosen: set[str] = set()
+    chosen = set[str]()
     for word in filter(None, (part.strip().lower().replace(" ", "_") for part in text.split(","))):
         if word not in groups and word not in DOMAIN_OF:
             raise UsageError(f"--subjects: MMLU has no subject {word!r}{did_you_mean(word, [*groups, *SUBJECTS])}")
@@ -241,7 +241,7 @@ def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
 
     Where one does not fit, the last examples are dropped until it does. Raises UsageError where even none is too many.
     """
-    prompts: dict[Question, Prompt] = {}
+    prompts = dict[Question, Prompt]()
     left = data.test
     for count in range(shots, -1, -1):
         texts = [text(question, data.examples.get(question.subject, [])[:count]) for question in left]
@@ -261,7 +261,7 @@ def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
 def letter_tokens(tokenizer: Any, prompt: str) -> list[int]:
     """The token ids of the four letters as they follow a prompt. Raises UsageError unless each is a different one."""
     start = tokenizer(prompt)["input_ids"]
-    ids: list[int] = []
+    ids = list[int]()
     for letter in LETTERS:
         tokens = tokenizer(f"{prompt} {letter}")["input_ids"]
         if tokens[:-1] != start or tokens[-1] in ids:

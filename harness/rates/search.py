@@ -192,7 +192,7 @@ class Candidate(NamedTuple):
 def search(start: float, probe: Callable[[Candidate], Outcome], goal: Goal) -> list[Outcome]:
     """Probes, until the best rate is known closely, or as long as a search may take: a share of the full test, but
     always as many short probes as it may have; all of them, in order."""
-    done: list[Outcome] = []
+    done = list[Outcome]()
     following: Candidate | None = Candidate(start, "a share of the Offline rate", goal.probe_s(start))
     while following and len(done) < MOST_PROBES:
         done.append(probe(following))

@@ -298,7 +298,7 @@ def highest(probe: Callable[[int], Outcome], limits: Limits, first: int, most: i
     it says so too; a probe that is far from it counts twice. Levels double from `first` until one is too many, then
     halve the gap.
     """
-    verdicts: dict[int, list[bool]] = {}
+    verdicts = dict[int, list[bool]]()
 
     def is_held(level: int) -> bool:
         """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
@@ -341,25 +341,31 @@ class SearchedRate(RateSource):
         return probes("search for the highest rate", TYPICAL_PROBES)
 
     def find(self, bench: Bench) -> Plan:
-        plan = bench.plan
+        plan, rules, offline = bench.plan, bench.run.config.scenario_rules, last_offline(bench.plan)
 
         def probe(chosen: Candidate) -> Outcome:
             return bench.probe(at_rate(plan, chosen.rate, chosen.seconds), chosen.reason)
 
-        return from_search(plan, search.search(start_rate(bench), probe, Goal.of(plan)))
+        if offline:  # a share of the Offline rate, known or from a short trial
+            start = (rules.search_share or 1.0) * offline.requests_per_sec
+        else:
+            start = (rules.offline_share or 1.0) * bench.trial(plan).samples_per_sec
+        return from_search(plan, search.search(start, probe, Goal.of(plan)))
 
     def correct(self, plan: Plan, result: TestResult, tests: Sequence[Outcome]) -> Plan | None:
         before = plan.target_qps
         unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES  # else it was too short
-        if not before or not (unsure or "latency" in result.failed) or not (rate := self.lower(plan, before, tests)):
+        if not before or not (unsure or "latency" in result.failed):
+            return None
+        if given(plan):
+            rate = best_given(plan, tests, below=before)
+        else:  # below one that did not hold, by what its test measured
+            rate = min(LOWER * before, Evidence(Goal.of(plan), tests).candidate.rate if tests else inf)
+        if not rate:
             return None
         why = f" ({tests[-1].why})" if tests and tests[-1].why else ""
         note = f"{number(before)} queries/s was INVALID over {result.duration_s:.1f} s{why}; retrying at {number(rate)}"
         return plan.with_note(note, target_qps=rate)
-
-    def lower(self, plan: Plan, before: float, tests: Sequence[Outcome]) -> float | None:
-        """A rate below one that did not hold, by what its test measured."""
-        return min(LOWER * before, Evidence(Goal.of(plan), tests).candidate.rate if tests else inf)
 
 
 class CurveRate(SearchedRate):
@@ -379,24 +385,11 @@ class CurveRate(SearchedRate):
             bench.probe(at_rate(plan, more))
         return from_curve(plan, bench.run.facts.probes)
 
-    def lower(self, plan: Plan, before: float, tests: Sequence[Outcome]) -> float | None:
-        """The next lower one that was given."""
-        return best_given(plan, tests, below=before)
-
 
 def given(plan: Plan) -> list[float]:
     """The rates that the user gave, in order."""
     rates = plan.config.server_target_qps
     return sorted(rates) if isinstance(rates, tuple) else []
-
-
-def start_rate(bench: Bench) -> float:
-    """Where a search begins: at a share of the Offline rate, known or from a short trial."""
-    plan, rules = bench.plan, bench.run.config.scenario_rules
-    offline = last_offline(plan)
-    if offline is None:
-        return (rules.offline_share or 1.0) * bench.trial(plan).samples_per_sec
-    return (rules.search_share or 1.0) * offline.requests_per_sec
 
 
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:

@@ -288,7 +288,7 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
 
     An entry's accuracy and performance test may come from two runs of the same settings.
     """
-    groups: dict[tuple[str, str], list[SubmittedRun]] = {}
+    groups = dict[tuple[str, str], list[SubmittedRun]]()
     for run in map(read_run, paths):
         groups.setdefault((run.config.category, run.config.scenario), []).append(run)
     entries = [join(runs, f"{category} {scenario}") for (category, scenario), runs in groups.items()]

@@ -181,7 +181,7 @@ def merged(sources: Sequence[Source]) -> Sweep:
         settings = merge_parts(stack if kind == "stacked" else baseline, change)
         stack = settings if kind == "stacked" else stack
         experiments.append((where, make_experiment(change, kind, settings, baseline)))
-    references: dict[str, float] = {}
+    references = dict[str, float]()
     scenario = str(baseline["set"].get("scenario", "offline")).capitalize()
     for source in sources:
         for name, value in source.content.references.items():
@@ -206,7 +206,7 @@ def last(texts: Iterable[str]) -> str:
 
 def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
     """What is wrong with experiments as a whole, each with where it stands: names, and values run.py would refuse."""
-    names: set[str] = set()
+    names = set[str]()
     for where, item in experiments:
         if item.name in names and item.kind == "grid":
             yield f"{where}: a second experiment named {item.name!r}"
@@ -295,7 +295,7 @@ def misnamed_settings(source: Source) -> Iterator[str]:
     grid = source.content.grid
     sections: dict[tuple[str | int, ...], FileSettings | Grid] = {("baseline",): source.content.baseline}
     sections |= dict(source.changes) | ({("grid",): grid} if grid else {})
-    names: list[str] = []
+    names = list[str]()
     for where, section in sections.items():
         for path in source.lines:
             if path[: len(where) + 1] in ((*where, "engine"), (*where, "env")) and is_secret(str(path[-1])):

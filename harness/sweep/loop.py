@@ -175,8 +175,8 @@ def combine_helpful(found: Sequence[ExperimentResult]) -> Experiment | None:
     helped = [result for result in found if result.effect == "helped" and result.is_usable]
     if base is None:
         return None
-    taken: dict[tuple[Part, str], Any] = {}
-    names: list[str] = []
+    taken = dict[tuple[Part, str], Any]()
+    names = list[str]()
     for result in sorted(helped, key=speedup, reverse=True):
         change = changed_settings(parts(result.experiment), base)
         if result.experiment.kind == "isolation" and not change.keys() & taken.keys():

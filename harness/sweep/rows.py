@@ -438,7 +438,7 @@ def references(report: SweepReport) -> Iterator[Line]:
 
 def cards(base: ExperimentResult) -> str:
     """The baseline's speed on each GPU, so that one sees how far the cards differ."""
-    by_gpu: dict[str, list[float]] = {}
+    by_gpu = dict[str, list[float]]()
     for record in base.done:
         by_gpu.setdefault(record.place, []).append(record.outcome.values.get(SPEED.name) or 0.0)
     found = [f"GPU {gpu} {number(mean(speeds))}" for gpu, speeds in sorted(by_gpu.items())]
