@@ -27,9 +27,8 @@ from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.files import free_gib, submodule_path
 from harness.core.reading import INFERENCE, IS_CHECKOUT, MIB, ROOT
 from harness.core.system import GIB
-from harness.engines import discovery
+from harness.engines import discovery, protocol
 from harness.engines.openai import GREETING, OpenAI
-from harness.engines.protocol import Delivery, Exchange
 from harness.engines.vllm import extra_args
 from harness.loadgen import folder as results
 from harness.loadgen import recorder
@@ -49,7 +48,7 @@ class Tried(NamedTuple):
     """What servers showed in one streamed answer, and their pages of metrics."""
 
     engine: OpenAI
-    delivery: Delivery | None
+    delivery: protocol.Delivery | None
     metrics: str
 
 
@@ -59,7 +58,7 @@ def tried(config: RunConfig) -> Tried:
     served = discovery.with_served_model(config)
     asked = RunConfig.differing(served.values(EndpointFlags.model_fields))
     served = RunConfig(**asked, concurrency=1)  # one streamed answer shows them
-    engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), Exchange(0.0)
+    engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), protocol.Exchange(0.0)
 
     async def ask() -> None:
         async for _ in engine.stream(engine.tokenizer.encode(GREETING), TRIED_TOKENS, exchange):

@@ -18,18 +18,16 @@ from harness.core.files import free_gib
 from harness.core.processes import ignore_signals
 from harness.core.screen import Display, show
 from harness.engines import discovery, vllm
-from harness.loadgen import recorder
+from harness.loadgen import recorder, test_run
 from harness.loadgen.folder import BenchmarkRun, RunFolder, finish, history, or_say
 from harness.loadgen.session import LoadGenSession
-from harness.loadgen.test_run import TestRun
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing
 from harness.rates.source import find_rate, rate_source
 from harness.report import report as rendering
 from harness.report.answer import document
-from harness.results import accuracy, profile
+from harness.results import accuracy, metrics, profile
 from harness.results.accuracy import Accuracy
-from harness.results.metrics import BY_NAME
 from harness.results.summary import Summary, scatter
 from harness.workloads import cnn_dailymail, custom
 from harness.workloads.cnn_dailymail import Library
@@ -182,7 +180,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
     attempts, source = run.facts.attempts, rate_source(run.config)
     while True:
-        test = TestRun.read(session.test("performance", run.plan), run.plan)
+        test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = probing.probe_of(test, run.plan, session.folder.path)
         tests = [*run.facts.probes, *attempts, attempt]
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
@@ -211,7 +209,7 @@ def report(run: BenchmarkRun) -> Summary:
     summary = rendering.build(run.folder.path)
     line = rendering.history_line(summary)
     headline = summary.scenario.headline
-    doubt = scatter(line, headline, BY_NAME[headline].label, history(config.results_dir))
+    doubt = scatter(line, headline, metrics.BY_NAME[headline].label, history(config.results_dir))
     finish(run.folder, line, config.keep_all, display.done)
     with or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)

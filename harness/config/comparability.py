@@ -9,9 +9,8 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import BeforeValidator
 
-from harness.config import engine, mlperf
+from harness.config import engine, mlperf, models
 from harness.config.flags import When, is_so
-from harness.config.models import MODELS
 from harness.config.workload import OFFICIAL
 from harness.core.document import Kind, Statement, gpu_names
 from harness.core.files import as_flag
@@ -167,7 +166,7 @@ def from_text(said: object) -> object:
     if not isinstance(said, str):
         return said
     heads = {name: text.partition("{")[0] for name, (text, _) in DEVIATIONS.items()}
-    specs = {spec.deviation: OTHER_SHAPE for spec in MODELS.values() if spec.deviation}
+    specs = {spec.deviation: OTHER_SHAPE for spec in models.MODELS.values() if spec.deviation}
     name = specs.get(said) or next((name for name, head in heads.items() if head and said.startswith(head)), "")
     return Statement(said, name=name, kind=Kind.DEVIATION)
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
-from harness.config import engine, mlperf, models, workload
-from harness.config.comparability import deviations
+from harness.config import comparability, engine, mlperf, models, workload
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.flags import MOST_S
 from harness.config.patterns import SURE_QUERIES, LoadPattern
@@ -226,7 +225,7 @@ class Plan:
     @property
     def deviations(self) -> list[Statement]:
         """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
-        return deviations(self)
+        return comparability.deviations(self)
 
     def with_note(self, note: str, **changes: Any) -> "Plan":
         """The same plan with one more `auto` resolved."""

@@ -32,9 +32,7 @@ from aiohttp import (
     TraceConfig,
 )
 
-from harness.config import checkpoint
-from harness.config.engine import is_usable, join_url
-from harness.config.run import RunConfig
+from harness.config import checkpoint, engine, run
 from harness.core.errors import BenchmarkError, EndpointError, EngineError, UsageError, first_line
 from harness.core.secrets import HEADERS
 from harness.engines.completions import (
@@ -94,7 +92,7 @@ def connect(timeout_s: float, new_connections: bool = False) -> ClientSession:
         raise UsageError(f"{KEY} contains a character that is not allowed in a header, such as a line break.")
     own = {"Authorization": f"Bearer {key}"} if key else {}
     proxy = environ.get(PROXY) or None
-    if proxy and not is_usable(proxy):
+    if proxy and not engine.is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
     kept: dict[str, Any] = {"force_close": True} if new_connections else {"keepalive_timeout": IDLE_S}
     return ClientSession(
@@ -121,7 +119,7 @@ class Client:
 
     failure: ClassVar[str | None] = None  # a server that is gone shows in its requests
 
-    config: RunConfig
+    config: run.RunConfig
     sampling: Sampling
     tokenizer: Any
     vocabulary: int
@@ -263,7 +261,7 @@ class Client:
     async def post(self, address: str, body: bytes, exchange: Exchange | None = None) -> AsyncIterator[ClientResponse]:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
-            url, kind = join_url(address, self.form.path), {"Content-Type": "application/json"}
+            url, kind = engine.join_url(address, self.form.path), {"Content-Type": "application/json"}
             async with self.session.post(
                 url, data=body, headers=kind, allow_redirects=False, trace_request_ctx=exchange
             ) as response:

@@ -17,10 +17,9 @@ from typing import Any
 import aiohttp
 import uvloop
 
-from harness.config import checkpoint
+from harness.config import checkpoint, run
 from harness.config.engine import EngineState, join_url
 from harness.config.plan import Plan
-from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
 from harness.engines import sampling_of
@@ -52,7 +51,7 @@ class OpenAI(Engine):
 
     def __init__(
         self,
-        config: RunConfig,
+        config: run.RunConfig,
         max_model_len: int,
         tokenizer: Any,
         sampling: Sampling | None = None,

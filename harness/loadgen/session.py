@@ -21,14 +21,12 @@ import mlperf_loadgen as lg
 
 from harness.config.engine import may_fail
 from harness.config.plan import Plan
-from harness.core import files, system
+from harness.core import files, screen, system
 from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError, first_line
-from harness.core.screen import Counters, Display, Kind
 from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
-from harness.loadgen import recorder
+from harness.loadgen import outcome, recorder
 from harness.loadgen.folder import FOLDER, RunFolder, Test
-from harness.loadgen.outcome import MachineUse
 from harness.loadgen.patterns import Sender, issued
 from harness.loadgen.requests import TRACE, Clock, Request, take_times, write_requests
 from harness.loadgen.test_run import MACHINE, PLACEHOLDER, SERVER
@@ -56,7 +54,7 @@ class SUT:
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
-        self.counters, self.requests = Counters(), list[Request]()
+        self.counters, self.requests = screen.Counters(), list[Request]()
         self.deliveries, self.sent_tokens = list[Delivery](), 0  # of the answered ones
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self._issues: Counter[int] = Counter()  # of each sample so far
@@ -329,7 +327,7 @@ class LoadGenSession:
     folder: RunFolder
     engine: Engine
     library: Library
-    display: Display
+    display: screen.Display
     watchdog: Watchdog
     busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
 
@@ -346,7 +344,7 @@ class LoadGenSession:
         folder = self.folder.sub(FOLDER[mode])
         if audit:
             (folder / "audit.config").write_text(audit)
-        kind: Kind = mode if mode in ("accuracy", "performance") else "load"
+        kind: screen.Kind = mode if mode in ("accuracy", "performance") else "load"
         self.display.stage(mode.upper() if kind == "load" else f"{mode} test", kind)
         if mode == "performance" and plan.length:
             self.display.say(f"         {plan.length}")
@@ -408,7 +406,7 @@ class LoadGenSession:
                 of_all = f"{missing:,} of {len(exported.seconds):,} readings"
                 self.display.say(f"--telemetry-url: no values in {of_all}", style="yellow")
         told = engine.prometheus_metrics()
-        use = MachineUse(
+        use = outcome.MachineUse(
             others_cpu_cores=load.cpu_cores,
             background_load=load.warnings(),
             gpu_joules=None if used is None else round(used, 1),

@@ -10,12 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.config import mlperf, models
+from harness.config import comparability, mlperf, models
 from harness.config.checkpoint import load_tokenizer
-from harness.config.comparability import differences
-from harness.core import reading
+from harness.core import errors, reading
 from harness.core.document import number, together
-from harness.core.errors import BenchmarkError
 from harness.loadgen.log import TestResult
 from harness.report import check as agreement
 from harness.results import accuracy
@@ -179,7 +177,7 @@ def system_differences(entries: Sequence[Entry], description: Mapping[str, objec
     runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
     (first, theirs), *further = runs.items()
     for name, mine in further:
-        unlike = differences(mine.facts.comparable, theirs.facts.comparable, IGNORED)
+        unlike = comparability.differences(mine.facts.comparable, theirs.facts.comparable, IGNORED)
         found += [f"{name}: {each.name} {each.a}, but {each.b} in {first}" for each in unlike]
     for name, run in runs.items() if description else ():
         found += [f"{name}: {said}" for said in contradictions(run, description or {})]
@@ -213,7 +211,7 @@ def score_differences(entry: Entry) -> Iterator[str]:
     try:
         tokenizer = load_tokenizer(entry.config)
         yield from other_scores(entry.accuracy, tokenizer)
-    except BenchmarkError as error:
+    except errors.BenchmarkError as error:
         yield f"its scores cannot be computed again: {str(error).rstrip('.')}"
         return
     if entry.test06 and entry.test06.test06[1] != tokenizer.eos_token_id:

@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.config import mlperf
-from harness.config.comparability import differences
+from harness.config import comparability, mlperf
 from harness.config.run import RunConfig
 from harness.core.document import render, together
 from harness.core.errors import UsageError, why
@@ -310,7 +309,7 @@ def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
         if len(having) > 1:
             raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}: give one.")
     for run in runs[1:]:
-        if unlike := differences(runs[0].facts.comparable, run.facts.comparable, IGNORED):
+        if unlike := comparability.differences(runs[0].facts.comparable, run.facts.comparable, IGNORED):
             which = " and ".join(each.name for each in unlike)
             raise UsageError(f"{label}: {names} differ in {which}; an entry is of one system, with the same settings.")
     return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))

@@ -29,12 +29,10 @@ from rich.console import Console
 from harness.config import mlperf
 from harness.config.flags import OUTPUT, setting
 from harness.config.run import RunConfig
-from harness.core import screen
-from harness.core.document import Document, Section, Table
+from harness.core import document, screen, secrets
 from harness.core.errors import UsageError, why
 from harness.core.files import as_flag, did_you_mean, unknown_setting
 from harness.core.reading import MIB, as_text, load_yaml, read_text
-from harness.core.secrets import is_secret
 from harness.core.system import gpus
 from harness.engines import vllm
 from harness.results import economics
@@ -298,7 +296,7 @@ def misnamed_settings(source: Source) -> Iterator[str]:
     names = list[str]()
     for where, section in sections.items():
         for path in source.lines:
-            if path[: len(where) + 1] in ((*where, "engine"), (*where, "env")) and is_secret(str(path[-1])):
+            if path[: len(where) + 1] in ((*where, "engine"), (*where, "env")) and secrets.is_secret(str(path[-1])):
                 yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
         for key in section.set:
             name, at = setting(key), source.at(*where, "set", key)
@@ -415,5 +413,5 @@ def show(sweep: Sweep, chosen: list[Experiment], reasons: Mapping[str, str]) -> 
         if item.name in reasons:
             changes += f"\nskipped: {reasons[item.name]}"
         rows.append([item.name, item.kind, changes, item.about])
-    plan = Section("Experiments", "", [Table(["experiment", "kind", "changes", "description"], rows)])
-    screen.show(Console(highlight=False), Document(sweep.name, sweep.about, sections=[plan]))
+    plan = document.Section("Experiments", "", [document.Table(["experiment", "kind", "changes", "description"], rows)])
+    screen.show(Console(highlight=False), document.Document(sweep.name, sweep.about, sections=[plan]))

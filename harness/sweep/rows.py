@@ -17,7 +17,6 @@ from harness.core.screen import clock
 from harness.core.system import System
 from harness.loadgen.folder import FOLDER
 from harness.report import answer, compare, regression
-from harness.report.compare import Pair
 from harness.report.regression import Condition, Judgement
 from harness.results.metrics import BY_NAME, ERROR, FEWEST, METHOD, Change, Metric, metrics_of, paired
 from harness.sweep.experiment import SHARING_NOTE, ExperimentOutcome, ExperimentRecord
@@ -238,7 +237,7 @@ def has_fixed_rate(item: Experiment) -> bool:
     return is_rated and item.settings.get("server_target_qps") != "max"
 
 
-def pairs_of(folder: Path, state: State, rows: Sequence[ExperimentResult]) -> dict[str, Pair]:
+def pairs_of(folder: Path, state: State, rows: Sequence[ExperimentResult]) -> dict[str, compare.Pair]:
     """The answers of experiments beside the baseline's, where the gate is inconclusive, or servers were asked for the
     same and gave them. Raises UsageError for a damaged file."""
     base = next((accuracy_test(folder, result) for result in rows if result.name == BASELINE), None)
@@ -270,7 +269,7 @@ class SweepReport:
     state: State
     rows: tuple[ExperimentResult, ...]  # of experiments that were begun or skipped
     finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
-    pairs: Mapping[str, Pair] = field(default_factory=dict)  # answers beside the baseline's, sample by sample
+    pairs: Mapping[str, compare.Pair] = field(default_factory=dict)  # answers beside the baseline's, sample by sample
 
     @cached_property
     def baseline(self) -> ExperimentResult | None:

@@ -14,9 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from harness.config import mlperf
+from harness.config import engine, mlperf
 from harness.config.checkpoint import load_tokenizer
-from harness.config.engine import EngineConfig
 from harness.config.run import RunConfig
 from harness.config.workload import (
     COLUMNS,
@@ -461,7 +460,7 @@ def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> list[int
 
 def table(names: Sequence[str], model: str) -> str:
     """The token statistics of workloads as a Markdown table. Raises UsageError."""
-    rows, tokenizer = list[list[object]](), load_tokenizer(EngineConfig(model=model))
+    rows, tokenizer = list[list[object]](), load_tokenizer(engine.EngineConfig(model=model))
     for name in names:
         found = load(RunConfig(model=model, workload=name, mode="performance", concurrency="auto"), tokenizer)
         if found is not None:
