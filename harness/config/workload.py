@@ -175,9 +175,6 @@ class ArrivalFlags(Settings):
         return self.is_replay or bool(self.rate_ends)
 
 
-SCENARIO = "arrivals"  # its row is in `mlperf`
-
-
 FOLDER = ROOT / "workloads"
 OFFICIAL = "summarization"
 MOST_TOKENS = 10**6

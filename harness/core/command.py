@@ -117,12 +117,6 @@ def read_environment() -> None:
         check_path(name, os.environ.get(name))
 
 
-def take_token() -> None:
-    """Hugging Face's libraries read HF_TOKEN alone; its older name counts as well."""
-    if older := os.environ.get("HUGGINGFACE_HUB_TOKEN"):
-        os.environ.setdefault("HF_TOKEN", older)
-
-
 def prepare() -> None:
     """What every command begins with."""
     interruptible()
@@ -134,7 +128,6 @@ def prepare() -> None:
         except OSError as error:  # deleted: no relative path leads anywhere, nor can libraries be imported
             raise UsageError(f"the current folder: {why(error)}: change into one that is there.") from None
         read_environment()
-    take_token()
 
 
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}

@@ -351,12 +351,13 @@ class Reply(NamedTuple):
     exchange: Exchange | None = None
 
 
+@dataclass
 class Channel:
     """Messages over a socket; those of one turn of the event loop go together."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-        self._waiting: list[Any] = []
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    _waiting: list[Any] = field(default_factory=list)
 
     def send(self, message: Any) -> None:
         if not self._waiting:

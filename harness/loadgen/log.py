@@ -119,7 +119,7 @@ def measured_s(values: Values) -> float | None:
     """The seconds that LoadGen holds against the minimum duration: until the last sample was complete (Offline),
     scheduled (Server) or issued (SingleStream)."""
     if values.get("effective_scenario") == "Offline":
-        return offline_duration(values, None)
+        return offline_duration(values)
     rate = values.get("result_scheduled_samples_per_sec") or values.get("result_qps_with_loadgen_overhead")
     queries = values.get("result_query_count")
     return (queries - 1) / rate if rate and queries else None
@@ -373,20 +373,20 @@ def last_entries(values: Entries) -> list[str]:
     return ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns", *tokens]
 
 
-def offline_duration(values: Values, samples: int | None) -> float | None:
+def offline_duration(values: Values) -> float | None:
     """Offline: seconds until the last sample was complete."""
     last = values.get("result_max_latency_ns")
     return None if last is None else last / 1e9
 
 
-def scheduled_duration(values: Values, samples: int | None) -> float | None:
+def scheduled_duration(values: Values) -> float | None:
     """Server, SingleStream: LoadGen's rate is (samples - 1) / seconds; they end when the last issued query completes
     (Server) or is issued (SingleStream)."""
-    rate = values.get(entries(values).samples or "")
-    return finite((samples - 1) / rate) if samples and rate else None
+    rate, queries = values.get(entries(values).samples or ""), values.get("result_query_count")
+    return finite((queries - 1) / rate) if queries and rate else None
 
 
-def sequential_duration(values: Values, samples: int | None) -> float | None:
+def sequential_duration(values: Values) -> float | None:
     """MultiStream, of which no rate of samples is logged: all queries one after the other, without what is between."""
     queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
     return finite(queries * mean / 1e9) if queries and mean else None
@@ -398,7 +398,7 @@ class ScenarioEntries(NamedTuple):
 
     samples: str | None  # a second
     tokens: str = "result_completed_tokens_per_second"
-    seconds: Callable[[Values, int | None], float | None] = scheduled_duration
+    seconds: Callable[[Values], float | None] = scheduled_duration
     multi_sample_queries: bool = False  # a query holds several samples
     edges: str = "result_{}_latency_ns"
     percentiles: str = "result_{}_percentile_latency_ns"
@@ -444,7 +444,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     queries = values.get("result_query_count")
     each = values.get("generated_samples_per_query") if found.multi_sample_queries else 1
     samples = queries and each and queries * each
-    spent = found.seconds(values, samples)
+    spent = found.seconds(values)
     mean_rate = finite(samples / spent) if samples and spent else None
     return TestResult(
         loadgen_version=values["loadgen_version"],
