@@ -375,18 +375,14 @@ def put_results(entry: Entry, folder: Path) -> None:
     rouge = entry.accuracy.scores
     if (rouge.log or found) != found:
         raise UsageError(f"{log}: rouge.json was computed from another log.")
-    write_text(target / "accuracy.txt", accuracy_txt(scores_of(entry.accuracy), rouge.samples, found))
-    write_text(target / ACCURACY_LOG, truncate(text))
-    copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
-
-
-def scores_of(run: SubmittedRun) -> mlperf.Scores:
-    """Raises UsageError where rouge.json lacks one."""
     try:
-        return mlperf.Scores(**run.scores.scores)
+        scores = mlperf.Scores(**rouge.scores)
     except TypeError:
         wanted = ", ".join((*mlperf.ROUGE, "gen_len"))
-        raise UsageError(f"{run.folder('accuracy')}/rouge.json: its scores are not {wanted}.") from None
+        raise UsageError(f"{source}/rouge.json: its scores are not {wanted}.") from None
+    write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, found))
+    write_text(target / ACCURACY_LOG, truncate(text))
+    copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
 
 def truncate(text: str) -> str:

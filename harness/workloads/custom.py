@@ -282,8 +282,10 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     words, seed = words_of(tokenizer), config.seed or 0
     prompts = [prompt_of(one, words, seed) for one in requests]
     longest = max(requests, key=lambda one: one.prompt_tokens + one.output_tokens)
-    empty = f"left out {trace.empty:,} rows without lengths"
-    unfit = f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer"
+    notes = {
+        f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
+        f"left out {trace.empty:,} rows without lengths": trace.empty,
+    }
     request_set = RequestSet(
         name=config.workload_name,
         about=DESCRIPTION,
@@ -293,7 +295,7 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
         max_new_tokens=max(one.output_tokens for one in requests),
         exact=True,
         digest=digest(requests, seed),
-        notes=(*((unfit,) if trace.unfit else ()), *((empty,) if trace.empty else ())),
+        notes=tuple(note for note, count in notes.items() if count),
         whole_rounds=True,
         replay=replay,
     )
