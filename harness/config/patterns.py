@@ -7,13 +7,10 @@ system under test sends each when a slot is free, or at its time. How each is se
 
 from dataclasses import dataclass
 from math import ceil, inf
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from harness.core.document import number
 from harness.core.statistics import fewest_queries
-
-if TYPE_CHECKING:
-    from harness.config.plan import Plan
 
 LIMIT_PERCENTILE = 0.99  # that latency limits hold for
 MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
@@ -26,8 +23,39 @@ Length = tuple[int, float]  # queries, seconds
 Settings = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
 
 
+class Load:
+    """What a test is to send, as far as its plan knows it: rates are in queries/s (Offline: samples/s)."""
+
+    config: Any
+    request_set: Any  # the user's own requests in place of MLPerf's samples
+    samples: int  # of the set
+    min_duration_s: float
+    target_qps: float | None
+    expected_latency_ms: float | None  # of a query
+    samples_per_query: int
+    concurrency: int | None
+    fewest_queries: int  # of a closed loop, where not its time ends it
+
+    @property
+    def official_samples(self) -> int:
+        """Of MLPerf's set."""
+        raise NotImplementedError
+
+    @property
+    def limits(self) -> Any:
+        raise NotImplementedError
+
+    @property
+    def scheduled(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def whole_rounds(self) -> bool:
+        raise NotImplementedError
+
+
 class LoadPattern:
-    """A way of sending queries, for the plan of a test as far as it is known."""
+    """A way of sending queries."""
 
     unit, queries_are = "queries/s", "queries"
     rate_flag: str  # the flag that says how much is sent
@@ -49,41 +77,41 @@ class LoadPattern:
         """The samples of a query, where so many were given."""
         return 1
 
-    def number(self, plan: "Plan") -> float | None:
+    def number(self, plan: Load) -> float | None:
         """The load itself, in `unit`."""
         return plan.target_qps
 
-    def text(self, plan: "Plan") -> str:
+    def text(self, plan: Load) -> str:
         return f"{number(self.number(plan))} {self.unit}"
 
     def least_duration(self, whole_s: float, share: float) -> float:
         """The minimum duration of a test on a share of the samples, whose duration is `whole_s` on all of them."""
         return max(1.0, round(whole_s * share, 1))
 
-    def min_queries(self, plan: "Plan") -> int:
+    def min_queries(self, plan: Load) -> int:
         """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile."""
         return plan.samples
 
-    def queries(self, plan: "Plan") -> int | None:
+    def queries(self, plan: Load) -> int | None:
         """About how many samples LoadGen will issue one after the other; None where it issues all at once, or where
         what it takes is not known yet."""
         return None
 
-    def shown_queries(self, plan: "Plan") -> int | None:
+    def shown_queries(self, plan: Load) -> int | None:
         """How many samples a live line counts towards; None where all are issued at once, or time ends the test."""
         return self.queries(plan)
 
-    def length(self, plan: "Plan") -> Length | None:
+    def length(self, plan: Load) -> Length | None:
         """How many queries a performance test has, and about how many seconds it takes; None where that is not known
         yet."""
         queries = self.queries(plan)
         return (queries, queries / plan.target_qps) if queries and plan.target_qps else None
 
-    def least_seconds(self, plan: "Plan", total: int | None) -> float:
+    def least_seconds(self, plan: Load, total: int | None) -> float:
         """How long a test of `total` queries takes at least, as far as its settings tell."""
         return total / plan.target_qps if self.is_rated and total and plan.target_qps else 0.0
 
-    def is_too_short(self, plan: "Plan") -> bool:
+    def is_too_short(self, plan: Load) -> bool:
         """Whether LoadGen cannot call the performance test VALID for its number of queries alone."""
         return False
 
@@ -95,11 +123,11 @@ class LoadPattern:
         """The rate that the result names: what LoadGen logged of the one that it was given, or the plan's, or none."""
         return {"logged": logged, "planned": planned}.get(self.named_rate)
 
-    def kept_in_flight(self, plan: "Plan", engine: int | None) -> int | None:
+    def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
         """How many requests the engine, which computes so many at once, always has between ramp and drain."""
         return None
 
-    def settings(self, plan: "Plan") -> Settings:
+    def settings(self, plan: Load) -> Settings:
         """What changes from test to test; the rest stays as MLPerf has it."""
         least = self.min_queries(plan)
         found: dict[str, int | float | None] = {
@@ -113,7 +141,7 @@ class LoadPattern:
             found["min_query_count"] = least
         return {key: value for key, value in found.items() if value is not None}
 
-    def fixed_settings(self, plan: "Plan") -> Settings:
+    def fixed_settings(self, plan: Load) -> Settings:
         """What is the same in all tests of a run."""
         own = plan.request_set and not plan.whole_rounds  # no more than the duration takes, not all of them
         return {"sample_concatenate_permutation": 0} if own else {}
@@ -129,14 +157,14 @@ class Burst(LoadPattern):
     more_flags = ("batch_size", "sort_by_length")
     is_streamed = False
 
-    def length(self, plan: "Plan") -> Length | None:
+    def length(self, plan: Load) -> Length | None:
         if not plan.target_qps:
             return None
         least = max(RESERVE * plan.min_duration_s * plan.target_qps, plan.samples)
         queries = ceil(least / plan.samples) * plan.samples
         return queries, queries / plan.target_qps
 
-    def kept_in_flight(self, plan: "Plan", engine: int | None) -> int | None:
+    def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
         return engine
 
 
@@ -146,22 +174,22 @@ class Poisson(LoadPattern):
     rate_flag = "server_target_qps"
     is_rated = is_paced = True
 
-    def min_queries(self, plan: "Plan") -> int:
+    def min_queries(self, plan: Load) -> int:
         """A minimum duration of the user's own is kept to, whatever comes of it."""
         if plan.config.min_duration != "auto":
             return 1 if plan.request_set else plan.samples
         return max(plan.samples, SURE_QUERIES)
 
-    def queries(self, plan: "Plan") -> int | None:
+    def queries(self, plan: Load) -> int | None:
         if plan.target_qps is None:
             return None
         wanted = max(self.min_queries(plan), plan.min_duration_s * plan.target_qps)
         return ceil(wanted) if plan.request_set else ceil(wanted / plan.samples) * plan.samples
 
-    def is_too_short(self, plan: "Plan") -> bool:
+    def is_too_short(self, plan: Load) -> bool:
         return 0 < (self.queries(plan) or 0) < SURE_QUERIES
 
-    def fixed_settings(self, plan: "Plan") -> Settings:
+    def fixed_settings(self, plan: Load) -> Settings:
         """LoadGen judges by the user's limits in place of MLPerf's."""
         limits, own = plan.limits, Settings()
         if limits and limits != plan.config.scenario_rules.limits:
@@ -187,14 +215,14 @@ class Sequential(LoadPattern):
     def samples_per_query(self, given: int) -> int:
         return given if self.several else 1
 
-    def number(self, plan: "Plan") -> float | None:
+    def number(self, plan: Load) -> float | None:
         return plan.samples_per_query
 
-    def min_queries(self, plan: "Plan") -> int:
+    def min_queries(self, plan: Load) -> int:
         """Of queries that hold several samples as many as the percentile takes."""
         return SURE_P90_QUERIES if self.several else plan.samples
 
-    def queries(self, plan: "Plan") -> int | None:
+    def queries(self, plan: Load) -> int | None:
         """As long as a query takes less than expected; where it holds one sample, up to the next whole permutation."""
         latency = plan.expected_latency_ms or inf
         if self.several:
@@ -203,16 +231,16 @@ class Sequential(LoadPattern):
         queries = max(plan.samples, int(2000 * plan.min_duration_s / latency))
         return (queries // plan.samples + 1) * plan.samples
 
-    def length(self, plan: "Plan") -> Length | None:
+    def length(self, plan: Load) -> Length | None:
         queries = self.queries(plan)
         if not queries or not plan.expected_latency_ms:
             return None
         return queries, queries / plan.samples_per_query * plan.expected_latency_ms / 1000
 
-    def settings(self, plan: "Plan") -> Settings:
+    def settings(self, plan: Load) -> Settings:
         return super().settings(plan) | ({"samples_per_query": plan.samples_per_query} if self.several else {})
 
-    def fixed_settings(self, plan: "Plan") -> Settings:
+    def fixed_settings(self, plan: Load) -> Settings:
         percentile: Settings = {"target_latency_percentile": 100 * MULTISTREAM_PERCENTILE} if self.several else {}
         return percentile | super().fixed_settings(plan)
 
@@ -226,11 +254,11 @@ class OwnClock(LoadPattern):
         """Samples are repeated, however few they are."""
         return whole_s
 
-    def settings(self, plan: "Plan") -> Settings:
+    def settings(self, plan: Load) -> Settings:
         count = {"performance_sample_count_override": plan.samples, "min_query_count": self.min_queries(plan)}
         return super().settings(plan) | count
 
-    def fixed_settings(self, plan: "Plan") -> Settings:
+    def fixed_settings(self, plan: Load) -> Settings:
         return {} if plan.whole_rounds else {"sample_concatenate_permutation": 0}
 
 
@@ -241,34 +269,34 @@ class ClosedLoop(OwnClock):
     rate_flag = "concurrency"
     defaults: ClassVar[dict[str, str]] = {"concurrency": "auto"}
 
-    def number(self, plan: "Plan") -> float | None:
+    def number(self, plan: Load) -> float | None:
         return plan.concurrency
 
-    def min_queries(self, plan: "Plan") -> int:
+    def min_queries(self, plan: Load) -> int:
         return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)
 
-    def queries(self, plan: "Plan") -> int | None:
+    def queries(self, plan: Load) -> int | None:
         if plan.target_qps is None:
             return None
         return max(self.min_queries(plan), ceil(RESERVE * plan.min_duration_s * plan.target_qps))
 
-    def length(self, plan: "Plan") -> Length | None:
+    def length(self, plan: Load) -> Length | None:
         """Its time ends it, once the fewest queries are answered."""
         if not plan.target_qps:
             return None
         queries = max(self.min_queries(plan), ceil(plan.min_duration_s * plan.target_qps))
         return queries, queries / plan.target_qps
 
-    def shown_queries(self, plan: "Plan") -> int | None:
+    def shown_queries(self, plan: Load) -> int | None:
         return self.min_queries(plan)
 
-    def least_seconds(self, plan: "Plan", total: int | None) -> float:
+    def least_seconds(self, plan: Load, total: int | None) -> float:
         return plan.min_duration_s
 
-    def kept_in_flight(self, plan: "Plan", engine: int | None) -> int | None:
+    def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
         return plan.concurrency or engine
 
-    def settings(self, plan: "Plan") -> Settings:
+    def settings(self, plan: Load) -> Settings:
         """LoadGen has to issue more than the test will send."""
         return super().settings(plan) | ({"target_qps": ROOM * plan.target_qps} if plan.target_qps else {})
 
@@ -282,13 +310,13 @@ class Schedule(OwnClock):
     named_rate = "planned"
     is_rated = True
 
-    def min_queries(self, plan: "Plan") -> int:
+    def min_queries(self, plan: Load) -> int:
         return plan.scheduled
 
-    def queries(self, plan: "Plan") -> int | None:
+    def queries(self, plan: Load) -> int | None:
         return plan.scheduled if plan.target_qps is not None else None
 
-    def settings(self, plan: "Plan") -> Settings:
+    def settings(self, plan: Load) -> Settings:
         """LoadGen issues the minimum number of queries, and no more: those of the schedule."""
         rate = 0.9 * plan.scheduled / (RESERVE * plan.min_duration_s)
         return super().settings(plan) | {"target_qps": rate}

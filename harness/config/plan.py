@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from harness.config import comparability, engine, mlperf, models, workload
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.flags import MOST_S
-from harness.config.patterns import SURE_QUERIES, LoadPattern
+from harness.config.patterns import SURE_QUERIES, Load, LoadPattern
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, Replay, RequestSet
 from harness.core.document import Statement, number
@@ -69,7 +69,7 @@ class TestPart(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Load):
     """A run with every setting resolved. `notes` says how each `auto` was resolved, for the report."""
 
     config: RunConfig
