@@ -6,7 +6,6 @@ python -m docs.comparability
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import fields
 from pathlib import Path
 
 from harness.config import comparability
@@ -52,7 +51,7 @@ NAMES = FLAGS | {
 
 def section() -> str:
     """The table, a line for each comparison, and the flags of the aspects that have any."""
-    aspects = [each.name for each in fields(Comparable)]
+    aspects = [*Comparable._fields]
     head = ["comparison", *(f"{name}: {MEANING[name]}" for name in aspects)]
     lines = [head, ["---"] * len(head)]
     lines += [[who, *(cell(name, ignored) for name in aspects)] for who, ignored in COMPARISONS.items()]

@@ -8,12 +8,11 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import psutil
 from huggingface_hub import constants, try_to_load_from_cache
@@ -28,9 +27,8 @@ from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.files import free_gib, submodule_path
 from harness.core.reading import INFERENCE, IS_CHECKOUT, MIB, ROOT
 from harness.core.system import GIB
-from harness.engines import discovery
+from harness.engines import discovery, protocol
 from harness.engines.openai import GREETING, OpenAI
-from harness.engines.protocol import Delivery, Exchange
 from harness.engines.vllm import extra_args
 from harness.loadgen import folder as results
 from harness.loadgen import recorder
@@ -46,12 +44,11 @@ def models(config: RunConfig) -> str:
     return f"{', '.join(config.endpoint)}: {', '.join(names) or 'lists no model'}"
 
 
-@dataclass(frozen=True)
-class Tried:
+class Tried(NamedTuple):
     """What servers showed in one streamed answer, and their pages of metrics."""
 
     engine: OpenAI
-    delivery: Delivery | None
+    delivery: protocol.Delivery | None
     metrics: str
 
 
@@ -61,7 +58,7 @@ def tried(config: RunConfig) -> Tried:
     served = discovery.with_served_model(config)
     asked = RunConfig.differing(served.values(EndpointFlags.model_fields))
     served = RunConfig(**asked, concurrency=1)  # one streamed answer shows them
-    engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), Exchange(0.0)
+    engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), protocol.Exchange(0.0)
 
     async def ask() -> None:
         async for _ in engine.stream(engine.tokenizer.encode(GREETING), TRIED_TOKENS, exchange):
@@ -127,8 +124,7 @@ CHUNKS, CHUNK_MIB = 10, 16  # of a message queue, one for each engine: vLLM 0.32
 CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF16", "amx_tile": "AMX"}
 
 
-@dataclass(frozen=True)
-class Requirement:
+class Requirement(NamedTuple):
     """One thing that a run may need.
 
     `find` is what is found of it, and raises UsageError for what is wrong, which `mend` mends unless the error says so
@@ -145,8 +141,7 @@ class Requirement:
     note: bool = False
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     name: str
     status: Status
     found: str = ""
@@ -158,7 +153,7 @@ class Finding:
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
-    failed: set[str] = set()
+    failed = set[str]()
     with contextlib.suppress(BenchmarkError):  # which a check says
         config = discovery.with_served_model(config)
     for check in CHECKS:

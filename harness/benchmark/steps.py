@@ -18,18 +18,16 @@ from harness.core.files import free_gib
 from harness.core.processes import ignore_signals
 from harness.core.screen import Display, show
 from harness.engines import discovery, vllm
-from harness.loadgen import recorder
+from harness.loadgen import recorder, test_run
 from harness.loadgen.folder import BenchmarkRun, RunFolder, finish, history, or_say
 from harness.loadgen.session import LoadGenSession
-from harness.loadgen.test_run import TestRun
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing
 from harness.rates.source import find_rate, rate_source
 from harness.report import report as rendering
 from harness.report.answer import document
-from harness.results import accuracy, profile
+from harness.results import accuracy, metrics, profile
 from harness.results.accuracy import Accuracy
-from harness.results.metrics import BY_NAME
 from harness.results.summary import Summary, scatter
 from harness.workloads import cnn_dailymail, custom
 from harness.workloads.cnn_dailymail import Library
@@ -109,7 +107,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     return DONE
 
 
-def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, cnn_dailymail.Library | None]:
+def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | None]:
     """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
     workload = custom.load(config, tokenizer)
     request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
@@ -119,9 +117,7 @@ def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, cnn_dailymail
     return plan, workload
 
 
-def plan_run(
-    config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display
-) -> tuple[BenchmarkRun, cnn_dailymail.Library]:
+def plan_run(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display) -> tuple[BenchmarkRun, Library]:
     """The run with every setting known that needs no engine, and its samples."""
     plan, workload = prepare_plan(config, tokenizer)
     run = BenchmarkRun.begin(plan, folder, display)
@@ -135,7 +131,7 @@ def plan_run(
     return run, library
 
 
-def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenSession:
+def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, recorder.busy_gpus()
     if config.is_in_process and (warning := vllm.provide(config.engine_args)):
@@ -153,7 +149,7 @@ def start_session(run: BenchmarkRun, library: cnn_dailymail.Library) -> LoadGenS
     return LoadGenSession(run.folder, engine, library, run.display, watchdog, busy_gpus=taken)
 
 
-def official_samples(plan: Plan, tokenizer: Any) -> cnn_dailymail.Library:
+def official_samples(plan: Plan, tokenizer: Any) -> Library:
     """MLPerf's samples, which all fit the context."""
     library = cnn_dailymail.load(plan.config, tokenizer, plan.samples)
     cnn_dailymail.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
@@ -164,7 +160,10 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user asked to continue."""
     config, evaluation = run.config, None
     if config.mode != "performance":
-        evaluation = measure_accuracy(run.plan, session, tokenizer)
+        folder = session.test("accuracy", run.plan)
+        session.display.stage("scoring")
+        evaluation = accuracy.evaluate(folder, run.plan, session.library, tokenizer)
+        session.display.done(f"accuracy: {evaluation.headline}")
         if has_failed_gate(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
@@ -177,19 +176,11 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
     return evaluation
 
 
-def measure_accuracy(plan: Plan, session: LoadGenSession, tokenizer: Any) -> Accuracy:
-    folder = session.test("accuracy", plan)
-    session.display.stage("scoring")
-    evaluation = accuracy.evaluate(folder, plan, session.library, tokenizer)
-    session.display.done(f"accuracy: {evaluation.headline}")
-    return evaluation
-
-
 def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Runs the performance test, again with a corrected rate if the first was wrong."""
     attempts, source = run.facts.attempts, rate_source(run.config)
     while True:
-        test = TestRun.read(session.test("performance", run.plan), run.plan)
+        test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = probing.probe_of(test, run.plan, session.folder.path)
         tests = [*run.facts.probes, *attempts, attempt]
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
@@ -218,8 +209,8 @@ def report(run: BenchmarkRun) -> Summary:
     summary = rendering.build(run.folder.path)
     line = rendering.history_line(summary)
     headline = summary.scenario.headline
-    doubt = scatter(line, headline, BY_NAME[headline].label, history(config.results_dir))
-    finish(run.folder, line, bool(config.keep_all), display.done)
+    doubt = scatter(line, headline, metrics.BY_NAME[headline].label, history(config.results_dir))
+    finish(run.folder, line, config.keep_all, display.done)
     with or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
     show(display.console, document(summary, scatter=doubt), run.folder.shown / "report.html")

@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import sys
-from dataclasses import asdict
 
 from harness.config.flags import config_command
 from harness.config.run import RunConfig
@@ -35,7 +34,7 @@ def doctor(config: RunConfig) -> None:
         if each.status != "not needed":
             table.add_row(f"[{STYLES[each.status]}]{each.status}[/]", each.name, safe_markup(hide_text(each.text)))
     if config.json:
-        print(json.dumps([asdict(each) for each in found], indent=2))
+        print(json.dumps([each._asdict() for each in found], indent=2))
     else:
         console.print(table)
         console.print(

@@ -6,9 +6,7 @@ from harness.core.command import argument, make_command
 from harness.loadgen.log import as_json
 
 
-def logs(
-    folder: Path = argument(..., "A folder with mlperf_log_detail.txt.", "LOG_DIR"),
-) -> None:
+def logs(folder: Path = argument(..., "A folder with mlperf_log_detail.txt.", "LOG_DIR")) -> None:
     """Print a LoadGen log as JSON."""
     print(as_json(folder))
 

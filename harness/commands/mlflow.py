@@ -4,10 +4,11 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from datetime import datetime
 from os import environ
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.core.command import argument, make_command, option
 from harness.core.document import gpu_names
@@ -39,16 +40,15 @@ class TrackingError(NotAcceptedError):
     """The tracking server did not take it; the run itself is unharmed."""
 
 
-@dataclass(frozen=True)
-class TrackedRun:
+class TrackedRun(NamedTuple):
     """One MLflow run: what is logged, and where its files lie. `key` tells it from others of the same folder."""
 
     folder: Path | None
     started: str
     status: RunStatus | None
-    params: Mapping[str, object] = field(default_factory=dict)
-    numbers: Mapping[str, float | None] = field(default_factory=dict)
-    tags: Mapping[str, object] = field(default_factory=dict)
+    params: Mapping[str, object] = {}
+    numbers: Mapping[str, float | None] = {}
+    tags: Mapping[str, object] = {}
     children: tuple["TrackedRun", ...] = ()
     key: str = "run"
 
@@ -202,7 +202,7 @@ def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
         tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
         if record.status == "complete" and record.run:
             child = entry(folder / record.run)
-            children.append(replace(child, key=key, tags={**child.tags, **tags}))
+            children.append(child._replace(key=key, tags={**child.tags, **tags}))
         elif record.status != "skipped":
             children.append(TrackedRun(None, state.started, None, tags=tags, key=key))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}

@@ -14,12 +14,11 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     from harness.core import processes, screen, secrets
     from harness.engines.discovery import with_served_model
     from harness.loadgen import folder
-    from harness.loadgen import folder as results
     from harness.mmlu import evaluation
 
     processes.install_signal_handlers()
     secrets.noted.update(secrets.secrets_in(config.engine_args))
-    run = results.open_run(config.runs, label="")
+    run = folder.open_run(config.runs, label="")
     log = run.path / "engine.log"
     with screen.screen(log) as (console, errors):
         try:

@@ -76,7 +76,9 @@ def report(
     if run and check:
         return check_run(names.find_run(run, results_dir, "one is checked at a time."))
     if run and matrix:
-        print(matrix_page(names.folders(run, results_dir), matrix.replace("-", "_").split(",")))
+        runs = [comparison.read(folder.resolve()) for folder in names.folders(run, results_dir)]
+        print(metrics.matrix([one.summary for one in runs], matrix.replace("-", "_").split(",")))
+        print(f"\nThese runs differ in: {compare_page.difference(runs)}.")
         return DONE
     if run:
         folder = names.find_run(run, results_dir, "one is rendered at a time, --compare takes several.")
@@ -122,13 +124,6 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
     if page:
         compare_page.write_html(page, runs, pair)
     show(compare_page.document(runs, pair))
-
-
-def matrix_page(folders: list[Path], axes: list[str]) -> str:
-    """The runs as one table, and what they differ in beside its axes."""
-    runs = [comparison.read(folder.resolve()) for folder in folders]
-    differs = compare_page.difference(runs)
-    return f"{metrics.matrix([run.summary for run in runs], axes)}\n\nThese runs differ in: {differs}."
 
 
 def show(document: Document) -> None:

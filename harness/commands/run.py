@@ -21,7 +21,6 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     from harness.core import processes, screen, secrets
     from harness.engines.discovery import with_served_model
     from harness.loadgen import folder
-    from harness.loadgen import folder as results
 
     if config.dry_run:
         from harness.benchmark import steps
@@ -29,7 +28,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
         raise SystemExit(steps.dry_run(config, print))
     processes.install_signal_handlers()
     secrets.noted.update(secrets.secrets_in(config.engine_args))
-    run = results.open_run(config.results_dir, f"{config.category}-{config.scenario}")
+    run = folder.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
     with screen.screen(log) as (console, errors):
         try:

@@ -8,8 +8,7 @@ from harness.config.flags import MOST_S
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE
 from harness.loadgen import folder as results
-from harness.sweep import file
-from harness.sweep.experiment import lanes
+from harness.sweep import experiment, file
 
 
 def sweep(
@@ -51,7 +50,7 @@ def sweep(
         print(loop.gather(whole, gather).path / "report.html")
         return DONE
     reasons = file.reasons_to_skip(whole, only)
-    places = lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
+    places = experiment.lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:
         results.check_writable(results_dir)
         file.show(whole, chosen, reasons)

@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 from harness.config.models import QUANTIZE_JSON, QUANTIZED, SHAPE
-from harness.core import files, secrets
+from harness.core import files, schema, secrets
 from harness.core.errors import UsageError
-from harness.core.schema import File
 
 HUB_TIMEOUT_S = 5.0
 QUANT_CONFIG = "hf_quant_config.json"
@@ -21,7 +20,7 @@ MOST_BYTES = 2**46  # of weights: 64 TiB
 MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
 
 
-class Quantized(File):
+class Quantized(schema.File):
     """quantize.json: what a quantized checkpoint says of its making, as docs/quantization.md has it."""
 
     model: str

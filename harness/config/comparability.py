@@ -5,14 +5,12 @@ one table.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import BeforeValidator
 
-from harness.config import engine, mlperf
+from harness.config import engine, mlperf, models
 from harness.config.flags import When, is_so
-from harness.config.models import MODELS
 from harness.config.workload import OFFICIAL
 from harness.core.document import Kind, Statement, gpu_names
 from harness.core.files import as_flag
@@ -26,17 +24,16 @@ NOT_COUNTED = (INVALID, OVER_LIMIT, GATE_FAILED)
 Values = Mapping[str, object]  # by name; a flaw is named in words
 
 
-@dataclass(frozen=True)
-class Comparable:
+class Comparable(NamedTuple):
     """A run by all that another may differ in, aspect by aspect."""
 
-    work: Values = field(default_factory=dict)
-    settings: Values = field(default_factory=dict)
-    machine: Values = field(default_factory=dict)
-    software: Values = field(default_factory=dict)
-    busyness: Values = field(default_factory=dict)
-    validity: Values = field(default_factory=dict)
-    rate: Values = field(default_factory=dict)
+    work: Values = {}
+    settings: Values = {}
+    machine: Values = {}
+    software: Values = {}
+    busyness: Values = {}
+    validity: Values = {}
+    rate: Values = {}
 
     @classmethod
     def on(cls, system: System, engine: str | None = None, **aspects: Values) -> Self:
@@ -55,8 +52,7 @@ class Comparable:
         return cls(work, setup | columns, {"gpus": line.get("gpus")}, busyness=busy, validity=flaws)
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """What two runs, A and B, do not share."""
 
     aspect: str
@@ -70,7 +66,7 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
     empty where nothing does."""
     return [
         Difference(aspect, name, mine.get(name), theirs.get(name))
-        for aspect in (each.name for each in fields(Comparable) if each.name not in ignore)
+        for aspect in (each for each in Comparable._fields if each not in ignore)
         for mine, theirs in [(getattr(a, aspect), getattr(b, aspect))]
         for name in dict.fromkeys([*mine, *theirs])
         if name not in ignore and (aspect in FLAWS or not is_same(mine.get(name), theirs.get(name), aspect))
@@ -85,15 +81,18 @@ def is_same(mine: object, theirs: object, aspect: str) -> bool:
 
 def reason(found: Sequence[Difference], names: Sequence[str] = ("A", "B")) -> str:
     """The first aspect in which two runs of these names differ, in words; empty where they do not."""
-    first = [each for each in found if each.aspect == found[0].aspect]
-    if first and first[0].aspect == "busyness":
+    if not found:
+        return ""
+    aspect = found[0].aspect
+    first = [each for each in found if each.aspect == aspect]
+    if aspect == "busyness":
         busy = [name for n, name in enumerate(names) if any((each.a, each.b)[n] for each in first)]
         return f"the machine was busy in {' and '.join(busy)}"
-    if first and first[0].aspect in FLAWS:
+    if aspect in FLAWS:
         having = [[name for name, has in zip(names, (each.a, each.b), strict=True) if has] for each in first]
         return "; ".join(f"{' and '.join(those)}: {each.name}" for those, each in zip(having, first, strict=True))
-    flags = sorted(as_flag(each.name) if each.aspect == "work" else each.name for each in first)
-    return f"other {first[0].aspect} ({', '.join(flags)})" if first else ""
+    flags = sorted(as_flag(each.name) if aspect == "work" else each.name for each in first)
+    return f"other {aspect} ({', '.join(flags)})"
 
 
 # What keeps a result from standing beside MLPerf's: a name, the words, and when they are so of a plan.
@@ -116,25 +115,19 @@ DEVIATIONS: dict[str, tuple[str, When]] = {
         "random weights, N(0, 0.02): speed and energy are representative, answers are not",
         lambda run: run.random_weights and not run.config.has_dummy_weights,
     ),
-    "engine arguments": (
-        "--engine-arg {run.unproven_args} may change the model's outputs",
-        "unproven_args",
-    ),
+    "engine arguments": ("--engine-arg {run.unproven_args} may change the model's outputs", "unproven_args"),
     "scenario": ("{run.config.scenario_rules.unofficial}", "config.scenario_rules.unofficial"),
     "chat": (
         "prompts as chat messages: the server's template adds to MLPerf's",
         lambda run: run.config.endpoint_api == "chat",
     ),
-    "engine": ("{run.unofficial_engine}", "unofficial_engine"),
+    "engine": ("the echo engine computes nothing", lambda run: run.config.backend == "echo"),
     "failures": (
         "--max-failed {run.config.max_failed}: requests that fail do not end the run",
         lambda run: engine.may_fail(run.config.max_failed, 10**9),
     ),
     "data": ("custom data: not MLPerf's {run.official_samples:,} prompts", lambda run: not run.official_data),
-    "workload": (
-        f"the workload {{run.request_set.name}} instead of MLPerf's {OFFICIAL}",
-        "request_set",
-    ),
+    "workload": (f"the workload {{run.request_set.name}} instead of MLPerf's {OFFICIAL}", "request_set"),
     "samples": (
         "{run.samples:,} of {run.official_samples:,} samples",
         lambda run: not run.request_set and run.samples < run.official_samples,
@@ -173,7 +166,7 @@ def from_text(said: object) -> object:
     if not isinstance(said, str):
         return said
     heads = {name: text.partition("{")[0] for name, (text, _) in DEVIATIONS.items()}
-    specs = {spec.deviation: OTHER_SHAPE for spec in MODELS.values() if spec.deviation}
+    specs = {spec.deviation: OTHER_SHAPE for spec in models.MODELS.values() if spec.deviation}
     name = specs.get(said) or next((name for name, head in heads.items() if head and said.startswith(head)), "")
     return Statement(said, name=name, kind=Kind.DEVIATION)
 

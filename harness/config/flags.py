@@ -4,11 +4,10 @@ import inspect
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin
 
 import typer
 from pydantic import (
@@ -67,8 +66,7 @@ Rate = Annotated[float, positive(10**6)]
 Distinct = AfterValidator(distinct)
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(NamedTuple):
     """How a setting is shown, and what changes with it."""
 
     panel: str
@@ -127,14 +125,9 @@ class Settings(BaseModel):
     named: ClassVar[Callable[[str], str]] = as_flag  # as messages call a setting
 
     def __init__(self, /, **settings: Any) -> None:
-        fields = type(self).model_fields
-        unset = {
-            name
-            for name, value in settings.items()
-            if value is None and name in fields and fields[name].default is None
-        }
+        unset = {name for name, info in type(self).model_fields.items() if info.default is None}
         try:
-            super().__init__(**{name: value for name, value in settings.items() if name not in unset})
+            super().__init__(**{key: value for key, value in settings.items() if value is not None or key not in unset})
         except ValidationError as error:
             raise UsageError(mistake(type(self), error, settings)) from None
 

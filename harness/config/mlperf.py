@@ -61,8 +61,7 @@ class Limits:
         return [Tail(kind, found.p99, most) for kind, found, most in pairs if found]
 
 
-@dataclass(frozen=True)
-class Scenario:
+class Scenario(NamedTuple):
     """One scenario of the benchmark. `unofficial` says why the benchmark has no such scenario."""
 
     name: str
@@ -90,13 +89,7 @@ SCENARIO = {
     for rules in (
         Scenario("offline", "Offline", CATEGORIES, Burst()),
         Scenario(
-            "server",
-            "Server",
-            ("datacenter",),
-            Poisson(),
-            limits=SERVER_LIMITS,
-            offline_share=0.8,
-            search_share=0.9,
+            "server", "Server", ("datacenter",), Poisson(), limits=SERVER_LIMITS, offline_share=0.8, search_share=0.9
         ),
         Scenario(
             "interactive",
@@ -138,13 +131,7 @@ SCENARIO = {
         ),
     )
 }
-UNOFFICIAL_BACKENDS = {"echo": "the echo engine computes nothing"}
 SCENARIOS = {one: tuple(rules.name for rules in SCENARIO.values() if one in rules.categories) for one in CATEGORIES}
-
-
-def loadgen_model(category: str, scenario: str) -> str:
-    """The model name under which `mlperf.conf` keeps this benchmark's settings."""
-    return "llama3_1-8b-edge" if category == "edge" else SCENARIO[scenario].loadgen_model
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.config.mlperf import LONGEST_PROMPT, MAX_NEW_TOKENS, OFFICIAL, ROUGE, SCENARIO, Scores, Task
 from harness.core.reading import ROOT, names_in, read_text
@@ -42,8 +43,7 @@ SPEED_ARGS = names_in(
 )
 
 
-@dataclass(frozen=True)
-class Small:
+class Small(NamedTuple):
     """vLLM's settings on a CPU for a model so small that its defaults make no sense."""
 
     cache_bytes: int

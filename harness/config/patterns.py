@@ -7,7 +7,7 @@ system under test sends each when a slot is free, or at its time. How each is se
 
 from dataclasses import dataclass
 from math import ceil, inf
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from harness.core.document import number
 from harness.core.statistics import fewest_queries
@@ -23,23 +23,35 @@ Length = tuple[int, float]  # queries, seconds
 Settings = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
 
 
-@dataclass(frozen=True)
 class Load:
-    """What a test is to send, as far as it is known: rates are in queries/s (Offline: samples/s), times in seconds."""
+    """What a test is to send, as far as its plan knows it: rates are in queries/s (Offline: samples/s)."""
 
+    config: Any
+    request_set: Any  # the user's own requests in place of MLPerf's samples
     samples: int  # of the set
-    official_samples: int  # of MLPerf's
     min_duration_s: float
-    rate: float | None = None
-    expected_latency_ms: float | None = None  # of a query
-    samples_per_query: int = 1
-    concurrency: int | None = None
-    fewest: int = 0  # queries of a closed loop, where not its time ends it
-    scheduled: int = 0  # queries of a schedule of the user's own
-    own_requests: bool = False  # the user's in place of MLPerf's samples
-    own_duration: bool = False  # a minimum duration that the user gave
-    whole_rounds: bool = False  # its samples belong together
-    own_limits: tuple[float, float] | None = None  # TTFT and TPOT in ms, where the user gave others than MLPerf's
+    target_qps: float | None
+    expected_latency_ms: float | None  # of a query
+    samples_per_query: int
+    concurrency: int | None
+    fewest_queries: int  # of a closed loop, where not its time ends it
+
+    @property
+    def official_samples(self) -> int:
+        """Of MLPerf's set."""
+        raise NotImplementedError
+
+    @property
+    def limits(self) -> Any:
+        raise NotImplementedError
+
+    @property
+    def scheduled(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def whole_rounds(self) -> bool:
+        raise NotImplementedError
 
 
 class LoadPattern:
@@ -65,41 +77,41 @@ class LoadPattern:
         """The samples of a query, where so many were given."""
         return 1
 
-    def number(self, load: Load) -> float | None:
+    def number(self, plan: Load) -> float | None:
         """The load itself, in `unit`."""
-        return load.rate
+        return plan.target_qps
 
-    def text(self, load: Load) -> str:
-        return f"{number(self.number(load))} {self.unit}"
+    def text(self, plan: Load) -> str:
+        return f"{number(self.number(plan))} {self.unit}"
 
     def least_duration(self, whole_s: float, share: float) -> float:
         """The minimum duration of a test on a share of the samples, whose duration is `whole_s` on all of them."""
         return max(1.0, round(whole_s * share, 1))
 
-    def min_queries(self, load: Load) -> int:
+    def min_queries(self, plan: Load) -> int:
         """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile."""
-        return load.samples
+        return plan.samples
 
-    def queries(self, load: Load) -> int | None:
+    def queries(self, plan: Load) -> int | None:
         """About how many samples LoadGen will issue one after the other; None where it issues all at once, or where
         what it takes is not known yet."""
         return None
 
-    def shown_queries(self, load: Load) -> int | None:
+    def shown_queries(self, plan: Load) -> int | None:
         """How many samples a live line counts towards; None where all are issued at once, or time ends the test."""
-        return self.queries(load)
+        return self.queries(plan)
 
-    def length(self, load: Load) -> Length | None:
+    def length(self, plan: Load) -> Length | None:
         """How many queries a performance test has, and about how many seconds it takes; None where that is not known
         yet."""
-        queries = self.queries(load)
-        return (queries, queries / load.rate) if queries and load.rate else None
+        queries = self.queries(plan)
+        return (queries, queries / plan.target_qps) if queries and plan.target_qps else None
 
-    def least_seconds(self, load: Load, total: int | None) -> float:
+    def least_seconds(self, plan: Load, total: int | None) -> float:
         """How long a test of `total` queries takes at least, as far as its settings tell."""
-        return total / load.rate if self.is_rated and total and load.rate else 0.0
+        return total / plan.target_qps if self.is_rated and total and plan.target_qps else 0.0
 
-    def is_too_short(self, load: Load) -> bool:
+    def is_too_short(self, plan: Load) -> bool:
         """Whether LoadGen cannot call the performance test VALID for its number of queries alone."""
         return False
 
@@ -111,27 +123,27 @@ class LoadPattern:
         """The rate that the result names: what LoadGen logged of the one that it was given, or the plan's, or none."""
         return {"logged": logged, "planned": planned}.get(self.named_rate)
 
-    def kept_in_flight(self, load: Load, engine: int | None) -> int | None:
+    def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
         """Requests in flight between ramp and drain, given the most that the engine computes at once."""
         return None
 
-    def settings(self, load: Load) -> Settings:
+    def settings(self, plan: Load) -> Settings:
         """What changes from test to test; the rest stays as MLPerf has it."""
-        least = self.min_queries(load)
+        least = self.min_queries(plan)
         found: dict[str, int | float | None] = {
-            "min_duration": round(1000 * load.min_duration_s),
-            "target_qps": load.rate,
-            "target_latency": load.expected_latency_ms,
+            "min_duration": round(1000 * plan.min_duration_s),
+            "target_qps": plan.target_qps,
+            "target_latency": plan.expected_latency_ms,
         }
-        if load.samples != load.official_samples:
-            found["performance_sample_count_override"] = load.samples
-        if load.samples != load.official_samples or least != load.samples:
+        if plan.samples != plan.official_samples:
+            found["performance_sample_count_override"] = plan.samples
+        if plan.samples != plan.official_samples or least != plan.samples:
             found["min_query_count"] = least
         return {key: value for key, value in found.items() if value is not None}
 
-    def fixed_settings(self, load: Load) -> Settings:
+    def fixed_settings(self, plan: Load) -> Settings:
         """What is the same in all tests of a run."""
-        own = load.own_requests and not load.whole_rounds  # no more than the duration takes, not all of them
+        own = plan.request_set and not plan.whole_rounds  # no more than the duration takes, not all of them
         return {"sample_concatenate_permutation": 0} if own else {}
 
 
@@ -145,14 +157,14 @@ class Burst(LoadPattern):
     more_flags = ("batch_size", "sort_by_length")
     is_streamed = False
 
-    def length(self, load: Load) -> Length | None:
-        if not load.rate:
+    def length(self, plan: Load) -> Length | None:
+        if not plan.target_qps:
             return None
-        least = max(RESERVE * load.min_duration_s * load.rate, load.samples)
-        queries = ceil(least / load.samples) * load.samples
-        return queries, queries / load.rate
+        least = max(RESERVE * plan.min_duration_s * plan.target_qps, plan.samples)
+        queries = ceil(least / plan.samples) * plan.samples
+        return queries, queries / plan.target_qps
 
-    def kept_in_flight(self, load: Load, engine: int | None) -> int | None:
+    def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
         return engine
 
 
@@ -162,25 +174,27 @@ class Poisson(LoadPattern):
     rate_flag = "server_target_qps"
     is_rated = is_paced = True
 
-    def min_queries(self, load: Load) -> int:
+    def min_queries(self, plan: Load) -> int:
         """A minimum duration of the user's own is kept to, whatever comes of it."""
-        if load.own_duration:
-            return 1 if load.own_requests else load.samples
-        return max(load.samples, SURE_QUERIES)
+        if plan.config.min_duration != "auto":
+            return 1 if plan.request_set else plan.samples
+        return max(plan.samples, SURE_QUERIES)
 
-    def queries(self, load: Load) -> int | None:
-        if load.rate is None:
+    def queries(self, plan: Load) -> int | None:
+        if plan.target_qps is None:
             return None
-        wanted = max(self.min_queries(load), load.min_duration_s * load.rate)
-        return ceil(wanted) if load.own_requests else ceil(wanted / load.samples) * load.samples
+        wanted = max(self.min_queries(plan), plan.min_duration_s * plan.target_qps)
+        return ceil(wanted) if plan.request_set else ceil(wanted / plan.samples) * plan.samples
 
-    def is_too_short(self, load: Load) -> bool:
-        return 0 < (self.queries(load) or 0) < SURE_QUERIES
+    def is_too_short(self, plan: Load) -> bool:
+        return 0 < (self.queries(plan) or 0) < SURE_QUERIES
 
-    def fixed_settings(self, load: Load) -> Settings:
+    def fixed_settings(self, plan: Load) -> Settings:
         """LoadGen judges by the user's limits in place of MLPerf's."""
-        limits = dict(zip(("ttft_latency", "tpot_latency"), load.own_limits or (), strict=False))
-        return limits | super().fixed_settings(load)
+        limits, own = plan.limits, Settings()
+        if limits and limits != plan.config.scenario_rules.limits:
+            own = {"ttft_latency": limits.ttft, "tpot_latency": limits.tpot}
+        return own | super().fixed_settings(plan)
 
 
 @dataclass(frozen=True)
@@ -201,34 +215,34 @@ class Sequential(LoadPattern):
     def samples_per_query(self, given: int) -> int:
         return given if self.several else 1
 
-    def number(self, load: Load) -> float | None:
-        return load.samples_per_query
+    def number(self, plan: Load) -> float | None:
+        return plan.samples_per_query
 
-    def min_queries(self, load: Load) -> int:
+    def min_queries(self, plan: Load) -> int:
         """Of queries that hold several samples as many as the percentile takes."""
-        return SURE_P90_QUERIES if self.several else load.samples
+        return SURE_P90_QUERIES if self.several else plan.samples
 
-    def queries(self, load: Load) -> int | None:
+    def queries(self, plan: Load) -> int | None:
         """As long as a query takes less than expected; where it holds one sample, up to the next whole permutation."""
-        latency = load.expected_latency_ms or inf
+        latency = plan.expected_latency_ms or inf
         if self.several:
-            lasting = ceil(1000 * load.min_duration_s / latency)
-            return load.samples_per_query * max(self.min_queries(load), lasting)
-        queries = max(load.samples, int(2000 * load.min_duration_s / latency))
-        return (queries // load.samples + 1) * load.samples
+            lasting = ceil(1000 * plan.min_duration_s / latency)
+            return plan.samples_per_query * max(self.min_queries(plan), lasting)
+        queries = max(plan.samples, int(2000 * plan.min_duration_s / latency))
+        return (queries // plan.samples + 1) * plan.samples
 
-    def length(self, load: Load) -> Length | None:
-        queries = self.queries(load)
-        if not queries or not load.expected_latency_ms:
+    def length(self, plan: Load) -> Length | None:
+        queries = self.queries(plan)
+        if not queries or not plan.expected_latency_ms:
             return None
-        return queries, queries / load.samples_per_query * load.expected_latency_ms / 1000
+        return queries, queries / plan.samples_per_query * plan.expected_latency_ms / 1000
 
-    def settings(self, load: Load) -> Settings:
-        return super().settings(load) | ({"samples_per_query": load.samples_per_query} if self.several else {})
+    def settings(self, plan: Load) -> Settings:
+        return super().settings(plan) | ({"samples_per_query": plan.samples_per_query} if self.several else {})
 
-    def fixed_settings(self, load: Load) -> Settings:
+    def fixed_settings(self, plan: Load) -> Settings:
         percentile: Settings = {"target_latency_percentile": 100 * MULTISTREAM_PERCENTILE} if self.several else {}
-        return percentile | super().fixed_settings(load)
+        return percentile | super().fixed_settings(plan)
 
 
 class OwnClock(LoadPattern):
@@ -240,12 +254,12 @@ class OwnClock(LoadPattern):
         """Samples are repeated, however few they are."""
         return whole_s
 
-    def settings(self, load: Load) -> Settings:
-        count = {"performance_sample_count_override": load.samples, "min_query_count": self.min_queries(load)}
-        return super().settings(load) | count
+    def settings(self, plan: Load) -> Settings:
+        count = {"performance_sample_count_override": plan.samples, "min_query_count": self.min_queries(plan)}
+        return super().settings(plan) | count
 
-    def fixed_settings(self, load: Load) -> Settings:
-        return {} if load.whole_rounds else {"sample_concatenate_permutation": 0}
+    def fixed_settings(self, plan: Load) -> Settings:
+        return {} if plan.whole_rounds else {"sample_concatenate_permutation": 0}
 
 
 class ClosedLoop(OwnClock):
@@ -255,36 +269,36 @@ class ClosedLoop(OwnClock):
     rate_flag = "concurrency"
     defaults: ClassVar[dict[str, str]] = {"concurrency": "auto"}
 
-    def number(self, load: Load) -> float | None:
-        return load.concurrency
+    def number(self, plan: Load) -> float | None:
+        return plan.concurrency
 
-    def min_queries(self, load: Load) -> int:
-        return max(WAVES * (load.concurrency or 1), SURE_P90_QUERIES, load.fewest)
+    def min_queries(self, plan: Load) -> int:
+        return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)
 
-    def queries(self, load: Load) -> int | None:
-        if load.rate is None:
+    def queries(self, plan: Load) -> int | None:
+        if plan.target_qps is None:
             return None
-        return max(self.min_queries(load), ceil(RESERVE * load.min_duration_s * load.rate))
+        return max(self.min_queries(plan), ceil(RESERVE * plan.min_duration_s * plan.target_qps))
 
-    def length(self, load: Load) -> Length | None:
+    def length(self, plan: Load) -> Length | None:
         """Its time ends it, once the fewest queries are answered."""
-        if not load.rate:
+        if not plan.target_qps:
             return None
-        queries = max(self.min_queries(load), ceil(load.min_duration_s * load.rate))
-        return queries, queries / load.rate
+        queries = max(self.min_queries(plan), ceil(plan.min_duration_s * plan.target_qps))
+        return queries, queries / plan.target_qps
 
-    def shown_queries(self, load: Load) -> int | None:
-        return self.min_queries(load)
+    def shown_queries(self, plan: Load) -> int | None:
+        return self.min_queries(plan)
 
-    def least_seconds(self, load: Load, total: int | None) -> float:
-        return load.min_duration_s
+    def least_seconds(self, plan: Load, total: int | None) -> float:
+        return plan.min_duration_s
 
-    def kept_in_flight(self, load: Load, engine: int | None) -> int | None:
-        return load.concurrency or engine
+    def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
+        return plan.concurrency or engine
 
-    def settings(self, load: Load) -> Settings:
+    def settings(self, plan: Load) -> Settings:
         """LoadGen has to issue more than the test will send."""
-        return super().settings(load) | ({"target_qps": ROOM * load.rate} if load.rate else {})
+        return super().settings(plan) | ({"target_qps": ROOM * plan.target_qps} if plan.target_qps else {})
 
 
 class Schedule(OwnClock):
@@ -296,13 +310,13 @@ class Schedule(OwnClock):
     named_rate = "planned"
     is_rated = True
 
-    def min_queries(self, load: Load) -> int:
-        return load.scheduled
+    def min_queries(self, plan: Load) -> int:
+        return plan.scheduled
 
-    def queries(self, load: Load) -> int | None:
-        return load.scheduled if load.rate is not None else None
+    def queries(self, plan: Load) -> int | None:
+        return plan.scheduled if plan.target_qps is not None else None
 
-    def settings(self, load: Load) -> Settings:
+    def settings(self, plan: Load) -> Settings:
         """LoadGen issues the minimum number of queries, and no more: those of the schedule."""
-        rate = 0.9 * load.scheduled / (RESERVE * load.min_duration_s)
-        return super().settings(load) | {"target_qps": rate}
+        rate = 0.9 * plan.scheduled / (RESERVE * plan.min_duration_s)
+        return super().settings(plan) | {"target_qps": rate}

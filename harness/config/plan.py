@@ -4,10 +4,9 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from harness.config import engine, mlperf, models, workload
-from harness.config.comparability import deviations
+from harness.config import comparability, engine, mlperf, models, workload
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.flags import MOST_S
 from harness.config.patterns import SURE_QUERIES, Load, LoadPattern
@@ -26,17 +25,16 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 
     A model fits when its weights take at most 0.8 of what vLLM may use; the rest is for the attention cache.
     """
-    tensor: int | str = config.tensor_parallel_size
-    data: int | str = config.data_parallel_size
+    tensor, data = config.tensor_parallel_size, config.data_parallel_size
     if not gpus:
-        sizes = [1 if size == "auto" else int(size) for size in (tensor, data)]
+        sizes = [1 if size == "auto" else size for size in (tensor, data)]
         most = os.cpu_count() or 1
         if math.prod(sizes) > most and not config.has_other_hosts:
             flags = f"--tensor-parallel-size {sizes[0]} x --data-parallel-size {sizes[1]}"
             raise UsageError(f"{flags}: there is no GPU here, and {most} CPU cores are too few for that.")
         return sizes[0], sizes[1]
     if tensor == "auto":
-        available = len(gpus) // (1 if data == "auto" or config.has_other_hosts else int(data))
+        available = len(gpus) // (1 if data == "auto" or config.has_other_hosts else data)
         if available == 0:
             raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
         usable = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
@@ -49,21 +47,19 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
                 "--quantization fp8."
             )
         tensor = fitting[0]
-    tensor = int(tensor)
-    data = max(1, len(gpus) // tensor) if data == "auto" else int(data)
-    if tensor * data > len(gpus) and not config.has_other_hosts:
+    copies = max(1, len(gpus) // tensor) if data == "auto" else data
+    if tensor * copies > len(gpus) and not config.has_other_hosts:
         raise UsageError(
-            f"--tensor-parallel-size {tensor} x --data-parallel-size {data} needs {tensor * data} GPUs; "
+            f"--tensor-parallel-size {tensor} x --data-parallel-size {copies} needs {tensor * copies} GPUs; "
             f"{len(gpus)} visible."
         )
-    return tensor, data
+    return tensor, copies
 
 
 RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
 
 
-@dataclass(frozen=True)
-class TestPart:
+class TestPart(NamedTuple):
     """A part of a run, in words, and about how many seconds it takes, or `bound`; None: as long as the answers do."""
 
     name: str
@@ -73,7 +69,7 @@ class TestPart:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Load):
     """A run with every setting resolved. `notes` says how each `auto` was resolved, for the report."""
 
     config: RunConfig
@@ -100,7 +96,8 @@ class Plan:
 
     @property
     def loadgen_model(self) -> str:
-        return mlperf.loadgen_model(self.config.category, self.config.scenario)
+        """The model name under which `mlperf.conf` keeps this benchmark's settings."""
+        return "llama3_1-8b-edge" if self.config.category == "edge" else self.config.scenario_rules.loadgen_model
 
     @property
     def pattern(self) -> LoadPattern:
@@ -139,10 +136,7 @@ class Plan:
         flags |= {name: list(values) for name, values in lists.items() if values}
         flags |= {"quantization": self.engine_state.quantization, "kv_cache_dtype": self.engine_state.kv_cache_dtype}
         flags |= {"workload": self.request_set.key} if self.request_set else {}
-        flags |= {
-            "max_new_tokens": self.max_new_tokens,
-            "engine_arg": sorted(map(hide_word, self.config.engine_arg)),
-        }
+        flags |= {"max_new_tokens": self.max_new_tokens, "engine_arg": sorted(map(hide_word, self.config.engine_arg))}
         return flags
 
     @property
@@ -169,8 +163,13 @@ class Plan:
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
             return ()
-        query_samples = self.samples if self.request_set and self.request_set.whole_rounds else 1
+        query_samples = self.samples if self.whole_rounds else 1
         return workload.times(name, rate, self.min_duration_s, self.seeds.schedule, query_samples)
+
+    @property
+    def whole_rounds(self) -> bool:
+        """Whether its samples belong together."""
+        return bool(self.request_set and self.request_set.whole_rounds)
 
     @property
     def replay(self) -> Replay | None:
@@ -182,46 +181,27 @@ class Plan:
         return self.replay.requests if self.replay else len(self.schedule)
 
     @property
-    def load(self) -> Load:
-        limits = self.limits
-        return Load(
-            samples=self.samples,
-            official_samples=self.official_samples,
-            min_duration_s=self.min_duration_s,
-            rate=self.target_qps,
-            expected_latency_ms=self.expected_latency_ms,
-            samples_per_query=self.samples_per_query,
-            concurrency=self.concurrency,
-            fewest=self.fewest_queries,
-            scheduled=self.scheduled,
-            own_requests=self.request_set is not None,
-            own_duration=self.config.min_duration != "auto",
-            whole_rounds=bool(self.request_set and self.request_set.whole_rounds),
-            own_limits=(limits.ttft, limits.tpot) if limits and limits != self.config.scenario_rules.limits else None,
-        )
-
-    @property
     def min_queries(self) -> int:
-        return self.pattern.min_queries(self.load)
+        return self.pattern.min_queries(self)
 
     @property
     def queries(self) -> int | None:
         """About how many samples LoadGen will issue one after the other; None where that is not known."""
-        return self.pattern.queries(self.load)
+        return self.pattern.queries(self)
 
     @property
     def length(self) -> str:
         """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
         known yet. LoadGen takes whole passes of the samples."""
         pattern = self.pattern
-        if (length := pattern.length(self.load)) is None:
+        if (length := pattern.length(self)) is None:
             return ""
         return f"{length[0]:,} {pattern.queries_are} in about {minutes(length[1])}"
 
     @property
     def too_short(self) -> str | None:
         """Why the performance test cannot be VALID at its rate, in words; None where it can."""
-        if self.config.mode == "accuracy" or not self.pattern.is_too_short(self.load):
+        if self.config.mode == "accuracy" or not self.pattern.is_too_short(self):
             return None
         return (
             f"{self.queries:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
@@ -238,11 +218,6 @@ class Plan:
         return mlperf.OFFICIAL[self.config.category].samples
 
     @property
-    def unofficial_engine(self) -> str:
-        """Why no result of this engine is MLPerf's; empty where nothing speaks against it."""
-        return mlperf.UNOFFICIAL_BACKENDS.get(self.config.backend, "")
-
-    @property
     def unproven_args(self) -> str:
         """The engine arguments that are not known to leave the model as it is."""
         return ", ".join(sorted(set(self.config.engine_args).difference(models.SPEED_ARGS)))
@@ -250,7 +225,7 @@ class Plan:
     @property
     def deviations(self) -> list[Statement]:
         """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
-        return deviations(self)
+        return comparability.deviations(self)
 
     def with_note(self, note: str, **changes: Any) -> "Plan":
         """The same plan with one more `auto` resolved."""
@@ -267,7 +242,7 @@ class Plan:
     def parts(self, before: TestPart | None = None) -> list[TestPart]:
         """The tests of a run, and what comes `before` its performance test, as far as it is known."""
         found, last = list[TestPart](), self.with_concurrency()
-        length = self.pattern.length(last.load)
+        length = self.pattern.length(last)
         if self.config.mode != "performance":
             seconds = self.samples * length[1] / length[0] if length else None
             found.append(TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))
@@ -275,7 +250,7 @@ class Plan:
             found += [before] if before else []
             least_s = self.min_duration_s
             least = TestPart("performance test", f"at least {minutes(least_s)}", least_s, "at least ")
-            whole = replace(least, text=last.length or least.text, seconds=length[1], bound="") if length else least
+            whole = least._replace(text=last.length or least.text, seconds=length[1], bound="") if length else least
             found.append(whole)
         return found
 

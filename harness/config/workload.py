@@ -12,7 +12,7 @@ from math import exp, floor, inf, log, sqrt
 from pathlib import Path
 from random import Random
 from statistics import NormalDist
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -175,9 +175,6 @@ class ArrivalFlags(Settings):
         return self.is_replay or bool(self.rate_ends)
 
 
-SCENARIO = "arrivals"  # its row is in `mlperf`
-
-
 FOLDER = ROOT / "workloads"
 OFFICIAL = "summarization"
 MOST_TOKENS = 10**6
@@ -185,8 +182,7 @@ MOST_SIGMA = 3.0
 SYNTHETIC_COUNT = 1000  # requests of --input-len without --total-sample-count
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(NamedTuple):
     """What `--workload` names in short; `path` is None where the samples are MLPerf's."""
 
     name: str
@@ -205,8 +201,7 @@ IMITATED = {  # by each workload, whose requests or profile are in a file of its
 WORKLOADS = {name: Workload(name, next(FOLDER.glob(f"{name}.*"), None), text) for name, text in IMITATED.items()}
 
 
-@dataclass(frozen=True)
-class Lengths:
+class Lengths(NamedTuple):
     """Lengths in tokens: fixed; log-normal with this median and, as `sigma`, the standard deviation of the logarithm;
     or, for a `sigma` above `MOST_SIGMA`, normal with that standard deviation in tokens. What is drawn out of the
     bounds is drawn again."""

@@ -117,29 +117,17 @@ def read_environment() -> None:
         check_path(name, os.environ.get(name))
 
 
-def check_current_folder() -> None:
-    """Raises UsageError where it was deleted: no relative path leads anywhere, nor can libraries be imported."""
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise UsageError(f"the current folder: {why(error)}: change into one that is there.") from None
-
-
-def take_token() -> None:
-    """Hugging Face's libraries read HF_TOKEN alone; its older name counts as well."""
-    if older := os.environ.get("HUGGINGFACE_HUB_TOKEN"):
-        os.environ.setdefault("HF_TOKEN", older)
-
-
 def prepare() -> None:
     """What every command begins with."""
     interruptible()
     open_streams()
     in_utf8()
     with ends_in_one_line():
-        check_current_folder()
+        try:
+            os.getcwd()
+        except OSError as error:  # deleted: no relative path leads anywhere, nor can libraries be imported
+            raise UsageError(f"the current folder: {why(error)}: change into one that is there.") from None
         read_environment()
-    take_token()
 
 
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -345,7 +333,7 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
     """
 
     def rewritten(words: Sequence[str]) -> Iterator[str]:
-        found: list[tuple[str, str]] = []  # what a word belongs to, if it is one of the flags
+        found = list[tuple[str, str]]()  # what a word belongs to, if it is one of the flags
         flag = ""
         for word in words:
             if word.startswith("-"):

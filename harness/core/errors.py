@@ -84,7 +84,7 @@ def as_input(error: BaseException) -> BenchmarkError | None:
 
 def line_of(text: str) -> str:
     """One line of a message: words of what was given are cut, so that it ends; paths are as long as they are."""
-    kept: list[str] = []
+    kept = list[str]()
     length = 0
     for word in text.split(" "):
         path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word

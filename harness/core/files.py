@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from harness.core import reading
 from harness.core.errors import BenchmarkError, UsageError, why
-from harness.core.reading import read_text
 from harness.core.secrets import arguments, hide, hide_known, hide_word
 
 # Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
@@ -64,7 +63,7 @@ def read_given(
     """
     where = f"{flag} {path}".lstrip()
     try:
-        return parse(read_text(path, most))
+        return parse(reading.read_text(path, most))
     except OSError as error:
         raise UsageError(f"{where}: {why(error)}.") from None
     except (wrong, ValueError, RecursionError) as error:  # also deep nesting, or a date that is none

@@ -38,7 +38,7 @@ def ignore_signals() -> None:
 
 def watch(command: int) -> dict[int, str]:
     """The processes below a command, with when each began; returns at the end of the input."""
-    noted: dict[int, str] = {}
+    noted = dict[int, str]()
     pause = SHORTEST_S
     while True:
         ready, _, _ = select.select([sys.stdin], [], [], pause)
@@ -61,7 +61,7 @@ def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
 
 def descendants(table: Processes, roots: set[int]) -> set[int]:
     """The processes that descend from `roots`, without this one."""
-    found: set[int] = set()
+    found = set[int]()
     while new := {pid for pid, (parent, _) in table.items() if parent in roots | found} - found - {os.getpid()}:
         found |= new
     return found

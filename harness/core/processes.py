@@ -12,9 +12,8 @@ from signal import SIG_IGN, SIGHUP, SIGKILL, SIGTERM, Signals, default_int_handl
 
 import psutil
 
-from harness.core import guard
+from harness.core import guard, interrupts
 from harness.core.guard import ignore_signals as ignore_signals
-from harness.core.interrupts import interruptible
 from harness.core.reading import CHECKOUT
 from harness.core.secrets import hide_word
 from harness.core.system import NAME, module
@@ -29,7 +28,7 @@ def install_signal_handlers() -> None:
     """SIGTERM, and the end of the terminal (but not under nohup), end a command as Ctrl-C does; a guard ends what it
     started where it is killed."""
     start_guard()
-    interruptible()
+    interrupts.interruptible()
     signal(SIGTERM, default_int_handler)
     if getsignal(SIGHUP) is not SIG_IGN:
         signal(SIGHUP, default_int_handler)

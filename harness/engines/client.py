@@ -13,7 +13,7 @@ import traceback
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import environ
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -32,9 +32,7 @@ from aiohttp import (
     TraceConfig,
 )
 
-from harness.config import checkpoint
-from harness.config.engine import is_usable, join_url
-from harness.config.run import RunConfig
+from harness.config import checkpoint, engine, run
 from harness.core.errors import BenchmarkError, EndpointError, EngineError, UsageError, first_line
 from harness.core.secrets import HEADERS
 from harness.engines.completions import (
@@ -94,7 +92,7 @@ def connect(timeout_s: float, new_connections: bool = False) -> ClientSession:
         raise UsageError(f"{KEY} contains a character that is not allowed in a header, such as a line break.")
     own = {"Authorization": f"Bearer {key}"} if key else {}
     proxy = environ.get(PROXY) or None
-    if proxy and not is_usable(proxy):
+    if proxy and not engine.is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
     kept: dict[str, Any] = {"force_close": True} if new_connections else {"keepalive_timeout": IDLE_S}
     return ClientSession(
@@ -106,8 +104,7 @@ def connect(timeout_s: float, new_connections: bool = False) -> ClientSession:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class WireRequest:
+class WireRequest(NamedTuple):
     """One request, as a client sends it."""
 
     address: str
@@ -122,7 +119,7 @@ class Client:
 
     failure: ClassVar[str | None] = None  # a server that is gone shows in its requests
 
-    config: RunConfig
+    config: run.RunConfig
     sampling: Sampling
     tokenizer: Any
     vocabulary: int
@@ -158,7 +155,7 @@ class Client:
                 yield tokens
                 return
             reader = EventReader(address)
-            pieces: list[CompletionChunk] = []
+            pieces = list[CompletionChunk]()
             first: Sequence[int] = ()
             usage: TokenCounts | None = None
             count = messages = rushed = opening = 0
@@ -264,7 +261,7 @@ class Client:
     async def post(self, address: str, body: bytes, exchange: Exchange | None = None) -> AsyncIterator[ClientResponse]:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
-            url, kind = join_url(address, self.form.path), {"Content-Type": "application/json"}
+            url, kind = engine.join_url(address, self.form.path), {"Content-Type": "application/json"}
             async with self.session.post(
                 url, data=body, headers=kind, allow_redirects=False, trace_request_ctx=exchange
             ) as response:
@@ -345,8 +342,7 @@ READY = "ready"
 LAST_S = 2.0  # to end by itself
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A part of an answer on its way back, by number; with `exchange`, what is known of it, nothing follows."""
 
     number: int
@@ -355,12 +351,13 @@ class Reply:
     exchange: Exchange | None = None
 
 
+@dataclass
 class Channel:
     """Messages over a socket; those of one turn of the event loop go together."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-        self._waiting: list[Any] = []
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    _waiting: list[Any] = field(default_factory=list)
 
     def send(self, message: Any) -> None:
         if not self._waiting:
@@ -458,7 +455,7 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
     client.open()
     channel = Channel(*await asyncio.open_connection(sock=theirs))
     channel.send(READY)
-    tasks: set[asyncio.Task[None]] = set()
+    tasks = set[asyncio.Task[None]]()
     try:
         while True:
             for number, request in await channel.receive():

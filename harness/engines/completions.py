@@ -5,10 +5,9 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
 from html import unescape
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -31,8 +30,7 @@ LENGTH = ("length", "max_tokens", "model_length", "max_length")  # of one that h
 BROKEN = names_in("abort aborted cancel cancelled content_filter error failed insufficient_system_resource")
 
 
-@dataclass(frozen=True)
-class RequestFormat:
+class RequestFormat(NamedTuple):
     """How a server takes prompts and gives answers, found out with one small request."""
 
     ids_in: bool
@@ -82,7 +80,7 @@ class RequestFormat:
 FORMS = tuple(
     RequestFormat(*traits) for traits in product((True, False), (True, False), (True, False), (True, False))
 )  # best first
-CHAT_FORMS = tuple(replace(form, chat=True) for form in FORMS if not form.ids_in)
+CHAT_FORMS = tuple(form._replace(chat=True) for form in FORMS if not form.ids_in)
 # What leaves greedy answers to the model alone: unsaid, they come from the server's generation_config.json.
 NEUTRAL = (
     *(("top_p", 1.0), ("presence_penalty", 0.0), ("frequency_penalty", 0.0)),
@@ -92,8 +90,7 @@ NEUTRAL = (
 NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionChunk:
+class CompletionChunk(NamedTuple):
     """What one message holds of an answer; `end` is `stop` or `length` where it is the last, `word` the server's own
     for it, and `model` the one that it names."""
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 from prometheus_client.parser import text_string_to_metric_families
@@ -172,7 +172,7 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, object]:
     async def ask() -> dict[str, object]:
         async with connect(config.request_timeout) as session:
             discovery = Discovery(config, session, say)
-            lists: list[dict[str, object]] = []
+            lists = list[dict[str, object]]()
             for address in config.endpoint:
                 await discovery.ready(address)
                 lists.append({str(item["id"]): item.get("root") for item in (await discovery.models(address))[0]})
@@ -231,8 +231,7 @@ async def read_page(address: str, limit_s: float) -> str:
 Readings = dict[str, list[float]]  # by metric, of each replica
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of the table, and the metrics it is made of, by whichever name an engine has for it.
 
     sum, mean: of all replicas, now; rate: the increase since the last time, a second; ratio: the increase in percent,

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from harness.config.plan import Plan
 from harness.core.errors import UsageError
-from harness.engines import sampling_of
-from harness.engines.protocol import Engine, Exchange, Sampling
+from harness.engines import protocol, sampling_of
 
 TIMES = ("first_token_s", "token_s")
 
@@ -28,13 +27,13 @@ def create(plan: Plan, traces: Path, choosing: bool = False) -> "Echo":
     return Echo(sampling_of(plan), **times)
 
 
-class Echo(Engine):
+class Echo(protocol.Engine):
     """Answers with as many tokens as are allowed: the prompt's own, from its first one on, over and over."""
 
     name = "echo"
     concurrency = 256
 
-    def __init__(self, sampling: Sampling, first_token_s: float, token_s: float) -> None:
+    def __init__(self, sampling: protocol.Sampling, first_token_s: float, token_s: float) -> None:
         super().__init__({"first_token_s": first_token_s, "token_s": token_s}, sampling)
         self.first_token_s, self.token_s = first_token_s, token_s
 
@@ -42,7 +41,7 @@ class Echo(Engine):
         self,
         prompt: list[int],
         max_new_tokens: int | None = None,
-        exchange: Exchange | None = None,
+        exchange: protocol.Exchange | None = None,
         is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
         count = self.sampling.of(max_new_tokens).max_new_tokens

@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any
@@ -17,10 +16,9 @@ from typing import Any
 import aiohttp
 import uvloop
 
-from harness.config import checkpoint
+from harness.config import checkpoint, run
 from harness.config.engine import EngineState, join_url
 from harness.config.plan import Plan
-from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
 from harness.engines import sampling_of
@@ -52,7 +50,7 @@ class OpenAI(Engine):
 
     def __init__(
         self,
-        config: RunConfig,
+        config: run.RunConfig,
         max_model_len: int,
         tokenizer: Any,
         sampling: Sampling | None = None,
@@ -113,7 +111,7 @@ class OpenAI(Engine):
     async def _probe(self, server: Server) -> RequestFormat:
         """The best form that the server takes, tried as the run will ask. Raises UsageError."""
         refused: object = ""
-        for form in (replace(each, switches=NO_CACHE.get(server.name, ())) for each in forms(self.config.endpoint_api)):
+        for form in (each._replace(switches=NO_CACHE.get(server.name, ())) for each in forms(self.config.endpoint_api)):
             try:
                 with_ids = await self._has_ids(server, form)
             except RefusedError as error:
@@ -123,19 +121,19 @@ class OpenAI(Engine):
                 raise UsageError(
                     f"--endpoint {server.address} accepts text prompts only, so --input-len would not be exact."
                 )
-            return await self._with_neutral(server, replace(form, ids_out=with_ids))
+            return await self._with_neutral(server, form._replace(ids_out=with_ids))
         raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {refused}.")
 
     async def _with_neutral(self, server: Server, form: RequestFormat) -> RequestFormat:
         """The form with those sampling fields in neutral values that the server takes: all, else each tried alone."""
-        taken: list[tuple[str, float]] = []
+        taken = list[tuple[str, float]]()
         for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
             with suppress(RefusedError):
-                await self._has_ids(server, replace(form, neutral=fields))
+                await self._has_ids(server, form._replace(neutral=fields))
                 taken += fields
             if len(taken) == len(NEUTRAL):
                 break
-        return replace(form, neutral=tuple(taken))
+        return form._replace(neutral=tuple(taken))
 
     async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
         """Whether a small answer, streamed as the run's are, comes with its token ids. Raises RefusedError, or a

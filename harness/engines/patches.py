@@ -7,8 +7,7 @@ where the graphs are those of a run without it.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config.engine import EngineConfig
 from harness.core.errors import UsageError
@@ -18,8 +17,7 @@ VARIABLE = "LLAMA31_ENGINE_PATCH"  # of the environment: the workers read the na
 TORCH_FP8 = "PerTensorTorchFP8ScaledMMLinearKernel"
 
 
-@dataclass(frozen=True)
-class Patch:
+class Patch(NamedTuple):
     """A change to one place of vLLM."""
 
     place: str  # what it changes, below `vllm.model_executor`

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from harness.config import mlperf
 from harness.config.engine import EngineState
@@ -24,8 +24,7 @@ WHOLE_SHARE = 0.1  # of the answers that may come in one message without a word
 TEMPLATE_TOKENS = 64  # that a chat template may add to a prompt without a word
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCounts:
+class TokenCounts(NamedTuple):
     """A server's own counts of the tokens of one answer; None where it does not give one."""
 
     prompt_tokens: int | None = None
@@ -33,8 +32,7 @@ class TokenCounts:
     cached_tokens: int | None = None  # of the prompt's, those that were not computed again
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """How an answer came over the wire."""
 
     tokens: int  # by whose count is the result (docs/reference/metrics.md)
@@ -215,8 +213,7 @@ class Sampling:
 GREEDY = Sampling()
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceLogprobs:
+class ChoiceLogprobs(NamedTuple):
     """The log-probability of each token allowed, and how many tokens of the prompt came from the prefix cache; None
     where a server does not tell."""
 

@@ -1,6 +1,7 @@
 """The results folder: open a run, keep its status, finish or fail it; latest, history, index, retention."""
 
 import difflib
+import itertools
 import json
 import os
 import re
@@ -47,11 +48,7 @@ RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}
 STAMP = len("20260131-101500")  # of a run's name: when it began
 Status = Literal["running", "complete", "failed", "interrupted"]
 Test = Literal["accuracy", "performance", "test06"]
-FOLDER: dict[Test, str] = {
-    "accuracy": "Accuracy",
-    "performance": "Performance",
-    "test06": "Compliance/TEST06",
-}
+FOLDER: dict[Test, str] = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
 
 
 class RunFolder(NamedTuple):
@@ -100,8 +97,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
     stem = "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label)))
     try:
         results_dir.mkdir(parents=True, exist_ok=True)
-        names = (f"{stem}-{n}" if n > 1 else stem for n in range(1, 1000))
-        run = next(RunFolder(results_dir, name) for name in names if make_folder(results_dir / name))
+        run = RunFolder(results_dir, new_folder(results_dir, stem).name)
     except OSError as error:
         raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
     try:
@@ -127,8 +123,13 @@ def check_writable(results_dir: Path) -> None:
 
 def first_facts() -> dict[str, Any]:
     """What a record begins with: the command, the time, the machine and its software."""
-    found = {"schema_version": SCHEMA, "command": processes.command_line(), "started": now()}
-    return found | {"system": system.detect(), "installed": system.installed_packages()}
+    return {
+        "schema_version": SCHEMA,
+        "command": processes.command_line(),
+        "started": now(),
+        "system": system.detect(),
+        "installed": system.installed_packages(),
+    }
 
 
 def record_facts(run: RunFolder, facts: RunFacts) -> None:
@@ -175,6 +176,12 @@ def facts_of(folder: Path) -> RunFacts:
     return parse_as(path, facts, RunFacts)
 
 
+def new_folder(parent: Path, name: str) -> Path:
+    """A new folder of this name; with a number, too, where there is one."""
+    paths = (parent / (f"{name}-{n}" if n > 1 else name) for n in itertools.count(1))
+    return next(path for path in paths if make_folder(path))
+
+
 def make_folder(path: Path) -> bool:
     try:
         path.mkdir()
@@ -219,10 +226,10 @@ def mend_latest(results_dir: Path) -> None:
     """Moves `latest`, where it leads nowhere, to the newest finished run, or removes it."""
     link = results_dir / "latest"
     if link.is_symlink() and not link.exists():
-        done = [path.parent for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
+        done = [path.parent.name for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
         link.unlink()
         if done:
-            point_latest(RunFolder(results_dir, max((path.name for path in done), key=start_of)))
+            point_latest(RunFolder(results_dir, max(done, key=start_of)))
 
 
 @contextmanager
@@ -236,9 +243,8 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
 
 def older(run: RunFolder) -> list[Path]:
     """The folders of runs that began before this one and have ended."""
-    folders = [status.parent for status in run.results_dir.glob("*/status.json")]
-    before = [folder for folder in folders if start_of(folder.name) < start_of(run.name)]
-    return [folder for folder in before if not folder.is_symlink() and is_over(folder)]
+    folders = (status.parent for status in run.results_dir.glob("*/status.json") if not status.parent.is_symlink())
+    return [folder for folder in folders if start_of(folder.name) < start_of(run.name) and is_over(folder)]
 
 
 def start_of(name: str) -> tuple[str, int]:
@@ -267,10 +273,10 @@ def point_latest(run: RunFolder) -> None:
 
 def history(results_dir: Path) -> Iterator[dict[str, object]]:
     """Finished runs, oldest first; lines that are not whole are passed over."""
-    lines = []
-    with suppress(OSError), reading.open_regular(results_dir / "history.jsonl", errors="replace") as file:
-        lines = file.read().splitlines()
-    for line in lines:
+    text = ""
+    with suppress(OSError):
+        text = reading.read_text(results_dir / "history.jsonl", errors="replace")
+    for line in text.splitlines():
         with suppress(ValueError, RecursionError):
             entry = json.loads(line)
             if isinstance(entry, dict) and isinstance(entry.get("run"), str):
@@ -327,7 +333,7 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
     """The runs that are complete or have a summary by their label, oldest first; those that cannot be read are left
     out."""
-    found: dict[str, list[Path]] = {}
+    found = dict[str, list[Path]]()
     for path in sorted(results_dir.glob("*/config.json")):
         folder, status = path.parent, readable_status(path.parent)
         is_made = status and (status.status == "complete" or (folder / "summary.json").exists())

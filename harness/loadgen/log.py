@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -118,8 +118,8 @@ def min_duration(values: Values) -> Said:
 def measured_s(values: Values) -> float | None:
     """The seconds that LoadGen holds against the minimum duration: until the last sample was complete (Offline),
     scheduled (Server) or issued (SingleStream)."""
-    if last := values.get("result_max_latency_ns") if values.get("effective_scenario") == "Offline" else None:
-        return float(last) / 1e9
+    if values.get("effective_scenario") == "Offline":
+        return offline_duration(values)
     rate = values.get("result_scheduled_samples_per_sec") or values.get("result_qps_with_loadgen_overhead")
     queries = values.get("result_query_count")
     return (queries - 1) / rate if rate and queries else None
@@ -263,8 +263,8 @@ class TestResult:
     early_stopping: Entries
     seeds: dict[str, int]
     effective: Entries
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    errors: list[str]
+    warnings: list[str]
     single_token: int = 0  # answers that have no time per output token
     tpot_judged: bool = True  # whether the answers that have one are enough to hold them against a limit
 
@@ -288,7 +288,7 @@ class LogEntry(NamedTuple):
 def records(path: Path) -> Iterator[LogEntry]:
     """The log's entries one by one, so that its size does not matter. Raises LogError."""
     try:
-        with open_regular(path, LARGEST_LOG, encoding="utf-8") as lines:
+        with open_regular(path, LARGEST_LOG) as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.startswith(MARK):
                     continue
@@ -311,8 +311,8 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     """
     path = folder / DETAIL
     values: Entries = {}
-    errors: list[str] = []
-    warnings: list[str] = []
+    errors = list[str]()
+    warnings = list[str]()
     try:
         for entry in records(path):
             add(values, entry.key, entry.value)
@@ -373,33 +373,32 @@ def last_entries(values: Entries) -> list[str]:
     return ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns", *tokens]
 
 
-def offline_duration(values: Entries, samples: int | None) -> float | None:
+def offline_duration(values: Values) -> float | None:
     """Offline: seconds until the last sample was complete."""
     last = values.get("result_max_latency_ns")
     return None if last is None else last / 1e9
 
 
-def scheduled_duration(values: Entries, samples: int | None) -> float | None:
+def scheduled_duration(values: Values) -> float | None:
     """Server, SingleStream: LoadGen's rate is (samples - 1) / seconds; they end when the last issued query completes
     (Server) or is issued (SingleStream)."""
-    rate = values.get(entries(values).samples or "")
-    return finite((samples - 1) / rate) if samples and rate else None
+    rate, queries = values.get(entries(values).samples or ""), values.get("result_query_count")
+    return finite((queries - 1) / rate) if queries and rate else None
 
 
-def sequential_duration(values: Entries, samples: int | None) -> float | None:
+def sequential_duration(values: Values) -> float | None:
     """MultiStream, of which no rate of samples is logged: all queries one after the other, without what is between."""
     queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
     return finite(queries * mean / 1e9) if queries and mean else None
 
 
-@dataclass(frozen=True)
-class ScenarioEntries:
+class ScenarioEntries(NamedTuple):
     """Where a scenario's results are in the log; `seconds` gives the length of the measured part, from the numbers that
     LoadGen divided by it."""
 
     samples: str | None  # a second
     tokens: str = "result_completed_tokens_per_second"
-    seconds: Callable[[Entries, int | None], float | None] = scheduled_duration
+    seconds: Callable[[Values], float | None] = scheduled_duration
     multi_sample_queries: bool = False  # a query holds several samples
     edges: str = "result_{}_latency_ns"
     percentiles: str = "result_{}_percentile_latency_ns"
@@ -424,7 +423,7 @@ SCENARIOS = {
 MODES = ("SubmissionRun", "AccuracyOnly", "PerformanceOnly", "FindPeakPerformance")
 
 
-def entries(values: Entries) -> ScenarioEntries:
+def entries(values: Values) -> ScenarioEntries:
     """Those of a log's own scenario; of an unknown one, none that would give it a rate."""
     return SCENARIOS.get(values["effective_scenario"], ScenarioEntries(None))
 
@@ -445,7 +444,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     queries = values.get("result_query_count")
     each = values.get("generated_samples_per_query") if found.multi_sample_queries else 1
     samples = queries and each and queries * each
-    spent = found.seconds(values, samples)
+    spent = found.seconds(values)
     mean_rate = finite(samples / spent) if samples and spent else None
     return TestResult(
         loadgen_version=values["loadgen_version"],

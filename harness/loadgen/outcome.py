@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
 from harness.config import comparability
-from harness.config.comparability import Comparable, Deviation
 from harness.config.flags import setting
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
@@ -337,7 +336,9 @@ class Facts(File):
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
 
 
-Deviations = Annotated[list[Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))]  # before 3
+Deviations = Annotated[
+    list[comparability.Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))
+]  # before 3
 
 
 class RunFacts(Facts):
@@ -386,9 +387,9 @@ class RunFacts(Facts):
         return flags | {name: value for name, value in plan.items() if name not in ("task", "notes")}
 
     @property
-    def comparable(self) -> Comparable:
+    def comparable(self) -> comparability.Comparable:
         """The run by what it was asked, how, and on what."""
-        return Comparable.on(self.system, self.engine, work=self.plan.work, settings=self.plan.settings)
+        return comparability.Comparable.on(self.system, self.engine, work=self.plan.work, settings=self.plan.settings)
 
 
 class MachineUse(Model):

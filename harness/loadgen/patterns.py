@@ -8,13 +8,12 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
+from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Schedule, Sequential
 from harness.config.plan import Plan
 from harness.core.errors import LoadGenError
 from harness.loadgen.requests import Request
@@ -34,8 +33,7 @@ class Sender(Protocol):
         not sent. Raises what an answer raised."""
 
 
-@dataclass(frozen=True)
-class Batches:
+class Batches(NamedTuple):
     """Offline, SingleStream, MultiStream: `size` items at a time, the next when all are answered; None: all at once.
 
     With `order`, the longest first within each pass of so many items: MLPerf forbids sorting beyond its end.
@@ -50,8 +48,7 @@ class Batches:
         return ()
 
 
-@dataclass(frozen=True)
-class RandomArrivals:
+class RandomArrivals(NamedTuple):
     """Server, Interactive: a Poisson process with a mean rate, in items a second."""
 
     rate: float
@@ -66,8 +63,7 @@ class RandomArrivals:
         return ()
 
 
-@dataclass(frozen=True)
-class InFlight:
+class InFlight(NamedTuple):
     """Fixed concurrency: so many items in flight, the next as soon as one is answered; None: all.
 
     After `seconds`, and `least` items, no more are sent. `turn`
@@ -75,7 +71,7 @@ class InFlight:
     another, and a round that was begun is sent whole.
     """
 
-    at_once: int | None = None
+    at_once: int | None
     seconds: float = inf
     least: int = 0
     turn: Turn | None = None
@@ -105,14 +101,13 @@ class InFlight:
         return [*unsent, *(item for talk in source for item in talk)]
 
 
-@dataclass(frozen=True)
-class AtTimes:
+class AtTimes(NamedTuple):
     """Arrivals of the user's own: each request at its time, in seconds since the first, answered or not those before
     it; of conversations, all first turns before all second ones. `by_sample`: each of a trace at its own time."""
 
     times: Sequence[float]
     turn: Turn | None
-    by_sample: bool = False
+    by_sample: bool
 
     async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
         ordered, zero = self.arranged(items), time.perf_counter()
@@ -149,7 +144,7 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 def conversations(items: Items, turn: Turn) -> list[list[Any]]:
     """The items of each conversation in order, the conversations in the order in which their first item came."""
-    found: dict[tuple[int, int], list[Any]] = {}
+    found = dict[tuple[int, int], list[Any]]()
     for item in items:
         found.setdefault(turn(item)[:2], []).append(item)
     return [sorted(talk, key=turn) for talk in found.values()]
@@ -176,87 +171,54 @@ async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
         pass
 
 
-@dataclass(frozen=True)
-class Driver:
-    """How a plan's load pattern is sent; `engine` is the number of requests that the engine computes at once."""
+# How a plan's load pattern is sent; `engine` is the number of requests that the engine computes at once.
+def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
+    """What LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
+    config, prompts = plan.config, library.prompts
 
-    plan: Plan
+    def longest_first(request: Request) -> tuple[int, int]:
+        """Within each pass of the samples: MLPerf forbids more."""
+        return request.order // len(prompts), -len(prompts[request.sample])
 
-    def issued(self, library: Library, timed: bool) -> Sender | None:
-        """What LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
-        return None
-
-    def endless(self, engine: int) -> Sender:
-        """The same load from an endless source, under the profiler: by default at the plan's rate."""
-        return RandomArrivals(self.plan.target_qps or 1.0, self.plan.seeds.schedule)
-
-    def trial(self, engine: int) -> Sender:
-        """A short trial, before its rate is known: by default all at once, or in batches."""
-        return Batches(self.plan.config.batch_size)
-
-    def trial_size(self, engine: int) -> int:
-        """Prompts of a trial."""
-        return self.plan.config.batch_size or engine
-
-
-class BurstDriver(Driver):
-    def issued(self, library: Library, timed: bool) -> Sender:
-        """Sorted within each pass of the samples: MLPerf forbids more."""
-        size, prompts, config = len(library.prompts), library.prompts, self.plan.config
-
-        def longest_first(request: Request) -> tuple[int, int]:
-            return request.order // size, -len(prompts[request.sample])
-
-        return Batches(config.batch_size, longest_first if config.sort_by_length else None)
-
-    def endless(self, engine: int) -> Sender:
-        """The engine always has as many requests as it takes, and others that wait; or one batch at a time."""
-        return self.trial(engine) if self.plan.config.batch_size else InFlight(QUEUE_FACTOR * engine)
-
-
-class SequentialDriver(Driver):
-    def endless(self, engine: int) -> Sender:
-        return Batches(self.plan.samples_per_query)
-
-    trial = endless
-
-    def trial_size(self, engine: int) -> int:
-        return STREAM_TRIAL * self.plan.samples_per_query
-
-
-class ClosedLoopDriver(Driver):
-    def issued(self, library: Library, timed: bool) -> Sender:
-        """Of an accuracy test all queries are sent."""
-        seconds = self.plan.min_duration_s if timed else inf
-        return InFlight(self.plan.concurrency, seconds, self.plan.min_queries, turn_of(library))
-
-    def endless(self, engine: int) -> Sender:
-        return InFlight(self.plan.concurrency or engine)
-
-    trial = endless
-
-    def trial_size(self, engine: int) -> int:
-        return max(2 * (self.plan.concurrency or engine), STREAM_TRIAL)
-
-
-class ScheduleDriver(Driver):
-    def issued(self, library: Library, timed: bool) -> Sender:
-        """The user's schedule, or each sample of a trace at its own time; all at once where nothing is timed."""
-        if not timed:
+    match plan.pattern:
+        case Burst():
+            return Batches(config.batch_size, longest_first if config.sort_by_length else None)
+        case ClosedLoop():  # of an accuracy test all queries are sent
+            return InFlight(plan.concurrency, plan.min_duration_s if timed else inf, plan.min_queries, turn_of(library))
+        case Schedule() if timed:  # the user's, or each sample of a trace at its own time
+            by_sample = bool(plan.replay and plan.replay.each_its_own)
+            return AtTimes(library.arrivals or plan.schedule, turn_of(library), by_sample)
+        case Schedule():
             return Batches()
-        replay = self.plan.replay
-        times, by_sample = library.arrivals or self.plan.schedule, bool(replay and replay.each_its_own)
-        return AtTimes(times, turn_of(library), by_sample)
+    return None
 
 
-DRIVERS: dict[type[LoadPattern], type[Driver]] = {
-    Burst: BurstDriver,
-    Poisson: Driver,
-    Sequential: SequentialDriver,
-    ClosedLoop: ClosedLoopDriver,
-    Schedule: ScheduleDriver,
-}
+def endless(plan: Plan, engine: int) -> Sender:
+    """The same load from an endless source, under the profiler. Offline: the engine always has as many requests as it
+    takes, and others that wait; or one batch at a time."""
+    match plan.pattern:
+        case Burst() if not plan.config.batch_size:
+            return InFlight(QUEUE_FACTOR * engine)
+        case Burst():
+            return Batches(plan.config.batch_size)
+        case Sequential():
+            return Batches(plan.samples_per_query)
+        case ClosedLoop():
+            return InFlight(plan.concurrency or engine)
+    return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
 
 
-def driver_of(plan: Plan) -> Driver:
-    return DRIVERS[type(plan.pattern)](plan)
+def trial(plan: Plan, engine: int) -> Sender:
+    """A short trial, before its rate is known: that of a rate all at once, or in batches."""
+    needs_no_rate = isinstance(plan.pattern, Sequential | ClosedLoop)
+    return endless(plan, engine) if needs_no_rate else Batches(plan.config.batch_size)
+
+
+def trial_size(plan: Plan, engine: int) -> int:
+    """Prompts of a trial."""
+    match plan.pattern:
+        case Sequential():
+            return STREAM_TRIAL * plan.samples_per_query
+        case ClosedLoop():
+            return max(2 * (plan.concurrency or engine), STREAM_TRIAL)
+    return plan.config.batch_size or engine

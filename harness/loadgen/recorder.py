@@ -6,13 +6,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import psutil
@@ -67,8 +67,7 @@ def joules(gpus: int | None) -> float | None:
     return sum(energies) / 1000 if energies and None not in energies else None
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(NamedTuple):
     """machine.csv: its seconds, and the columns of numbers beside them, None where one was not reported."""
 
     seconds: list[float]
@@ -180,7 +179,7 @@ def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
     """What the pages tell of the GPUs that the addresses name, and the GPUs' models. Raises UsageError for a page that
     is none, or lacks one of them."""
     found: GPUs = {}
-    models: dict[str, str] = {}
+    models = dict[str, str]()
     for url in urls:
         address, gpus, host = exporter(url)
         seen = set()
@@ -208,10 +207,8 @@ def readings(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
 def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
     """Labels, column and value of each GPU's quantities, those that none can have left out. Raises UsageError where
     there is no such page within PAGE_S."""
-    from harness.engines.discovery import read_page
-
     try:
-        text = asyncio.run(read_page(address, PAGE_S))
+        text = asyncio.run(discovery.read_page(address, PAGE_S))
         for name, labels, values in discovery.fold(discovery.parse(text, COLUMNS), INSTANCES):
             column = COLUMNS[name]
             value = sum(values) / 1024 if column == "memory_gib" else max(values)
@@ -290,11 +287,11 @@ def busy(times: Any) -> float:
     return float(sum(times) - idle - guests)
 
 
-def cpu_by_process(*roots: int) -> dict[int, float]:
-    """CPU seconds by process id: of the processes named, this one if none is, and each below them, with those of their
+def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
+    """CPU seconds by process id: of the processes named, and each below them, with those of their
     children that have ended."""
     total = {}
-    for root in roots or (os.getpid(),):
+    for root in roots:
         with suppress(psutil.Error):
             for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
                 with suppress(psutil.Error):
@@ -305,7 +302,7 @@ def cpu_by_process(*roots: int) -> dict[int, float]:
 def servers_here(addresses: Sequence[str]) -> set[int] | None:
     """The processes of this machine that serve the addresses, the topmost of each; None where they are not known: of
     another user, or in a container, of which the listener is a relay."""
-    found: set[int] = set()
+    found = set[int]()
     for address in addresses:
         parts = urlsplit(address)
         if not is_here(parts.hostname or ""):
@@ -356,14 +353,14 @@ def watch_others(
     `endpoints` the processes of a server on this machine are no others."""
     found = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
     servers = servers_here(endpoints)
-    begin, busy, own = time.monotonic(), busy_s(), cpu_by_process()
-    server = cpu_by_process(*servers) if servers else {}
+    begin, busy, this = time.monotonic(), busy_s(), [os.getpid()]
+    own, server = cpu_by_process(this), cpu_by_process(servers or ())
     yield found
     if (seconds := time.monotonic() - begin) <= 1:
         return
-    used = {pid: s - own.get(pid, 0.0) for pid, s in cpu_by_process().items()}
+    used = {pid: s - own.get(pid, 0.0) for pid, s in cpu_by_process(this).items()}
     if endpoints:
         found.client_share = max(round(s / seconds, 2) for s in used.values())
     if servers is not None:
-        used |= {pid: s - server.get(pid, 0.0) for pid, s in (cpu_by_process(*servers) if servers else {}).items()}
+        used |= {pid: s - server.get(pid, 0.0) for pid, s in cpu_by_process(servers).items()}
         found.cpu_cores = max(0.0, round((busy_s() - busy - sum(used.values())) / seconds, 2))

@@ -34,7 +34,7 @@ class Sample:
     scheduled_ms: float
     ttft_ms: float | None
     latency_ms: float
-    delay_ms: float = 0.0  # from its scheduled time until LoadGen issued it
+    delay_ms: float  # from its scheduled time until LoadGen issued it
 
 
 def read_trace(folder: Path) -> list[Sample]:
@@ -44,12 +44,12 @@ def read_trace(folder: Path) -> list[Sample]:
     time (Server), or a Token event with the same number (SingleStream), before the Sample event that closes it.
     """
     path = folder / TRACE
-    by_time: dict[tuple[float, int], float] = {}
-    by_number: dict[int, float] = {}
+    by_time = dict[tuple[float, int], float]()
+    by_number = dict[int, float]()
     samples = []
     ended = False
     try:
-        with open_regular(path, LARGEST_LOG, encoding="utf-8") as lines:
+        with open_regular(path, LARGEST_LOG) as lines:
             for line in lines:
                 ended = ended or '"LastTrace"' in line
                 if '"Token_Latency"' in line:

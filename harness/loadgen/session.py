@@ -21,15 +21,13 @@ import mlperf_loadgen as lg
 
 from harness.config.engine import may_fail
 from harness.config.plan import Plan
-from harness.core import files, system
+from harness.core import files, screen, system
 from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError, first_line
-from harness.core.screen import Counters, Display, Kind
 from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
-from harness.loadgen import recorder
+from harness.loadgen import outcome, recorder
 from harness.loadgen.folder import FOLDER, RunFolder, Test
-from harness.loadgen.outcome import MachineUse
-from harness.loadgen.patterns import Sender, driver_of
+from harness.loadgen.patterns import Sender, issued
 from harness.loadgen.requests import TRACE, Clock, Request, take_times, write_requests
 from harness.loadgen.test_run import MACHINE, PLACEHOLDER, SERVER
 from harness.loadgen.watchdog import Watchdog
@@ -56,7 +54,7 @@ class SUT:
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
-        self.counters, self.requests = Counters(), list[Request]()
+        self.counters, self.requests = screen.Counters(), list[Request]()
         self.deliveries, self.sent_tokens = list[Delivery](), 0  # of the answered ones
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self._issues: Counter[int] = Counter()  # of each sample so far
@@ -191,10 +189,6 @@ class SUT:
         address, length = data.buffer_info()
         report([lg.QuerySampleResponse(id, address, length * data.itemsize, length if count is None else count)])
 
-    def server_use(self, **known: Any) -> ServerUse:
-        """What the servers say of the answers that came, and what this program counted of them."""
-        return ServerUse.of(self.deliveries, self.sent_tokens, **known)
-
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:
     """The system under test of a plan's scenario, of about so many queries; 0: LoadGen issues all at once."""
@@ -202,7 +196,7 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
     return SUT(
         engine,
         library,
-        driver_of(plan).issued(library, timed),
+        issued(plan, library, timed),
         streams=pattern.is_streamed,
         clock="client" if pattern.is_own_clock else "loadgen",
         timed=timed,
@@ -230,7 +224,7 @@ SAMPLE_LOGS = (TRACE, "mlperf_log_accuracy.json")  # which LoadGen begins in eve
 def user_conf(plan: Plan) -> str:
     """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
     rules = plan.config.scenario_rules
-    settings = rules.pattern.settings(plan.load) | rules.pattern.fixed_settings(plan.load)
+    settings = rules.pattern.settings(plan) | rules.pattern.fixed_settings(plan)
     lines = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in settings.items()}
     return "".join(f"{plan.loadgen_model}.{rules.loadgen}.{key} = {value}\n" for key, value in lines.items())
 
@@ -251,7 +245,7 @@ class LoadGenSettings:
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
         settings = self._read = self._read or self.read(plan, conf)
-        given = plan.pattern.settings(plan.load)
+        given = plan.pattern.settings(plan)
         for name, key in CHANGING_SETTINGS.items():
             official, unit = self._official[name], 10**6 if name.endswith("_ns") else 1
             value = unit * given[key] if key in given else official
@@ -333,9 +327,8 @@ class LoadGenSession:
     folder: RunFolder
     engine: Engine
     library: Library
-    display: Display
+    display: screen.Display
     watchdog: Watchdog
-    make_sut: Callable[[Engine, Library, Plan, bool, int], SUT] = make_sut
     busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
 
     def __post_init__(self) -> None:
@@ -351,7 +344,7 @@ class LoadGenSession:
         folder = self.folder.sub(FOLDER[mode])
         if audit:
             (folder / "audit.config").write_text(audit)
-        kind: Kind = mode if mode in ("accuracy", "performance") else "load"
+        kind: screen.Kind = mode if mode in ("accuracy", "performance") else "load"
         self.display.stage(mode.upper() if kind == "load" else f"{mode} test", kind)
         if mode == "performance" and plan.length:
             self.display.say(f"         {plan.length}")
@@ -364,10 +357,10 @@ class LoadGenSession:
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
-        tested = self.make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
+        tested = make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
         pattern = plan.pattern
-        shown = pattern.shown_queries(plan.load) if mode == "performance" else total
-        least_s = pattern.least_seconds(plan.load, total) if timed else 0.0
+        shown = pattern.shown_queries(plan) if mode == "performance" else total
+        least_s = pattern.least_seconds(plan, total) if timed else 0.0
         watch = partial(self.watch, tested, folder, shown, least_s, clock_offset())
         self.watchdog.reset()
         with self.measuring(folder, plan, tested):
@@ -413,7 +406,7 @@ class LoadGenSession:
                 of_all = f"{missing:,} of {len(exported.seconds):,} readings"
                 self.display.say(f"--telemetry-url: no values in {of_all}", style="yellow")
         told = engine.prometheus_metrics()
-        use = MachineUse(
+        use = outcome.MachineUse(
             others_cpu_cores=load.cpu_cores,
             background_load=load.warnings(),
             gpu_joules=None if used is None else round(used, 1),
@@ -422,7 +415,9 @@ class LoadGenSession:
         )
         files.write_json(folder / MACHINE, use.model_dump())
         if config.endpoint:
-            server = tested.server_use(
+            server = ServerUse.of(
+                tested.deliveries,
+                tested.sent_tokens,
                 cache_hit_percent=discovery.cached_percent(exposed, told),
                 has_template=config.endpoint_api == "chat",
                 replicas=discovery.idle_replicas(exposed, told),

@@ -16,9 +16,8 @@ from typing import Self
 from harness.config.mlperf import Limits
 from harness.config.patterns import LIMIT_PERCENTILE
 from harness.config.plan import Plan
-from harness.core import files
+from harness.core import files, statistics
 from harness.core.document import Statement, number
-from harness.core.statistics import fewest_queries
 from harness.engines.protocol import ServerUse
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import recorder
@@ -275,7 +274,7 @@ def with_tpot_verdict(result: TestResult, times: Sequence[float], limits: Limits
         return replace(result, tpot_judged=limits is None)
     over = sum(time > limits.tpot for time in times)
     if result.tpot_ms.p99 <= limits.tpot:
-        return replace(result, tpot_judged=len(times) >= fewest_queries(LIMIT_PERCENTILE, over))
+        return replace(result, tpot_judged=len(times) >= statistics.fewest_queries(LIMIT_PERCENTILE, over))
     reason = Statement(
         name="TPOT",
         what=f"TPOT p99 of the {len(times):,} answers of two tokens and more was {number(result.tpot_ms.p99, 3)} ms, "

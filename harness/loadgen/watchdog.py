@@ -21,11 +21,8 @@ START_FACTOR, START_S = 6, 300.0  # for an engine that starts, maybe from a slow
 class Silence:
     """Since when nothing was heard; time in which this process did not run itself, stopped and continued, is none."""
 
-    def __init__(self) -> None:
-        self.reset()
-
     def reset(self) -> None:
-        """Begins anew."""
+        """Begins, or begins anew."""
         self._since = self._checked = time.monotonic()
 
     def skip_pause(self) -> None:
@@ -45,10 +42,8 @@ class Watchdog(Silence):
     """Measures how long a busy engine has not answered anything; `check` is called many times a second."""
 
     def __init__(self, engine: Engine, timeout_s: float) -> None:
-        super().__init__()
-        self.engine = engine
-        self.timeout_s = timeout_s
-        self.longest_s = 0.0
+        self.reset()
+        self.engine, self.timeout_s, self.longest_s = engine, timeout_s, 0.0
         self._last_response_at = engine.last_response_at
 
     @property
@@ -86,10 +81,8 @@ class StartWatch(Silence):
     """Notices an engine whose start has stopped: neither its log nor its processes go on."""
 
     def __init__(self, log: Path, timeout_s: float) -> None:
-        super().__init__()
-        self.log = log
-        self.timeout_s = max(START_FACTOR * timeout_s, START_S)
-        self._size = -1
+        self.reset()
+        self.log, self.timeout_s, self._size = log, max(START_FACTOR * timeout_s, START_S), -1
 
     def check(self) -> None:
         """Raises EngineError where the log has not grown for too long."""
@@ -115,10 +108,7 @@ STAGES = (
     (r"Loading \S+ checkpoint shards:\s*(\d+%)", "loading weights"),
     (r"Starting to load model|Loading weights|Loading model weights", "loading weights"),
     (r"Dynamo bytecode transform|[Cc]ompil(?:ing|ed) (?:a )?graph|torch\.compile took|[Aa]utotun", "compiling"),
-    (
-        r"Memory profiling|Available KV cache memory|KV cache size|[Ww]arming up",
-        "measuring memory",
-    ),
+    (r"Memory profiling|Available KV cache memory|KV cache size|[Ww]arming up", "measuring memory"),
     (r"flashinfer\.jit: Building JIT module", "compiling FlashInfer's kernels"),
     (r"Capturing CUDA graphs?[^\r\n]*?(\d+%)", "capturing CUDA graphs"),
     (r"Capturing CUDA graph|Graph capturing", "capturing CUDA graphs"),

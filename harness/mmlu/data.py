@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from harness.config.engine import ServerFlags
 from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Context, Count, Seed, flag
@@ -42,8 +42,7 @@ SUBJECTS = sorted(DOMAIN_OF)
 StoredQuestion = tuple[str, Mapping[str, Any]]  # its place, for an error message, and its columns
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """One question; `number` is its place among those of its subject and split, `answer` an index into `choices`."""
 
     subject: str
@@ -60,8 +59,7 @@ class Question:
 BySubject = dict[str, list[Question]]
 
 
-@dataclass(frozen=True)
-class Data:
+class Data(NamedTuple):
     """The questions, ordered by subject, and the examples shown before each."""
 
     test: list[Question]
@@ -73,7 +71,7 @@ class Data:
 def chosen_subjects(text: str) -> list[str]:
     """The subjects in a comma-separated list of subjects and domains. Raises UsageError on names MMLU does not have."""
     groups = {"all": SUBJECTS} | {domain.lower().replace(" ", "_"): names for domain, names in DOMAINS.items()}
-    chosen: set[str] = set()
+    chosen = set[str]()
     for word in filter(None, (part.strip().lower().replace(" ", "_") for part in text.split(","))):
         if word not in groups and word not in DOMAIN_OF:
             raise UsageError(f"--subjects: MMLU has no subject {word!r}{did_you_mean(word, [*groups, *SUBJECTS])}")
@@ -243,7 +241,7 @@ def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
 
     Where one does not fit, the last examples are dropped until it does. Raises UsageError where even none is too many.
     """
-    prompts: dict[Question, Prompt] = {}
+    prompts = dict[Question, Prompt]()
     left = data.test
     for count in range(shots, -1, -1):
         texts = [text(question, data.examples.get(question.subject, [])[:count]) for question in left]
@@ -263,7 +261,7 @@ def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
 def letter_tokens(tokenizer: Any, prompt: str) -> list[int]:
     """The token ids of the four letters as they follow a prompt. Raises UsageError unless each is a different one."""
     start = tokenizer(prompt)["input_ids"]
-    ids: list[int] = []
+    ids = list[int]()
     for letter in LETTERS:
         tokens = tokenizer(f"{prompt} {letter}")["input_ids"]
         if tokens[:-1] != start or tokens[-1] in ids:

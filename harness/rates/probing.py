@@ -4,15 +4,13 @@ None of this is a result: LoadGen's verdict is. It chooses which rate is worth a
 """
 
 import asyncio
-import itertools
 import time
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import ceil, floor, hypot, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config.engine import may_fail
 from harness.config.plan import Plan
@@ -21,9 +19,10 @@ from harness.core.errors import EndpointError
 from harness.core.screen import Display
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.engines.protocol import Engine
+from harness.loadgen.folder import new_folder
 from harness.loadgen.log import MORE, TestResult
 from harness.loadgen.outcome import SURE, Outcome, Queue, Times
-from harness.loadgen.patterns import ask, driver_of
+from harness.loadgen.patterns import ask, trial
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.results import metrics
@@ -245,7 +244,7 @@ def probe_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
     queries = len(test.counted) // plan.samples_per_query
     tokens, joules = sum(one.output_tokens for one in test.requests), test.machine.gpu_joules
     return Outcome(
-        load=plan.pattern.number(plan.load) or 0.0,
+        load=plan.pattern.number(plan) or 0.0,
         unit=plan.pattern.unit,
         valid=bool(result.valid),
         has_own_limits=plan.pattern.is_own_clock,
@@ -304,8 +303,8 @@ def set_aside(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome
 def run_probe(session: LoadGenSession, short: Plan, reason: str) -> Outcome:
     """A short performance test: `short` is the run's plan with its own load, and less of everything else; the
     reason for it is shown."""
-    load = short.pattern.text(short.load)
-    folder = make_folder(session.folder.sub("Probes"), load.partition(" ")[0])
+    load = short.pattern.text(short)
+    folder = new_folder(session.folder.sub("Probes"), load.partition(" ")[0])
     session.display.stage(f"probe at {load}, {short.length}", "load", reason)
     session.drive("performance", short, folder)
     probe = probe_of(TestRun.read(folder, short), short, session.folder.path)
@@ -319,21 +318,12 @@ def leave_row(display: Display, outcome: Outcome) -> None:
     display.leave_row(metrics.head(outcome), metrics.cells(outcome), good=not outcome.reasons, why=why)
 
 
-def make_folder(probes: Path, load: str) -> Path:
-    """A new folder for the logs of a probe, named by its load; by a number, too, where the same was probed before."""
-    names = (load if n == 1 else f"{load}-{n}" for n in itertools.count(1))
-    folder = next(probes / name for name in names if not (probes / name).exists())
-    folder.mkdir()
-    return folder
-
-
 # Short trials on the loaded engine, without LoadGen: how fast it is, before a test that has to know.
 TRIAL_S = 60.0  # then the answers that came are counted
 WARM_UP = 4  # prompts
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(NamedTuple):
     """What a short trial on the loaded engine found; the runner's own clock, so never a result."""
 
     samples: int
@@ -355,17 +345,14 @@ class TolerantEngine:
         rule = f"; --max-failed {max_failed}: {most} of the {requests} requests of the trial before a test may fail."
         self.engine, self.left, self.rule = engine, most, rule if most else ""
 
-    def count_failure(self, error: EndpointError) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise EndpointError(f"{str(error).removesuffix('.')}{self.rule}") if self.rule else error
-
     async def stream(self, *request: Any) -> AsyncIterator[Sequence[int]]:
         try:
             async for tokens in self.engine.stream(*request):
                 yield tokens
         except EndpointError as error:
-            self.count_failure(error)
+            self.left -= 1
+            if self.left < 0:
+                raise EndpointError(f"{str(error).removesuffix('.')}{self.rule}") if self.rule else error from None
 
 
 async def run_trial(plan: Plan, engine: Engine | TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:
@@ -381,7 +368,7 @@ async def run_trial(plan: Plan, engine: Engine | TolerantEngine, prompts: Sequen
         answered += 1
         first.set()
 
-    sender = driver_of(plan).trial(at_once)
+    sender = trial(plan, at_once)
     await sender.send(prompts[:WARM_UP], lambda prompt: ask(engine, prompt, pattern))
     begin = time.perf_counter()
     work = asyncio.ensure_future(sender.send(prompts, answer))

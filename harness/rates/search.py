@@ -40,8 +40,7 @@ CONFIRMED = 1.02  # ratio of the estimate to a rate that confirms it
 BRACKET = 1.04  # ratio of the lowest rate that failed to the highest that held, at the end
 
 
-@dataclass(frozen=True)
-class Goal:
+class Goal(NamedTuple):
     """What the full test is held to: its length, and the p99 limits in milliseconds."""
 
     seconds: float
@@ -68,8 +67,7 @@ class Goal:
 LEAST_ALONE = 0.01  # share of TPOT's limit that a token takes alone, whatever a line says
 
 
-@dataclass(frozen=True)
-class CapacityEstimate:
+class CapacityEstimate(NamedTuple):
     """What the server completes at most: random arrivals, over a full test, wait no longer than TTFT's limit allows."""
 
     queue: Queue
@@ -97,8 +95,7 @@ class CapacityEstimate:
         return f"the capacity of {number(self.qps)} a second"
 
 
-@dataclass(frozen=True)
-class TpotLine:
+class TpotLine(NamedTuple):
     """Queries share the server as a processor is shared: mean TPOT = alone / (1 - rate / capacity), so that 1 / TPOT
     falls on a line over the rate. Random arrivals, over a full test, keep TPOT's limit."""
 
@@ -150,8 +147,7 @@ def line_through(probes: Sequence[Outcome]) -> tuple[float, float] | None:
     return (float(1 / alone), float(-alone / slope)) if alone > 0 > slope else None
 
 
-@dataclass(frozen=True)
-class LatencyBracket:
+class LatencyBracket(NamedTuple):
     """The p99 of one latency against its limit in the neighbouring probes: limit over p99 falls about evenly with the
     rate, and to nothing at the capacity."""
 
@@ -196,7 +192,7 @@ class Candidate(NamedTuple):
 def search(start: float, probe: Callable[[Candidate], Outcome], goal: Goal) -> list[Outcome]:
     """Probes, until the best rate is known closely, or as long as a search may take: a share of the full test, but
     always as many short probes as it may have; all of them, in order."""
-    done: list[Outcome] = []
+    done = list[Outcome]()
     following: Candidate | None = Candidate(start, "a share of the Offline rate", goal.probe_s(start))
     while following and len(done) < MOST_PROBES:
         done.append(probe(following))

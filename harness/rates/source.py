@@ -1,10 +1,10 @@
 """Where a run's load comes from: the history, a trial, short tests or a search; said before, and corrected after."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle, islice
 from math import ceil, inf, isqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config.comparability import Comparable, differences
 from harness.config.flags import MOST_AT_ONCE
@@ -18,7 +18,7 @@ from harness.core.errors import NotAcceptedError
 from harness.loadgen.folder import BenchmarkRun, history
 from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome
-from harness.loadgen.patterns import driver_of
+from harness.loadgen.patterns import trial_size
 from harness.loadgen.session import LoadGenSession
 from harness.rates import probing, search
 from harness.rates.probing import TRIAL_S, Trial
@@ -33,8 +33,7 @@ LATENCY_MARGIN = 1.5
 IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
 
 
-@dataclass(frozen=True)
-class Bench:
+class Bench(NamedTuple):
     """A run under way, and the session of its tests: where loads are tried."""
 
     run: BenchmarkRun
@@ -47,7 +46,7 @@ class Bench:
     def trial(self, plan: Plan) -> Trial:
         self.session.display.stage("calibrating", "load")
         at_once = self.session.engine.concurrency
-        size = driver_of(plan).trial_size(at_once)
+        size = trial_size(plan, at_once)
         prompts = list(islice(cycle(self.session.samples(plan).requests), size))
         engine = probing.TolerantEngine(self.session.engine, plan.config.max_failed, size)
         return self.session.measure(probing.run_trial(plan, engine, prompts, at_once))
@@ -158,8 +157,7 @@ class LatencyTrial(MeasuredRate):
         )
 
 
-@dataclass(frozen=True)
-class OfflineRun:
+class OfflineRun(NamedTuple):
     """The last VALID Offline run of the same set-up on the same GPUs."""
 
     run: str
@@ -178,7 +176,7 @@ def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[
     last = None
     for line in history:
         theirs = Comparable.from_history(line)
-        theirs = replace(theirs, work=theirs.work or plan.work)
+        theirs = theirs._replace(work=theirs.work or plan.work)
         is_alike = line.get("scenario") == offline and not differences(mine, theirs, IGNORED)
         if is_alike and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
             last = OfflineRun(str(line["run"]), float(line["tokens_per_sec"]), float(line["mean_new_tokens"]))
@@ -234,7 +232,7 @@ class LevelCurve(RateSource):
             text = "up to what the engine computes at once, each as long as the last"
             return TestPart("a test at each power of four", text, None)
         *lower, _ = plan.config.levels
-        lengths = [plan.pattern.length(plan.with_concurrency(level).load) for level in lower]
+        lengths = [plan.pattern.length(plan.with_concurrency(level)) for level in lower]
         seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
         each = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
         text, name = f"at least {minutes(seconds)}, {each}", f"{len(lower)} lower level{'s' * (len(lower) > 1)}"
@@ -300,22 +298,16 @@ def highest(probe: Callable[[int], Outcome], limits: Limits, first: int, most: i
     it says so too; a probe that is far from it counts twice. Levels double from `first` until one is too many, then
     halve the gap.
     """
-    verdicts: dict[int, list[bool]] = {}
+    verdicts = dict[int, list[bool]]()
 
     def is_held(level: int) -> bool:
         """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
         said = verdicts.setdefault(level, [])
-
-        def test() -> None:
+        while True:
             found = probe(level)
             said.extend([not found.why] * (1 if is_near(found, limits) else 2))
-
-        test()
-        if not said[0] and len(said) == 1:
-            test()
-        if len(said) == 2 and said[0] != said[1]:
-            test()
-        return 2 * sum(said) > len(said)
+            if said != [False] and (len(said) != 2 or said[0] == said[1]):
+                return 2 * sum(said) > len(said)
 
     low, high, level = 0, most + 1, min(first, most)
     while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(verdicts) < MOST_PROBES:
@@ -348,25 +340,31 @@ class SearchedRate(RateSource):
         return probes("search for the highest rate", TYPICAL_PROBES)
 
     def find(self, bench: Bench) -> Plan:
-        plan = bench.plan
+        plan, rules, offline = bench.plan, bench.run.config.scenario_rules, last_offline(bench.plan)
 
         def probe(chosen: Candidate) -> Outcome:
             return bench.probe(at_rate(plan, chosen.rate, chosen.seconds), chosen.reason)
 
-        return from_search(plan, search.search(start_rate(bench), probe, Goal.of(plan)))
+        if offline:  # a share of the Offline rate, known or from a short trial
+            start = (rules.search_share or 1.0) * offline.requests_per_sec
+        else:
+            start = (rules.offline_share or 1.0) * bench.trial(plan).samples_per_sec
+        return from_search(plan, search.search(start, probe, Goal.of(plan)))
 
     def correct(self, plan: Plan, result: TestResult, tests: Sequence[Outcome]) -> Plan | None:
         before = plan.target_qps
         unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES  # else it was too short
-        if not before or not (unsure or "latency" in result.failed) or not (rate := self.lower(plan, before, tests)):
+        if not before or not (unsure or "latency" in result.failed):
+            return None
+        if given(plan):
+            rate = best_given(plan, tests, below=before)
+        else:  # below one that did not hold, by what its test measured
+            rate = search.rate_below(Evidence(Goal.of(plan), tests), before) if tests else search.LOWER * before
+        if not rate:
             return None
         why = f" ({tests[-1].why})" if tests and tests[-1].why else ""
         note = f"{number(before)} queries/s was INVALID over {result.duration_s:.1f} s{why}; retrying at {number(rate)}"
         return plan.with_note(note, target_qps=rate)
-
-    def lower(self, plan: Plan, before: float, tests: Sequence[Outcome]) -> float | None:
-        """A rate below one that did not hold, by what its test measured."""
-        return search.rate_below(Evidence(Goal.of(plan), tests), before) if tests else search.LOWER * before
 
 
 class CurveRate(SearchedRate):
@@ -386,24 +384,11 @@ class CurveRate(SearchedRate):
             bench.probe(at_rate(plan, more))
         return from_curve(plan, bench.run.facts.probes)
 
-    def lower(self, plan: Plan, before: float, tests: Sequence[Outcome]) -> float | None:
-        """The next lower one that was given."""
-        return best_given(plan, tests, below=before)
-
 
 def given(plan: Plan) -> list[float]:
     """The rates that the user gave, in order."""
     rates = plan.config.server_target_qps
     return sorted(rates) if isinstance(rates, tuple) else []
-
-
-def start_rate(bench: Bench) -> float:
-    """Where a search begins: at a share of the Offline rate, known or from a short trial."""
-    plan, rules = bench.plan, bench.run.config.scenario_rules
-    offline = last_offline(plan)
-    if offline is None:
-        return (rules.offline_share or 1.0) * bench.trial(plan).samples_per_sec
-    return (rules.search_share or 1.0) * offline.requests_per_sec
 
 
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:

@@ -1,7 +1,7 @@
 """Finished runs to be compared: which, their settings and results, and why two speeds may not be compared."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +123,7 @@ class ComparedRun:
             *(found.flaws if found else []),
             *([CONFIGURED] if has_rate and config.server_target_qps != "max" else []),
         ]
-        return replace(
-            self.facts.comparable,
+        return self.facts.comparable._replace(
             machine={"gpus": system.gpus} if system.gpus else {"cpu": system.cpu, "cores": system.cores},
             busyness=dict.fromkeys(self.summary.background_load, True),
             validity=dict.fromkeys(flaws, True),

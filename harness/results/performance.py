@@ -59,7 +59,7 @@ class Steady(Model):
     def of(cls, test: TestRun, facts: RunFacts) -> Self | None:
         """None of a scenario that sends by time, or one query after the other, and of a test too short for one."""
         plan, seconds = facts.plan, test.result.duration_s
-        at_once = plan.pattern.kept_in_flight(plan.load, facts.concurrency)
+        at_once = plan.pattern.kept_in_flight(plan, facts.concurrency)
         if plan.config.batch_size or not at_once or not seconds:
             return None
         part = test.window if plan.concurrency else steady_part(test.requests, at_once)

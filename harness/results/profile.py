@@ -340,7 +340,7 @@ def ramp_s(plan: Plan, measured: loadgen_log.TestResult, concurrency: int) -> fl
 
     By Little's law, from the measured test: requests in flight over their rate.
     """
-    in_flight = plan.config.batch_size or plan.pattern.kept_in_flight(plan.load, concurrency)
+    in_flight = plan.config.batch_size or plan.pattern.kept_in_flight(plan, concurrency)
     if in_flight is None:
         return min(measured.latency_ms.mean / 1000, LONGEST_RAMP_S) if measured.latency_ms else 0.0
     return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0
@@ -377,7 +377,7 @@ def load(plan: Plan, session: LoadGenSession) -> Load:
     async def answer(prompt: Prompt) -> None:
         await patterns.ask(engine, prompt, pattern)
 
-    return patterns.driver_of(plan).endless(engine.concurrency).send(cycle(requests), answer)
+    return patterns.endless(plan, engine.concurrency).send(cycle(requests), answer)
 
 
 # Profiles side by side.

@@ -6,7 +6,6 @@ schema of summary.json. What is shown where: `metrics`.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -242,7 +241,7 @@ def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mappi
     """How far a metric of earlier runs of the same settings, work and GPUs differs, by the lines of a history and that
     of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a valid
     test."""
-    mine = replace(Comparable.from_history(own), busyness={})
+    mine = Comparable.from_history(own)._replace(busyness={})
     if mine.validity:
         return ""
     like = (line for line in lines if not differences(mine, Comparable.from_history(line), IGNORED))

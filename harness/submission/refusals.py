@@ -10,24 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.config import mlperf, models
+from harness.config import comparability, mlperf, models
 from harness.config.checkpoint import load_tokenizer
-from harness.config.comparability import differences
-from harness.core import reading
+from harness.core import errors, reading
 from harness.core.document import number, together
-from harness.core.errors import BenchmarkError
 from harness.loadgen.log import TestResult
 from harness.report import check as agreement
 from harness.results import accuracy
-from harness.results import accuracy as scoring
 from harness.submission.tree import BENCHMARK, SCENARIO, Entry, SubmittedRun
 from harness.workloads import cnn_dailymail
 
 # The scenarios a closed submission must cover: each of these sets needs its own.
-REQUIRED_SCENARIOS = {
-    "datacenter": ({"offline"}, {"server", "interactive"}),
-    "edge": ({"offline"}, {"singlestream"}),
-}
+REQUIRED_SCENARIOS = {"datacenter": ({"offline"}, {"server", "interactive"}), "edge": ({"offline"}, {"singlestream"})}
 # The checker goes by LoadGen's scenario, and LoadGen runs Interactive as Server: these limits hold for both.
 CHECKED_LIMITS = mlperf.SERVER_LIMITS
 ONE_QUERY = {"offline"}  # scenarios that issue all their samples as one query
@@ -183,7 +177,7 @@ def system_differences(entries: Sequence[Entry], description: Mapping[str, objec
     runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
     (first, theirs), *further = runs.items()
     for name, mine in further:
-        unlike = differences(mine.facts.comparable, theirs.facts.comparable, IGNORED)
+        unlike = comparability.differences(mine.facts.comparable, theirs.facts.comparable, IGNORED)
         found += [f"{name}: {each.name} {each.a}, but {each.b} in {first}" for each in unlike]
     for name, run in runs.items() if description else ():
         found += [f"{name}: {said}" for said in contradictions(run, description or {})]
@@ -217,7 +211,7 @@ def score_differences(entry: Entry) -> Iterator[str]:
     try:
         tokenizer = load_tokenizer(entry.config)
         yield from other_scores(entry.accuracy, tokenizer)
-    except BenchmarkError as error:
+    except errors.BenchmarkError as error:
         yield f"its scores cannot be computed again: {str(error).rstrip('.')}"
         return
     if entry.test06 and entry.test06.test06[1] != tokenizer.eos_token_id:
@@ -227,17 +221,17 @@ def score_differences(entry: Entry) -> Iterator[str]:
 def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
     """Where rouge.json says something else than the accuracy log, decoded and scored against the data set."""
     kept = run.scores
-    splitter = scoring.sentence_splitter()[0]
+    splitter = accuracy.sentence_splitter()[0]
     if kept.splitter != splitter:
         yield f"its scores were made with {kept.splitter} sentences, and here is {splitter}: `make punkt` on both"
         return
     library = cnn_dailymail.load(run.config, tokenizer, kept.samples)
-    answers = scoring.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", kept.samples)
-    rows = scoring.score(scoring.to_text(answers, tokenizer), library.references)
-    checks = scoring.judge(rows, run.config.task, run.config.high_accuracy)
+    answers = accuracy.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", kept.samples)
+    rows = accuracy.score(accuracy.to_text(answers, tokenizer), library.references)
+    checks = accuracy.judge(rows, run.config.task, run.config.high_accuracy)
     for check in checks:
         if abs(check.score - kept.scores.get(check.name, float("nan"))) <= SCORE_TOLERANCE:
             continue
         yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log gives {check.score:g}"
-    if (verdict := scoring.overall(checks)) != "PASS":
+    if (verdict := accuracy.overall(checks)) != "PASS":
         yield f"the accuracy gate on its log says {verdict}"

@@ -11,12 +11,10 @@ import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from harness.config import mlperf
-from harness.config.comparability import differences
+from harness.config import comparability, mlperf
 from harness.config.run import RunConfig
 from harness.core.document import render, together
 from harness.core.errors import UsageError, why
@@ -204,11 +202,7 @@ SCENARIO = {name: rules.loadgen for name, rules in mlperf.SCENARIO.items()} | {"
 MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
 
 # What a test leaves where it finished.
-RESULT_FILES: dict[Test, str] = {
-    "accuracy": SCORES_FILE,
-    "performance": loadgen_log.DETAIL,
-    "test06": accuracy.RESULT,
-}
+RESULT_FILES: dict[Test, str] = {"accuracy": SCORES_FILE, "performance": loadgen_log.DETAIL, "test06": accuracy.RESULT}
 
 # What two runs of an entry may differ in: LoadGen's settings, of which an accuracy test needs none; and of their speed
 # the refusals tell.
@@ -216,12 +210,11 @@ LOADGEN_FLAGS = ("server_target_qps", "offline_expected_qps", "min_duration")
 IGNORED = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")
 
 
-@dataclass(frozen=True)
-class SubmittedRun:
+class SubmittedRun(NamedTuple):
     """A finished run's folder, and its config.json."""
 
     path: Path
-    facts: RunFacts = field(repr=False)
+    facts: RunFacts
 
     @property
     def config(self) -> RunConfig:
@@ -250,8 +243,7 @@ class SubmittedRun:
         return outcome, parse_as(path, outcome.facts.get("eos"), int)
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One result of a submission: an accuracy and a performance test, often of one run, and TEST06 where it was run."""
 
     accuracy: SubmittedRun
@@ -295,7 +287,7 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
 
     An entry's accuracy and performance test may come from two runs of the same settings.
     """
-    groups: dict[tuple[str, str], list[SubmittedRun]] = {}
+    groups = dict[tuple[str, str], list[SubmittedRun]]()
     for run in map(read_run, paths):
         groups.setdefault((run.config.category, run.config.scenario), []).append(run)
     entries = [join(runs, f"{category} {scenario}") for (category, scenario), runs in groups.items()]
@@ -317,7 +309,7 @@ def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
         if len(having) > 1:
             raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}: give one.")
     for run in runs[1:]:
-        if unlike := differences(runs[0].facts.comparable, run.facts.comparable, IGNORED):
+        if unlike := comparability.differences(runs[0].facts.comparable, run.facts.comparable, IGNORED):
             which = " and ".join(each.name for each in unlike)
             raise UsageError(f"{label}: {names} differ in {which}; an entry is of one system, with the same settings.")
     return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))
@@ -383,18 +375,14 @@ def put_results(entry: Entry, folder: Path) -> None:
     rouge = entry.accuracy.scores
     if (rouge.log or found) != found:
         raise UsageError(f"{log}: rouge.json was computed from another log.")
-    write_text(target / "accuracy.txt", accuracy_txt(scores_of(entry.accuracy), rouge.samples, found))
-    write_text(target / ACCURACY_LOG, truncate(text))
-    copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
-
-
-def scores_of(run: SubmittedRun) -> mlperf.Scores:
-    """Raises UsageError where rouge.json lacks one."""
     try:
-        return mlperf.Scores(**run.scores.scores)
+        scores = mlperf.Scores(**rouge.scores)
     except TypeError:
         wanted = ", ".join((*mlperf.ROUGE, "gen_len"))
-        raise UsageError(f"{run.folder('accuracy')}/rouge.json: its scores are not {wanted}.") from None
+        raise UsageError(f"{source}/rouge.json: its scores are not {wanted}.") from None
+    write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, found))
+    write_text(target / ACCURACY_LOG, truncate(text))
+    copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
 
 def truncate(text: str) -> str:

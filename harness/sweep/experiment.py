@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal, NamedTuple
 
-from harness.core import files, processes, system
-from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
+from harness.core import errors, files, processes, schema, system
 from harness.core.reading import ROOT
-from harness.core.schema import Said, stored_as
 from harness.loadgen.folder import RunFolder, status_of
 from harness.loadgen.outcome import RunStatus
 from harness.report import answer
@@ -61,7 +59,7 @@ def lanes(side_by_side: bool) -> list[Lane]:
         return [Lane()]
     found = visible()
     if len(found) < 2:
-        raise UsageError(f"--gpus side-by-side: {len(found)} visible GPU(s); at least two are needed.")
+        raise errors.UsageError(f"--gpus side-by-side: {len(found)} visible GPU(s); at least two are needed.")
     return divide_lanes(found, system.cores())
 
 
@@ -100,9 +98,9 @@ class ExperimentOutcome:
     valid: bool | None = None
     verdict: str | None = None
     background_load: Annotated[
-        tuple[str, ...], stored_as("others", "background_load")
+        tuple[str, ...], schema.stored_as("others", "background_load")
     ] = ()  # what other programs took of the machine meanwhile
-    ran_out: tuple[Said, ...] = ()  # what set its speed, the first first
+    ran_out: tuple[schema.Said, ...] = ()  # what set its speed, the first first
     flaws: tuple[str, ...] = ()  # what keeps its figures from being compared
     about: tuple[str, ...] = ()  # scenario, model, machine, engine
 
@@ -146,8 +144,7 @@ class ExperimentRecord:
         return self.experiment, self.round, self.final, self.place if self.experiment == BASELINE else ""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One experiment of one round; a `final` is at full length."""
 
     item: Experiment
@@ -191,7 +188,11 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     new = (path for path in set(folder.iterdir()) - before if (path / "status.json").exists())
     left = max((path for path in new if not path.is_symlink()), default=None)  # if run.py made one
     run_status = status_of(left) if left else None
-    whole = run_status is not None and run_status.status == "complete" and process.returncode in (DONE, NOT_ACCEPTED)
+    whole = (
+        run_status is not None
+        and run_status.status == "complete"
+        and process.returncode in (errors.DONE, errors.NOT_ACCEPTED)
+    )
     status: Status = stopped or ("complete" if whole else "failed")
     reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
     if left and run_status and run_status.status == "running":

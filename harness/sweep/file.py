@@ -20,21 +20,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from rich.console import Console
-from rich.table import Table
 
 from harness.config import mlperf
 from harness.config.flags import OUTPUT, setting
 from harness.config.run import RunConfig
+from harness.core import document, screen, secrets
 from harness.core.errors import UsageError, why
 from harness.core.files import as_flag, did_you_mean, unknown_setting
 from harness.core.reading import MIB, as_text, load_yaml, read_text
-from harness.core.screen import safe_markup
-from harness.core.secrets import is_secret
 from harness.core.system import gpus
 from harness.engines import vllm
 from harness.results import economics
@@ -135,8 +133,7 @@ class SweepFile(Strict):
     references: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)] | PublishedOn] = {}
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A parsed file, and the line of everything in it."""
 
     path: Path
@@ -182,7 +179,7 @@ def merged(sources: Sequence[Source]) -> Sweep:
         settings = merge_parts(stack if kind == "stacked" else baseline, change)
         stack = settings if kind == "stacked" else stack
         experiments.append((where, make_experiment(change, kind, settings, baseline)))
-    references: dict[str, float] = {}
+    references = dict[str, float]()
     scenario = str(baseline["set"].get("scenario", "offline")).capitalize()
     for source in sources:
         for name, value in source.content.references.items():
@@ -207,7 +204,7 @@ def last(texts: Iterable[str]) -> str:
 
 def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
     """What is wrong with experiments as a whole, each with where it stands: names, and values run.py would refuse."""
-    names: set[str] = set()
+    names = set[str]()
     for where, item in experiments:
         if item.name in names and item.kind == "grid":
             yield f"{where}: a second experiment named {item.name!r}"
@@ -255,12 +252,7 @@ def parse(path: Path, where: str) -> Source:
     except OSError as error:
         name = f"{path!s:.200}"
         raise UsageError(f"{where}: cannot read {name}: {why(error)}." if where else f"{name}: {why(error)}.") from None
-    except (
-        yaml.YAMLError,
-        ValueError,
-        TypeError,
-        RecursionError,
-    ) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         raise UsageError(f"{path}:{line}: not YAML: {getattr(error, 'problem', None) or error}") from None
@@ -301,10 +293,10 @@ def misnamed_settings(source: Source) -> Iterator[str]:
     grid = source.content.grid
     sections: dict[tuple[str | int, ...], FileSettings | Grid] = {("baseline",): source.content.baseline}
     sections |= dict(source.changes) | ({("grid",): grid} if grid else {})
-    names: list[str] = []
+    names = list[str]()
     for where, section in sections.items():
         for path in source.lines:
-            if path[: len(where) + 1] in ((*where, "engine"), (*where, "env")) and is_secret(str(path[-1])):
+            if path[: len(where) + 1] in ((*where, "engine"), (*where, "env")) and secrets.is_secret(str(path[-1])):
                 yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
         for key in section.set:
             name, at = setting(key), source.at(*where, "set", key)
@@ -415,12 +407,11 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
 
 
 def show(sweep: Sweep, chosen: list[Experiment], reasons: Mapping[str, str]) -> None:
-    table = Table(title=safe_markup(f"{sweep.name}: {sweep.about}" if sweep.about else sweep.name), title_style="bold")
-    for column in ("experiment", "kind", "changes", "description"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for item in chosen:
         changes = "\n".join(item.changes) or "(see the file)"
         if item.name in reasons:
             changes += f"\nskipped: {reasons[item.name]}"
-        table.add_row(item.name, item.kind, safe_markup(changes), safe_markup(item.about))
-    Console(highlight=False).print(table)
+        rows.append([item.name, item.kind, changes, item.about])
+    plan = document.Section("Experiments", "", [document.Table(["experiment", "kind", "changes", "description"], rows)])
+    screen.show(Console(highlight=False), document.Document(sweep.name, sweep.about, sections=[plan]))

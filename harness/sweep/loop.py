@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from statistics import mean
 from threading import Event, RLock
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from pydantic import TypeAdapter
 
@@ -48,8 +48,7 @@ FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
 STATE = TypeAdapter(State)
 
 
-@dataclass(frozen=True)
-class SweepOptions:
+class SweepOptions(NamedTuple):
     """How the experiments of a sweep are run."""
 
     repeat: int = 1
@@ -176,8 +175,8 @@ def combine_helpful(found: Sequence[ExperimentResult]) -> Experiment | None:
     helped = [result for result in found if result.effect == "helped" and result.is_usable]
     if base is None:
         return None
-    taken: dict[tuple[Part, str], Any] = {}
-    names: list[str] = []
+    taken = dict[tuple[Part, str], Any]()
+    names = list[str]()
     for result in sorted(helped, key=speedup, reverse=True):
         change = changed_settings(parts(result.experiment), base)
         if result.experiment.kind == "isolation" and not change.keys() & taken.keys():

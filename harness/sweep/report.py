@@ -105,7 +105,7 @@ def trade_off(found: Sequence[ExperimentResult]) -> Lines:
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The points that no other one beats in both coordinates, by the first."""
-    front: list[tuple[float, float]] = []
+    front = list[tuple[float, float]]()
     for point in sorted(points, reverse=True):
         if not front or point[1] > front[-1][1]:
             front.append(point)

@@ -17,7 +17,6 @@ from harness.core.screen import clock
 from harness.core.system import System
 from harness.loadgen.folder import FOLDER
 from harness.report import answer, compare, regression
-from harness.report.compare import Pair
 from harness.report.regression import Condition, Judgement
 from harness.results.metrics import BY_NAME, ERROR, FEWEST, METHOD, Change, Metric, metrics_of, paired
 from harness.sweep.experiment import SHARING_NOTE, ExperimentOutcome, ExperimentRecord
@@ -238,7 +237,7 @@ def has_fixed_rate(item: Experiment) -> bool:
     return is_rated and item.settings.get("server_target_qps") != "max"
 
 
-def pairs_of(folder: Path, state: State, rows: Sequence[ExperimentResult]) -> dict[str, Pair]:
+def pairs_of(folder: Path, state: State, rows: Sequence[ExperimentResult]) -> dict[str, compare.Pair]:
     """The answers of experiments beside the baseline's, where the gate is inconclusive, or servers were asked for the
     same and gave them. Raises UsageError for a damaged file."""
     base = next((accuracy_test(folder, result) for result in rows if result.name == BASELINE), None)
@@ -270,7 +269,7 @@ class SweepReport:
     state: State
     rows: tuple[ExperimentResult, ...]  # of experiments that were begun or skipped
     finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
-    pairs: Mapping[str, Pair] = field(default_factory=dict)  # answers beside the baseline's, sample by sample
+    pairs: Mapping[str, compare.Pair] = field(default_factory=dict)  # answers beside the baseline's, sample by sample
 
     @cached_property
     def baseline(self) -> ExperimentResult | None:
@@ -388,7 +387,7 @@ def lines(report: SweepReport) -> Iterator[Line]:
     if full := [result for result in report.finals if result.is_usable and result.speed]:
         best = max(full, key=lambda result: result.speed or 0)
         of = f" is the fastest of {len(full)}" if len(full) > 1 else ""
-        yield Line("full length", f"{best.name}{of}: {speed(best)}", "good")
+        yield Line("full length", f"{best.name}{of}: {number(best.speed)} output tokens/s", "good")
     if base is not None and any(record.gpu for record in base.records):
         yield Line("careful", SHARING_NOTE + cards(base), "careful")
     for result in report.rows:
@@ -438,15 +437,11 @@ def references(report: SweepReport) -> Iterator[Line]:
 
 def cards(base: ExperimentResult) -> str:
     """The baseline's speed on each GPU, so that one sees how far the cards differ."""
-    by_gpu: dict[str, list[float]] = {}
+    by_gpu = dict[str, list[float]]()
     for record in base.done:
         by_gpu.setdefault(record.place, []).append(record.outcome.values.get(SPEED.name) or 0.0)
     found = [f"GPU {gpu} {number(mean(speeds))}" for gpu, speeds in sorted(by_gpu.items())]
     return f" The baselines: {', '.join(found)} output tokens/s." if len(found) > 1 else ""
-
-
-def speed(result: ExperimentResult) -> str:
-    return f"{number(result.speed)} output tokens/s"
 
 
 def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:

@@ -9,9 +9,8 @@ from harness.benchmark import steps
 from harness.benchmark.steps import Begun
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import processes
+from harness.core import processes, screen
 from harness.core.errors import BenchmarkError
-from harness.core.screen import Display
 from harness.engines.discovery import with_served_model
 from harness.loadgen.folder import FOLDER, RunFolder, now, open_run
 from harness.report import report
@@ -28,7 +27,7 @@ class Servers:
     the gate, which holds them against the reference's, gives no verdict."""
 
     place: Path
-    display: Display
+    display: screen.Display
     sides: dict[tuple[str, bool], Begun] = field(default_factory=dict)
 
     def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path, PurePath
 from random import Random
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from huggingface_hub import constants
 
@@ -104,8 +104,7 @@ def read_saved(folder: Path, split: str) -> Any:
 
 # The sample library: CNN/DailyMail articles as prompts (token ids) with their reference summaries.
 # Tokens that make each prompt another one, so that a prefix cache finds what it is meant to find, or nothing.
-@dataclass(frozen=True)
-class Salt:
+class Salt(NamedTuple):
     """Random tokens of `words`, put in after the first `after` tokens of a prompt; the same for the turns of a
     conversation where that is not the start. `test` tells the tests of all runs apart.
 
@@ -176,7 +175,7 @@ class Library:
 
     def salted(self, test: str, redraw: bool) -> Self:
         """The samples with the salt of one test, named as no other is; with `redraw`, random prompts are drawn anew."""
-        salt = replace(self.salt, test=test) if self.salt else None
+        salt = self.salt._replace(test=test) if self.salt else None
         if not (redraw and self.words):
             return replace(self, salt=salt)
         return replace(self, prompts=drawn_anew(self.prompts, self.words, test), salt=salt)
@@ -189,8 +188,7 @@ class Library:
         return sum(map(len, self.prompts)) / len(self)
 
 
-@dataclass(frozen=True)
-class Article:
+class Article(NamedTuple):
     """One sample as it is stored; `tokens` only where the prompt came encoded."""
 
     article: str

@@ -9,14 +9,13 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from harness.config import mlperf
+from harness.config import engine, mlperf
 from harness.config.checkpoint import load_tokenizer
-from harness.config.engine import EngineConfig
 from harness.config.run import RunConfig
 from harness.config.workload import (
     COLUMNS,
@@ -35,7 +34,7 @@ from harness.config.workload import (
     is_profile,
     lengths,
 )
-from harness.core.document import number
+from harness.core.document import Table, number
 from harness.core.errors import UsageError, first_line
 from harness.core.files import read_given, require, unknown_file_error
 from harness.core.reading import load_yaml
@@ -57,27 +56,25 @@ PUBLISHED = {  # a column of a published trace -> who published it
 }
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(NamedTuple):
     """One request of a trace; `line` is counted from 1. Those of one `prefix` begin with the same tokens."""
 
     at_s: float
     prompt_tokens: int
     output_tokens: int
     line: int
-    prefix: str = ""
-    prefix_tokens: int = 0
+    prefix: str
+    prefix_tokens: int
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(NamedTuple):
     """A trace in the order of its times. Of the rows up to its last request, `unfit` are longer than the context, and
     `empty` have no length; both are left out."""
 
     path: Path
     requests: tuple[Recorded, ...]
     unfit: int
-    empty: int = 0
+    empty: int
 
     @property
     def span_s(self) -> float:
@@ -164,8 +161,7 @@ def words_of(tokenizer: Any) -> list[int]:
     return [token for token in range(len(tokenizer)) if token not in special]
 
 
-@dataclass(frozen=True)
-class LengthProfile:
+class LengthProfile(NamedTuple):
     name: str
     about: str
     read: Lengths
@@ -286,8 +282,10 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     words, seed = words_of(tokenizer), config.seed or 0
     prompts = [prompt_of(one, words, seed) for one in requests]
     longest = max(requests, key=lambda one: one.prompt_tokens + one.output_tokens)
-    empty = f"left out {trace.empty:,} rows without lengths"
-    unfit = f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer"
+    notes = {
+        f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
+        f"left out {trace.empty:,} rows without lengths": trace.empty,
+    }
     request_set = RequestSet(
         name=config.workload_name,
         about=DESCRIPTION,
@@ -297,7 +295,7 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
         max_new_tokens=max(one.output_tokens for one in requests),
         exact=True,
         digest=digest(requests, seed),
-        notes=(*((unfit,) if trace.unfit else ()), *((empty,) if trace.empty else ())),
+        notes=tuple(note for note, count in notes.items() if count),
         whole_rounds=True,
         replay=replay,
     )
@@ -464,15 +462,12 @@ def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> list[int
 
 def table(names: Sequence[str], model: str) -> str:
     """The token statistics of workloads as a Markdown table. Raises UsageError."""
-    lines = [
-        "| workload | requests | input tokens: mean, p50, p99 | most output tokens: mean, p50, p99 |",
-        "|---|---|---|---|",
-    ]
-    tokenizer = load_tokenizer(EngineConfig(model=model))
+    rows, tokenizer = list[list[object]](), load_tokenizer(engine.EngineConfig(model=model))
     for name in names:
         found = load(RunConfig(model=model, workload=name, mode="performance", concurrency="auto"), tokenizer)
         if found is not None:
             spreads = (Spread.of([len(prompt) for prompt in found.prompts]), Spread.of(found.new_tokens or []))
             cells = (f"{number(s.mean)}, {number(s.p50)}, {number(s.p99)}" for s in spreads if s)
-            lines.append(f"| {' | '.join((name, number(len(found)), *cells))} |")
-    return "\n".join(lines)
+            rows.append([name, len(found), *cells])
+    head = ["workload", "requests", "input tokens: mean, p50, p99", "most output tokens: mean, p50, p99"]
+    return str(Table(head, rows))

@@ -3,10 +3,9 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
 from harness.config.workload import MOST_TOKENS
 from harness.core.errors import UsageError
@@ -32,8 +31,7 @@ MOST_CHARACTERS = 2**22  # of a prompt: some million tokens
 SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
-@dataclass(frozen=True)
-class StoredRequest:
+class StoredRequest(NamedTuple):
     """One request; `number` is its line, counted from 1, of turns of one conversation the same. `kind` says what
     `prompt` holds: text, messages or token ids.
 
@@ -47,18 +45,17 @@ class StoredRequest:
     answer: str | None = None
 
 
-@dataclass(frozen=True)
-class StoredRequests:
+class StoredRequests(NamedTuple):
     """A file's requests; `unit` is what its rows are called in messages. `passed_over` conversations hold no question
     that could be asked; `left_out` says how many rows were none, and why the first."""
 
     path: Path
     requests: tuple[StoredRequest, ...]
-    unit: str = "line"
-    passed_over: int = 0
-    turns: bool = False  # whether several requests may be of one conversation
-    is_sharegpt: bool = False  # whether each is the first question of a conversation, with the answer that it got
-    left_out: str = ""
+    unit: str
+    passed_over: int
+    turns: bool  # whether several requests may be of one conversation
+    is_sharegpt: bool  # whether each is the first question of a conversation, with the answer that it got
+    left_out: str
 
     def where(self, request: StoredRequest) -> str:
         return f"{self.path}: {self.unit} {request.number}"
@@ -207,11 +204,7 @@ def token_ids(value: Any, where: str) -> list[int]:
     return value
 
 
-READERS: dict[Kind, Callable[[Any, str], Any]] = {
-    "prompt": words,
-    "messages": messages,
-    "prompt_token_ids": token_ids,
-}
+READERS: dict[Kind, Callable[[Any, str], Any]] = {"prompt": words, "messages": messages, "prompt_token_ids": token_ids}
 
 
 def turns(conversation: list[Any]) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from harness.config.flags import UNRANKED, config_command, setting
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS
-from harness.core.command import start, take_token
+from harness.core.command import start
 from harness.core.errors import BAD_INPUT, UsageError
 from harness.core.files import as_flag
 from harness.core.reading import ROOT
@@ -466,16 +466,6 @@ def test_a_huge_file_is_no_configuration(refusal, tmp_path: Path):
     with path.open("wb") as huge:
         huge.truncate(2**30)
     assert "larger than 4 MiB" in refusal("--config", path)
-
-
-def test_the_older_name_of_the_token_counts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("HUGGINGFACE_HUB_TOKEN", "older")
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    take_token()
-    assert os.environ["HF_TOKEN"] == "older"
-    monkeypatch.setenv("HUGGINGFACE_HUB_TOKEN", "another")
-    take_token()
-    assert os.environ["HF_TOKEN"] == "older"
 
 
 def test_every_flag_says_what_it_affects():

@@ -11,7 +11,7 @@ from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import session
-from harness.loadgen.patterns import Batches, driver_of
+from harness.loadgen.patterns import Batches, trial, trial_size
 from harness.rates.probing import Trial
 from harness.rates.source import LatencyTrial
 from tests import made
@@ -68,8 +68,7 @@ def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
 
 def test_the_expected_latency_is_that_of_a_query() -> None:
     target = plan(samples_per_query=4)
-    driver = driver_of(target)
-    assert (driver.trial_size(64), driver.trial(64)) == (40, Batches(4))
+    assert (trial_size(target, 64), trial(target, 64)) == (40, Batches(4))
     found = LatencyTrial().planned(target, Trial(samples=40, seconds=2.0))
     assert found.expected_latency_ms == pytest.approx(300)
     assert tells(found.notes[-1], "300 ms (1.5 x 200 ms, ", " 10 queries of 4 samples)")

@@ -10,8 +10,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.engines.echo import Echo
 from harness.engines.protocol import Sampling
-from harness.loadgen import session
-from harness.loadgen.patterns import driver_of
+from harness.loadgen import patterns, session
 from harness.loadgen.session import SUT
 from harness.workloads.cnn_dailymail import Library
 
@@ -40,7 +39,7 @@ def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[lis
     engine.start()
     library = Library([[index] * (1 + index % 9) for index in range(SAMPLES)], [], [], "")
     plan = resolve(RunConfig(model="demo", batch_size=batch_size, sort_by_length=sort), [], 0)
-    sender = driver_of(plan).issued(library, timed=True)
+    sender = patterns.issued(plan, library, timed=True)
     system = SUT(engine, library, sender, streams=False)
     session.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
     engine.close()

@@ -24,11 +24,11 @@ from harness.core.errors import NotAcceptedError, UsageError
 from harness.core.screen import Display
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import outcome
+from harness.loadgen.folder import new_folder
 from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome, Queue
 from harness.rates import probing, search
 from harness.rates import source as rates
-from harness.rates.probing import make_folder
 from harness.rates.search import BRACKET, MOST_PROBES, Candidate, Evidence, Goal, TpotLine
 from harness.rates.source import SearchedRate, rate_source
 from tests import made
@@ -389,7 +389,7 @@ def test_why_a_probe_fell() -> None:
 
 
 def test_rates_that_agree_in_four_digits_have_folders_of_their_own(tmp_path: Path) -> None:
-    assert [make_folder(tmp_path, f"{qps:.4g}").name for qps in (20.001, 20.002)] == ["20", "20-2"]
+    assert [new_folder(tmp_path, f"{qps:.4g}").name for qps in (20.001, 20.002)] == ["20", "20-2"]
 
 
 def test_the_length_of_a_test_is_known_before_it() -> None:

@@ -21,7 +21,7 @@ from harness.loadgen import log
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import session as loadgen
 from harness.loadgen.log import TestResult
-from harness.loadgen.patterns import driver_of
+from harness.loadgen.patterns import trial_size
 from harness.loadgen.session import LoadGenSettings, user_conf
 from harness.rates import probing, source
 from harness.rates.probing import Trial, run_trial
@@ -303,7 +303,7 @@ def test_a_lower_rate_is_no_cure_for_too_few_queries():
 def test_how_many_prompts_are_tried():
     def size(engine: int, **flags: Any) -> int:
         target = plan(**flags)
-        return driver_of(target).trial_size(engine)
+        return trial_size(target, engine)
 
     assert [size(8, scenario="singlestream"), size(8), size(1000, batch_size=4), size(8, batch_size=1000)] == [
         10,
@@ -360,7 +360,7 @@ Held = tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]
 def heard(target: Plan, folder: Path, ends: Any) -> None:
     """What real LoadGen holds for a plan, for half its rate, for a short test of it, and for the plan once more."""
     settings = LoadGenSettings()
-    slower = from_trial(target, replace(TRIAL, seconds=2 * TRIAL.seconds))
+    slower = from_trial(target, TRIAL._replace(seconds=2 * TRIAL.seconds))
     short = replace(target, samples=100, min_duration_s=3.0)
 
     def values(one: Plan) -> dict[str, Any]:

@@ -436,7 +436,7 @@ def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(patterns.asyncio, "sleep", noted)
     with pytest.raises(EngineError):
-        asyncio.run(patterns.driver_of(plan).endless(4).send(count(), answer))  # type: ignore[arg-type]
+        asyncio.run(patterns.endless(plan, 4).send(count(), answer))  # type: ignore[arg-type]
     assert sum(gaps) / len(gaps) == pytest.approx(1 / 500, rel=0.1)
     assert max(gaps) > 3 * min(gaps)  # random arrivals, not a metronome
 
