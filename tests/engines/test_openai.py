@@ -470,8 +470,8 @@ def test_a_run_says_who_answered(tmp_path: Path, scenario: str, monkeypatch: pyt
     assert summary["meta"]["precision"] == "unknown"
     assert summary["meta"]["prefix_caching"] is None
     assert CACHING in report[:2000]
-    assert re.search(r"\| requests in flight \| .*1,024.* \|\n\| client processes \| \d \|\n\n## Machine", report)
-    assert "| engine | vLLM 9.9.9 |" in report and f"| exchange | {IDS_BOTH_WAYS} |" in report
+    assert re.search(r"\| requests in flight \| .*1,024.* \|\n\| client processes \| \d \|\n", report)
+    assert "| engine | vLLM 9.9.9, behind an endpoint |" in report and f"| exchange | {IDS_BOTH_WAYS} |" in report
     if rate:  # Offline is over before a second has passed
         assert test["usage"]["generation_tokens_per_sec"]["mean"] == pytest.approx(len(TOKENS) * 100, rel=0.5)
         assert "| requests running |" in report
