@@ -21,8 +21,8 @@ def sweep(
     dry_run: bool = option(False, "Show what would run, and run nothing."),
     repeat: int = option(1, "Run everything N times, round by round.", "N", min=1, max=1000),
     alternate: bool = option(False, "Run every second round backwards, A B B A."),
-    within: float = option(
-        0.0, "Run no more rounds once every interval is narrower; 0: all of them.", "PERCENT", min=0, max=100
+    within: float | None = option(
+        None, "Run no more rounds once every interval is narrower.", "PERCENT", min=0.1, max=100
     ),
     timeout: float = option(7200.0, "Longest time for one experiment.", "SECONDS", min=1, max=MOST_S),
     gpus: Literal["together", "side-by-side"] = option(
@@ -61,7 +61,7 @@ def sweep(
     from harness.core import processes
 
     processes.install_signal_handlers()
-    state = loop.begin(whole, results_dir, chosen, options, reasons, resume, within)
+    state = loop.begin(whole, results_dir, chosen, options, reasons, resume, within or 0.0)
     loop.command(state, places, lambda display: send.after(state.folder.path, mlflow, results_dir, display.done))
 
 
