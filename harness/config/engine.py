@@ -213,7 +213,7 @@ class ServerFlags(EngineConfig):
         "--backend {run.backend} runs in this process: remove --endpoint, or use --backend openai.": lambda run: (
             run.backend != "openai" and run.endpoint
         ),
-        "{run.ineffective_flags}: only for an engine in this process; a server has settings of its own.": (
+        "{run.ineffective_flags}: only for an engine in this process; the server of --endpoint has its own settings.": (
             lambda run: run.endpoint and run.ineffective_flags
         ),
         "{run.ineffective_flags}: only with --endpoint.": "ineffective_flags",
