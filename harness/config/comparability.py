@@ -115,7 +115,7 @@ DEVIATIONS: dict[str, tuple[str, When]] = {
         "random weights, N(0, 0.02): speed and energy are representative, answers are not",
         lambda run: run.random_weights and not run.config.has_dummy_weights,
     ),
-    "engine arguments": ("--engine-arg {run.unproven_args} may change the model's outputs", "unproven_args"),
+    "engine arguments": ("--engine-arg {run.unproven_args}: may change the model's outputs", "unproven_args"),
     "scenario": ("{run.config.scenario_rules.unofficial}", "config.scenario_rules.unofficial"),
     "chat": (
         "prompts as chat messages: the server's template adds to MLPerf's",

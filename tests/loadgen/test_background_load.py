@@ -95,7 +95,7 @@ BEHIND = """
 import os, sys, time
 from harness.loadgen import recorder as others
 address, *machine = sys.argv[1:]
-others.busy_s = lambda: sum(others.cpu_by_process(*map(int, machine), os.getpid()).values())  # of these processes alone
+others.busy_s = lambda: sum(others.cpu_by_process([*map(int, machine), os.getpid()]).values())
 with others.watch_others(endpoints=[address]) as found:
     time.sleep(3)
 print(found.cpu_cores, *found.warnings(), sep="\\n")
