@@ -1,9 +1,11 @@
 """Finished runs, the best first; those that are named deleted with their lines: `python -m harness runs`."""
 
+import sys
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 
+from harness.core import screen
 from harness.core.command import make_command, option
 from harness.core.document import Table
 from harness.core.errors import UsageError
@@ -39,7 +41,11 @@ def runs(
     kept = (line for line in results.history(results_dir) if (results_dir / str(line["run"])).is_dir())
     ranked = sorted(kept, key=merit, reverse=True)
     rows = [[line.get(name) for name in ("run", "label", "scenario", "result", by)] for line in ranked]
-    print(Table(["run", "label", "scenario", "result", metric.label], rows))
+    found = Table(["run", "label", "scenario", "result", metric.label], rows)
+    if sys.stdout.isatty():
+        screen.lasting_console(sys.stdout.fileno()).print(screen.grid(found))
+    else:
+        print(found)
 
 
 command = make_command(runs)

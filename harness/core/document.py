@@ -17,8 +17,6 @@ def render(template: str, **values: Any) -> str:
     """The template filled in; a name it asks for and does not get is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from harness.core.document import together
-
     environment = Environment(
         loader=FileSystemLoader([ROOT / "templates", ROOT / "docs"]),
         undefined=StrictUndefined,
@@ -248,7 +246,9 @@ def section_text(section: Section) -> str:
 def block_text(block: Block) -> str:
     match block:
         case Code():
-            return f"```\n{code(block)}\n```"
+            text = plain(" ".join(block.splitlines()))
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+            return f"{fence}\n{text}\n{fence}"
         case str():
             return str(harmless(block))
         case Table():

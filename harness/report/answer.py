@@ -24,7 +24,12 @@ def tested(summary: Summary) -> Table:
     columns = metrics.columns(metrics.TABLES[unit], summary.tests, unit, "load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
-    return Table.of(summary.tests, columns | {"why": "why"}, "loads")
+    return Table.of(summary.tests, columns | {"why": doubt_of}, "loads")
+
+
+def doubt_of(outcome: Outcome) -> str:
+    """Why a test is no result, or may be none."""
+    return outcome.why or outcome.verdict.word * (outcome.verdict.tone == "careful")
 
 
 def gpu_time(times: Sequence[telemetry.GpuTime]) -> Table:
@@ -233,6 +238,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     if test:
         yield Line("limits", curve_limits(summary, test) if test.concurrency else held(test))
         unbound = "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
+        unbound = "not known: the machine was busy" if test.usage and test.background_load else unbound
         yield Line("bounded by", str(test.ran_out[0]) if test.ran_out else unbound)
         yield Line("cost, energy", "; ".join(expenses(summary)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))

@@ -214,6 +214,7 @@ class Lines(NamedTuple):
     limits: Mapping[float, str] = {}
     upright: Mapping[float, str] = {}
     shaded: Sequence[Point] = ()
+    marked: Sequence[float] = ()  # values across that have a tick each; else round ones
     kind: Literal["lines"] = "lines"
     inches: float = LINES_HIGH
 
@@ -254,6 +255,8 @@ class Lines(NamedTuple):
                 axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
                 axis.set_minor_locator(ticker.NullLocator())
         axes.yaxis.set_major_formatter(lambda value, _: number(value, 6))
+        if self.marked:
+            axes.set_xticks(self.marked)
         low, high, is_log = self.down
         axes.set(xlim=self.across[:2], ylim=(low if is_log else low - EDGE * (high - low), high), ylabel=self.y)
 
@@ -290,7 +293,7 @@ def figure(panels: Sequence[Panel]) -> Any:
 
 
 TONES = {"good": "green", "careful": "amber", "bad": "red", "unknown": "grey"}
-LINE_HIGH, TITLE_WRAP, TEXT_WRAP = 0.24, 64, 96  # inches; characters of a line
+LINE_HIGH, TITLE_WRAP, TEXT_WRAP = 0.24, 52, 92  # inches; characters of a line
 
 
 def overview(document: Document, path: Path) -> Picture:

@@ -290,9 +290,9 @@ def difference(runs: Runs) -> str:
     """The settings and the versions that differ between runs."""
     parts, nouns = [], {"setting": [run.flags for run in runs], "version": [run.versions for run in runs]}
     for noun, each in nouns.items():
-        names = sorted(name for name in {key for one in each for key in one} if is_different(name, each))
-        parts.append(f"{noun}{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else f"no {noun}")
-    return (" and " if parts == ["no setting", "no version"] else "; ").join(parts)
+        if names := sorted(name for name in {key for one in each for key in one} if is_different(name, each)):
+            parts.append(f"{noun}{'s' * (len(names) > 1)} {', '.join(names)}")
+    return "; ".join(parts) or "no setting and no version"
 
 
 def refusals(runs: Runs) -> tuple[int, list[str]]:

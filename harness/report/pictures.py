@@ -225,7 +225,17 @@ def latency(kind: str, styled: Sequence[tuple[Curve, Style]]) -> Lines:
     title = f"{sentence(name)}{', p50 to p99' if len(styled) == 1 else ''}"
     across = Scale.around(loads, BESIDE, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
     down = Scale.around([*every, *limits], BESIDE, is_log=True)
-    return Lines(title, ", ".join(units), "ms (logarithmic)", series, across, down, limits, inches=2.6)
+    return Lines(
+        title,
+        ", ".join(units),
+        "ms (logarithmic)",
+        series,
+        across,
+        down,
+        limits,
+        marked=sorted({*loads}) * across.is_log,
+        inches=2.6,
+    )
 
 
 def speeds(styled: Sequence[tuple[Curve, Style]], whose: str) -> Lines:

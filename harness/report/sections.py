@@ -147,7 +147,7 @@ def loads(report: RunReport) -> Iterator[Section]:
             "VALID with a growing queue": sum(each.valid and not each.has_held for each in tests),
             "INVALID": sum(not each.valid for each in tests),
         }
-        outcome = ", ".join(f"{count} {name}" for name, count in counts.items())
+        outcome = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     blocks: list[Block] = []
     if "search" in report.pictures:
         blocks += [*report.picture("search"), answer.tested(summary)]
@@ -206,7 +206,7 @@ def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
     outcome = ", ".join(f"{name} p50 {number(found.p50)} ms" for name, found in middles.items() if found)
     blocks: list[Block] = [*report.picture("latency_cdf"), answer.latencies(summary)]
     if part is not test:
-        slowest = {"ttft": test.ttft_ms, "tpot": test.tpot_ms}
+        slowest = {"TTFT": test.ttft_ms, "TPOT": test.tpot_ms}
         ends = (f"{test.named(kind)} {number(each.p99)} ms" for kind, each in slowest.items() if each)
         blocks.append(f"The whole test, ramps included: {', '.join(ends)}.")
     elif between := answer.intervals(test):

@@ -61,6 +61,8 @@ def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
         return [
             "What limits the speed was not recorded: --extra-metrics records once a second what engine and machine do."
         ]
+    if not test.ran_out and test.background_load:
+        return ["What limits the speed is not known: the machine was busy."]
     if not test.ran_out:
         shown = [name for name, quantity in limits.items() if quantity in test.usage]
         seen, unseen = ", ".join(shown), ", ".join(name for name in limits if name not in shown)

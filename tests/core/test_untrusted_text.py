@@ -34,11 +34,11 @@ def test_a_report_holds_no_html_no_escapes_and_no_lines_of_others(tmp_path: Path
     )
     rendering.build(folder)
     page = (folder / "report.md").read_text()
-    assert "<img" not in page.replace(f"--model 'a ''' {HTML}'", "")  # a code fence shows it as it is
+    assert "<img" not in page.replace(f"--model 'a ``` {HTML}'", "")  # a code fence shows it as it is
     assert "\x1b" not in page and "\x07" not in page
     assert not [line for line in page.splitlines() if line.startswith("# A heading")]
     assert "![x](" not in page
-    assert page.count("```") == 2
+    assert page.count("\n````\n") == 2
 
 
 def test_an_index_holds_no_html(tmp_path: Path) -> None:
