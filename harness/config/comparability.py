@@ -4,6 +4,7 @@ Each comparison says which aspects, or which names within them, it ignores; docs
 one table.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -165,7 +166,7 @@ def from_text(said: object) -> object:
     """A deviation of a file of format 5 or older, which was its text, by the words that its kind begins with."""
     if not isinstance(said, str):
         return said
-    heads = {name: text.partition("{")[0] for name, (text, _) in DEVIATIONS.items()}
+    heads = {name: re.split("[,:{]", text)[0] for name, (text, _) in DEVIATIONS.items()}
     specs = {spec.deviation: OTHER_SHAPE for spec in models.MODELS.values() if spec.deviation}
     name = specs.get(said) or next((name for name, head in heads.items() if head and said.startswith(head)), "")
     return Statement(said, name=name, kind=Kind.DEVIATION)

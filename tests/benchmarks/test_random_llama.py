@@ -64,7 +64,7 @@ def test_a_report_says_that_weights_are_random_or_dummies(made: Path) -> None:
     (why,) = resolve(random, [], 0, random_weights=True).deviations
     assert str(why).startswith("random weights, N(0, 0.02)")
     (why,) = resolve(RunConfig(load_format="dummy"), [], 0).deviations
-    assert tells(why, "dummy weights", "flatter")
+    assert tells(why, "dummy weights", "overstate")
 
 
 @pytest.mark.engine
