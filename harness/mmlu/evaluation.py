@@ -380,7 +380,7 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Seque
         Line("by domain", ", ".join(domains)),
         Line("by subject", f"mean of the subjects {percent(summary.macro_average)} %"),
         Line("speed", f"{number(summary.questions_per_s)} questions/s{hits}"),
-        *(Line("careful", note, "careful") for note in summary.notes),
+        *(Line("careful", f"not the model's MMLU score: {note}", "careful") for note in summary.notes),
         Line("careful", f"{few} questions a subject: too few to compare subjects" if few < FEW else "", "careful"),
     ]
     title = f"{percent(summary.overall_accuracy)} % right{error}{guessed}"

@@ -79,7 +79,7 @@ def test_a_whole_evaluation(whole: Finished) -> None:
     assert len(details) == 342 and len(json.loads(details[0])["examples"]) == 5
     report = (whole.folder / "report.md").read_text()
     assert "high school computer science" in report and "by domain" in whole.output
-    assert "Not the model's MMLU score" in report and "All examples fitted" in report
+    assert "not the model's MMLU score" in report and "All examples fitted" in report
     for name in re.findall(r"\((plots/.*?)\)", report):
         assert (whole.folder / name).read_bytes().startswith(b"\x89PNG")
     assert not [path for path in whole.folder.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
