@@ -29,4 +29,4 @@ def test_a_failed_gate_ends_the_run_with_1_and_no_performance(tmp_path: Path) ->
     assert done.code == 1, done.output
     assert done.summary["run"]["accuracy"]["verdict"] == "FAIL"
     assert not (done.folder / "Performance").exists()
-    assert "Performance was not measured" in (done.folder / "report.md").read_text()
+    assert "| speed | not measured: the gate failed first" in (done.folder / "report.md").read_text()
