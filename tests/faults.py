@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import mlperf_loadgen as lg
 from datasets import Dataset
@@ -160,12 +161,11 @@ class Laboratory:
         run = results.open_run(self.plan.config.results_dir, "fault")
         library = replace(self.library, prompts=fault.prompts(self.library.prompts))
         watchdog = Watchdog(self.engine, self.plan.config.stall_timeout)
-        bench = LoadGenSession(
-            run, self.engine, library, Display(Console(quiet=True)), watchdog, partial(without_times, fault.make)
-        )
+        bench = LoadGenSession(run, self.engine, library, Display(Console(quiet=True)), watchdog)
         bench.settings = self.settings
         self.engine.sample_with(fault.sampling)
-        folder = bench.test("accuracy", self.plan)
+        with patch.object(session, "make_sut", partial(without_times, fault.make)):
+            folder = bench.test("accuracy", self.plan)
         return evaluate(folder, self.plan, self.library, self.tokenizer)
 
 
