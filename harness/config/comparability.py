@@ -28,13 +28,13 @@ Values = Mapping[str, object]  # by name; a flaw is named in words
 class Comparable(NamedTuple):
     """A run by all that another may differ in, aspect by aspect."""
 
-    work: Values = {}
-    settings: Values = {}
-    machine: Values = {}
-    software: Values = {}
-    busyness: Values = {}
-    validity: Values = {}
-    rate: Values = {}
+    work: Mapping[str, object] = {}
+    settings: Mapping[str, object] = {}
+    machine: Mapping[str, object] = {}
+    software: Mapping[str, object] = {}
+    busyness: Mapping[str, object] = {}
+    validity: Mapping[str, object] = {}
+    rate: Mapping[str, object] = {}
 
     @classmethod
     def on(cls, system: System, engine: str | None = None, **aspects: Values) -> Self:
