@@ -22,7 +22,7 @@ from harness.config.engine import EndpointFlags
 from harness.config.plan import parallelism
 from harness.config.run import RunConfig
 from harness.core import secrets, system
-from harness.core.document import gpu_names, number
+from harness.core.document import gpu_names, number, plural
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.files import free_gib, submodule_path
 from harness.core.reading import INFERENCE, IS_CHECKOUT, MIB, ROOT
@@ -93,7 +93,7 @@ def delivery(config: RunConfig) -> str:
     found = tried(config).delivery
     if found is None or not found.messages:
         return "not streamed"
-    said = f"{found.tokens} tokens in {found.messages} message{'s' if found.messages > 1 else ''}"
+    said = f"{found.tokens} tokens in {plural(found.messages, 'message')}"
     if found.is_bundled:
         raise UsageError(f"{said}: the server buffers, so TTFT and TPOT would measure its buffer")
     return said

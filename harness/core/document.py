@@ -119,6 +119,11 @@ def number(value: float | None, digits: int = 4, sign: str = "") -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def plural(count: float, noun: str) -> str:
+    """So many of a thing: 1 probe, 1,200 probes."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def sentence(said: object) -> str:
     """Text with a capital letter at its beginning, and nothing else changed: `capitalize` makes "2 cpu cores"."""
     text = str(said)

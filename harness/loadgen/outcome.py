@@ -14,7 +14,7 @@ from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import document, files, screen
-from harness.core.document import Tone, number
+from harness.core.document import Tone, number, plural
 from harness.core.schema import File, Model, Said, is_absent, stored_as
 from harness.core.statistics import FEWEST_P99
 from harness.core.system import System
@@ -268,7 +268,7 @@ class Outcome(Model):
     @property
     def text(self) -> str:
         if self.unit == ClosedLoop.unit:
-            return f"{number(self.load)} request{'s' if self.load != 1 else ''} in flight"
+            return f"{plural(self.load, 'request')} in flight"
         return f"{number(self.load)} {self.unit}"
 
 

@@ -259,7 +259,7 @@ def write(
         picture = save({"score_by_subject": ("Accuracy of each subject", [by_subject(subjects)])}, place / "plots")
         found = replace(
             document(config, facts, summary, rows),
-            sections=[*sections(config, facts, data.source, summary, rows, picture["score_by_subject"])],
+            sections=[*sections(config, facts, data.source, summary, domains, subjects, *picture.values())],
         )
         write_text(place / "report.md", to_markdown(found))
         write_text(place / "report.html", page(found))
@@ -271,10 +271,16 @@ def accuracy_cells(part: Score) -> list[str]:
 
 
 def sections(
-    config: MMLUConfig, facts: MMLUFacts, source: str, summary: Overall, rows: Sequence[Answer], picture: Picture
+    config: MMLUConfig,
+    facts: MMLUFacts,
+    source: str,
+    summary: Overall,
+    domains: dict[str, Score],
+    subjects: dict[str, Score],
+    picture: Picture,
 ) -> Iterator[Section]:
     """The picture, the scores by domain and by subject, and how they came about."""
-    domains, subjects, system = group_scores(rows, "domain"), group_scores(rows, "subject"), facts.system
+    system = facts.system
     yield Section(picture.title, "", [picture], is_open=True)
     low, high = map(percent, summary.interval_95)
     right = f"{number(summary.correct)} of {number(summary.n)} right"

@@ -13,7 +13,7 @@ from harness.config.patterns import SURE_P90_QUERIES, SURE_QUERIES, Burst, Close
 from harness.config.plan import Plan, TestPart, minutes
 from harness.config.run import RunConfig
 from harness.core import system
-from harness.core.document import number
+from harness.core.document import number, plural
 from harness.core.errors import NotAcceptedError
 from harness.loadgen.folder import BenchmarkRun, history
 from harness.loadgen.log import TestResult
@@ -235,7 +235,7 @@ class LevelCurve(RateSource):
         lengths = [plan.pattern.length(plan.with_concurrency(level)) for level in lower]
         seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
         each = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
-        text, name = f"at least {minutes(seconds)}, {each}", f"{len(lower)} lower level{'s' * (len(lower) > 1)}"
+        text, name = f"at least {minutes(seconds)}, {each}", plural(len(lower), "lower level")
         return TestPart(name, text, seconds, "at least ") if lower else None
 
     def find(self, bench: Bench) -> Plan:
@@ -403,7 +403,7 @@ def from_search(plan: Plan, tried: list[Outcome]) -> Plan:
     """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where none held."""
     loads = [probe.load for probe in tried]
     ends = " to ".join(dict.fromkeys((number(min(loads)), number(max(loads)))))
-    range_ = f"{len(tried)} probe{'s' if len(tried) > 1 else ''} at {ends} queries/s"
+    range_ = f"{plural(len(tried), 'probe')} at {ends} queries/s"
     evidence = Evidence(Goal.of(plan), tried)
     rate, best = best_rate(evidence), evidence.low
     if rate is None or best is None:

@@ -8,7 +8,7 @@ from harness.config import comparability, mlperf
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
-from harness.core.document import Cells, Column, Document, Line, Table, Tone, names_of, number
+from harness.core.document import Cells, Column, Document, Line, Table, Tone, names_of, number, plural
 from harness.core.processes import with_flag
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
@@ -202,8 +202,7 @@ def scenario(summary: Summary) -> str:
 def machine(summary: Summary) -> str:
     """The GPUs that the engine used, or the CPU; of an endpoint, what serves it."""
     if not summary.is_in_process:
-        count = len(summary.meta.endpoints)
-        return f"{count} endpoint{'s' if count > 1 else ''} of {server(summary)}"
+        return f"{plural(len(summary.meta.endpoints), 'endpoint')} of {server(summary)}"
     if summary.gpus:
         return f"{summary.gpus} x {', '.join(dict.fromkeys(summary.system.gpus))}"
     return f"{summary.system.cores} CPU cores"
@@ -237,9 +236,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     yield from verdicts(summary)
     if test:
         yield Line("limits", curve_limits(summary, test) if test.concurrency else held(test))
-        unbound = "no resource was used up" if test.usage else "not recorded: add --extra-metrics"
-        unbound = "not known: the machine was busy" if test.usage and test.background_load else unbound
-        yield Line("bounded by", str(test.ran_out[0]) if test.ran_out else unbound)
+        yield Line("bounded by", bound_by(test))
         yield Line("cost, energy", "; ".join(expenses(summary)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))
     if meta.deviations:
@@ -248,6 +245,14 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
         more = f"; {left} more in the report" if left else ""
         yield Line(NOT_COMPARABLE, f"{'; '.join(map(str, shown))}{more}", "careful")
     yield Line("next", next_command(summary), is_command=True)
+
+
+def bound_by(test: Performance) -> str:
+    """What set the speed, first; or that nothing did, or that it is not known."""
+    if test.ran_out:
+        return str(test.ran_out[0])
+    unknown = "not known: the machine was busy" if test.background_load else "no resource was used up"
+    return unknown if test.usage else "not recorded: add --extra-metrics"
 
 
 def curve_limits(summary: Summary, test: Performance) -> str:

@@ -84,9 +84,8 @@ class Scale(NamedTuple):
         """At round values, or at these, none too close to the one before."""
         if self.is_log and not values:
             powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
-            values = [
-                n * 10.0**power for power in powers for n in (1, 2, 5) if self.low <= n * 10.0**power <= self.high
-            ]
+            known = [n * 10.0**power for power in powers for n in (1, 2, 5)]
+            values = [value for value in known if self.low <= value <= self.high]
         found: list[Tick] = []
         for value in values or steps(self.low, self.high):
             text = number(value) if value < LARGE else f"{number(value / 1000)}k"
@@ -161,8 +160,8 @@ class Bars(NamedTuple):
                 axes.plot([mark] * 2, [place - 0.35, place + 0.35], color=PALETTE["red"], linewidth=2)
             if row.dot:
                 axes.plot(row.dot.end, place, "o", color=PALETTE[row.dot.color], markersize=8, zorder=3)
-            beside = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": size}
-            axes.annotate(row.text, (max(row.values, default=0.0), place), **beside)
+            at, shift = (row.dot.end, (8, 8)) if row.dot else (max(row.values, default=0.0), (5, 0))
+            axes.annotate(row.text, (at, place), shift, textcoords="offset points", va="center", fontsize=size)
         for value in self.lines:
             axes.axvline(value, color=PALETTE["grey"], linewidth=1)
         for name, color in self.keys.items():
@@ -232,16 +231,21 @@ class Lines(NamedTuple):
     def draw(self, axes: Any) -> None:
         for one in self.series:
             color = PALETTE[one.color]
-            look = {"marker": one.mark or None, "markersize": one.size, "markerfacecolor": "none"}
-            look |= {} if one.is_hollow else {"markerfacecolor": color}
-            look |= {"linestyle": one.line or "none", "linewidth": 1.4}
-            axes.plot(*zip(*one.points, strict=True), color=color, label=one.name or None, **look)
+            axes.plot(
+                *zip(*one.points, strict=True),
+                color=color,
+                label=one.name or None,
+                linestyle=one.line or "none",
+                linewidth=1.4,
+                marker=one.mark or None,
+                markersize=one.size,
+                markerfacecolor="none" if one.is_hollow else color,
+            )
             for point, text in one.marked if one.texts else []:
                 axes.annotate(text, point, (0, 7), textcoords="offset points", ha="center", fontsize=8)
-        for value, text in self.limits.items():
-            axes.axhline(value, color=PALETTE["red"], linestyle="--", linewidth=1, label=text)
-        for value, text in self.upright.items():
-            axes.axvline(value, color=PALETTE["red"], linestyle="--", linewidth=1, label=text)
+        for draw_line, values in (axes.axhline, self.limits), (axes.axvline, self.upright):
+            for value, text in values.items():
+                draw_line(value, color=PALETTE["red"], linestyle="--", linewidth=1, label=text)
         for ends in self.shaded:
             axes.axvspan(*ends, color=PALETTE["grey"], alpha=0.15, linewidth=0)
         for scale, set_scale, axis in (
@@ -304,11 +308,11 @@ def overview(document: Document, path: Path) -> Picture:
         color = PALETTE[TONES[line.tone]] if line.tone else "black"
         rows += [(text, 10, color, "normal") for text in wrap(plain(f"{line.label}: {line.text}"), TEXT_WRAP)]
     heights = [LINE_HIGH * (1 + 0.4 * (size > 10)) for _, size, _, _ in rows]
-    found = pyplot().figure(figsize=(WIDTH, 0.3 + sum(heights)))
-    top = 0.15 + sum(heights)
-    for (text, size, color, weight), high in zip(rows, heights, strict=True):
-        found.text(0.02, top / (0.3 + sum(heights)), text, fontsize=size, color=color, weight=weight, va="top")
-        top -= high
+    high = 0.3 + sum(heights)
+    found, top = pyplot().figure(figsize=(WIDTH, high)), high - 0.15
+    for (text, size, color, weight), row_high in zip(rows, heights, strict=True):
+        found.text(0.02, top / high, text, fontsize=size, color=color, weight=weight, va="top")
+        top -= row_high
     path.parent.mkdir(exist_ok=True)
     found.savefig(path, dpi=110)
     pyplot().close(found)

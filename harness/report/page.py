@@ -24,7 +24,7 @@ from harness.core.statistics import tail_name
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.requests import Request
-from harness.report.charts import ROOM, Scale, Tick, steps
+from harness.report.charts import ROOM, Panel, Scale, Tick, steps
 from harness.results import metrics, telemetry
 from harness.results.economics import ACCELERATORS, Published, results_of
 from harness.results.summary import CURVES, Summary
@@ -123,6 +123,13 @@ def upright(values: Sequence[float]) -> Scale:
     """An axis of latencies: logarithmic where they lie far apart, else from zero."""
     is_log = max(values) > WIDE * min(values)
     return Scale.around(values, MARGIN, is_log) if is_log else Scale.of(values)
+
+
+LATENCIES = {
+    "latency": "Latency of a query",
+    "ttft": "Time to first token (TTFT)",
+    "tpot": "Time per output token (TPOT)",
+}
 
 
 class LoadPicture(NamedTuple):
@@ -225,8 +232,13 @@ def block_html(block: Block, instead: Mapping[str, str] = {}) -> str:
     if isinstance(block, Picture | Table) and block.name in instead:
         return instead[block.name]
     if isinstance(block, Picture):
-        return str(environment().get_template("chart.html.j2").render(picture=block))
+        return chart(*block.panels, title=block.title)
     return to_html(without_places(block_text(block)))
+
+
+def chart(*panels: Panel, title: str = "") -> str:
+    """Panels as the page draws them."""
+    return str(environment().get_template("chart.html.j2").render(title=title, panels=panels))
 
 
 @cache
@@ -268,7 +280,7 @@ def environment() -> Any:
     found.filters |= {each.__name__: each for each in (number, sentence, without_places)}
     found.filters["million"] = lambda value: value and 1e6 * value
     found.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
-    found.globals["glossary"] = glossary()
+    found.globals |= {"glossary": glossary(), "latencies": LATENCIES}
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from harness.config.patterns import Poisson
-from harness.core.document import Picture, Statement, number, sentence
+from harness.core.document import Picture, Statement, number
 from harness.core.screen import Stage
 from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.recorder import Recording
@@ -16,7 +16,7 @@ from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.report import answer
 from harness.report.charts import Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
-from harness.report.page import LoadPicture, LoadPoint
+from harness.report.page import LATENCIES, LoadPicture, LoadPoint
 from harness.results.accuracy import Accuracy
 from harness.results.performance import Performance
 from harness.results.profile import Profile
@@ -96,7 +96,6 @@ def completions(requests: Sequence[Request]) -> Lines | None:
     return Lines(title, "seconds", "output tokens", series, Scale.of(ends), Scale.of([float(sums[-1])]))
 
 
-KINDS = {"latency": "latency of a query", "TTFT": "time to first token (TTFT)", "TPOT": "time per output token (TPOT)"}
 FAR_LIMIT = 3  # times the largest value: a limit beyond is named instead of squeezing the curve
 
 
@@ -106,13 +105,13 @@ def latencies(requests: Sequence[Request], test: Performance, found: Outcome, he
     queries = [requests[first : first + each] for first in range(0, len(requests), each)]
     values = {
         "latency": [max(request.latency_ms or 0.0 for request in query) for query in queries],
-        "TTFT": [time for request in requests if (time := request.ttft_ms) is not None],
-        "TPOT": [time for request in requests if (time := request.tpot_ms) is not None],
+        "ttft": [time for request in requests if (time := request.ttft_ms) is not None],
+        "tpot": [time for request in requests if (time := request.tpot_ms) is not None],
     }
-    for name, times in values.items():
+    for kind, times in values.items():
         if not times:
             continue
-        kind, count = name.lower(), len(times)
+        count = len(times)
         series = [Series("", [(time, 100 * (n + 1) / count) for n, time in enumerate(sorted(times))])]
         point = "p90" if headline == f"{kind}_p90_ms" else "p99"
         if (value := found.at(kind, point)) is not None:
@@ -125,7 +124,7 @@ def latencies(requests: Sequence[Request], test: Performance, found: Outcome, he
         across = Scale.of([*times, near or 0.0])
         upright = {near: f"limit {number(near)} ms"} if near else {}
         panels.append(
-            Lines(KINDS[name], f"ms{beyond}", "% of queries", series, across, Scale(0.0, 104.0), upright=upright)
+            Lines(LATENCIES[kind], f"ms{beyond}", "% of queries", series, across, Scale(0.0, 104.0), upright=upright)
         )
     return panels
 
@@ -211,18 +210,16 @@ def latency(kind: str, styled: Sequence[tuple[Curve, Style]]) -> Lines:
         tops = []
         for one in curve.picture.loads:
             if values := [value for point in curve.picture.points if (value := one.test.at(kind, point))]:
-                series.append(
-                    Series("", [(one.test.load, min(values)), (one.test.load, max(values))], "grey", line="-")
-                )
-                tops.append(((one.test.load, max(values)), one))
+                low, high = ((one.test.load, end(values)) for end in (min, max))
+                series.append(Series("", [low, high], "grey", line="-"))
+                tops.append((high, one))
                 every += values
                 loads.append(one.test.load)
         series += marked(curve, style, tops)
         if limit := curve.picture.limits.get(kind):
             limits[limit] = f"limit {number(limit)} ms"
     units = sorted({curve.picture.unit for curve, _ in styled})
-    name = KINDS.get(kind if kind == "latency" else kind.upper(), kind)
-    title = f"{sentence(name)}{', p50 to p99' if len(styled) == 1 else ''}"
+    title = f"{LATENCIES[kind]}{', p50 to p99' if len(styled) == 1 else ''}"
     across = Scale.around(loads, BESIDE, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
     down = Scale.around([*every, *limits], BESIDE, is_log=True)
     return Lines(

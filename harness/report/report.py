@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.config import comparability, patterns
 from harness.config.patterns import Poisson
-from harness.core.document import Document, Kind, Line, Picture, Statement, number, to_markdown
+from harness.core.document import Document, Kind, Line, Statement, number, to_markdown
 from harness.core.errors import UsageError
 from harness.core.files import read, write_json, write_text
 from harness.core.schema import RENDERED, SCHEMA
@@ -52,7 +52,7 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
         subject=f"{answer.subject(summary)}; {summary.meta.started[:10]}",
         test=found,
         summary=summary,
-        tails=page.block_html(Picture("tails", "", "", [limit_bars(found)])) if found and found.tails else "",
+        tails=page.chart(limit_bars(found)) if found and found.tails else "",
         nearest=max((100 * tail.share for tail in found.tails), default=0.0) if found else 0.0,
         cost=metrics.BY_NAME[metrics.COST].of(summary),
         watts=watts,
@@ -60,9 +60,9 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
         drawn=picture,
         main=(main.title, page.block_html(main)) if main else None,
         spent=spent,
-        shares=page.block_html(Picture("shares", "", "", [gpu_times([spent])])) if spent else "",
+        shares=page.chart(gpu_times([spent])) if spent else "",
         bars=page.bars(test.requests) if test else None,
-        waits=page.block_html(Picture("waits", "", "", [waits(found.waits_ms)])) if found and found.waits_ms else "",
+        waits=page.chart(waits(found.waits_ms)) if found and found.waits_ms else "",
     )
 
 

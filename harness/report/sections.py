@@ -18,6 +18,7 @@ from harness.core.document import (
     literal,
     number,
     percent,
+    plural,
 )
 from harness.loadgen.outcome import Doubt, RunFacts
 from harness.report import answer
@@ -57,10 +58,6 @@ def listed(values: Mapping[str, object]) -> str:
 
 def links(paths: Sequence[str]) -> str:
     return ", ".join(f"[{path.rpartition('/')[2]}]({path})" for path in paths)
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def measured_with(report: RunReport) -> Iterator[Section]:
@@ -122,9 +119,7 @@ def bounds(report: RunReport) -> Iterator[Section]:
     test, config = report.summary.performance, report.facts.config
     searched = "max" in (config.server_target_qps, config.concurrency)
     if test and (found := advice.findings(report.summary, searched)):
-        nothing = "nothing was used up" if test.usage else "not recorded"
-        outcome = test.ran_out[0].what if test.ran_out else nothing
-        yield Section("What limits the speed, and what to try", outcome, [[*map(Finished, found)]])
+        yield Section("What limits the speed, and what to try", answer.bound_by(test), [[*map(Finished, found)]])
 
 
 IN_FLIGHT = (

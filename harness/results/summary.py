@@ -16,7 +16,7 @@ from harness.config.mlperf import SCENARIO, SCENARIOS, SEEDS, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.workload import OFFICIAL
 from harness.core import reading, screen
-from harness.core.document import number
+from harness.core.document import number, plural
 from harness.core.schema import SCHEMA, File, Model, stored_as
 from harness.core.system import System
 from harness.loadgen.folder import FOLDER, Test
@@ -248,7 +248,7 @@ def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mappi
     values = [value for line in like if isinstance(value := line.get(name), float)]
     if not values:
         return "first run with these settings: run-to-run scatter unknown"
-    count = f"{len(values)} earlier run{'s' if len(values) > 1 else ''} of these settings"
+    count = f"{plural(len(values), 'earlier run')} of these settings"
     ends = dict.fromkeys((number(min(values)), number(max(values))))
     return f"{count}: {' to '.join(ends)} {label}"
 

@@ -269,7 +269,7 @@ def ran_out(
     for found in (*lost, kv_cache(used), slots(used, concurrency), *busy):
         if found:
             is_useless = is_full and found.name in ROOM
-            what = f"{found.what}{'; adding memory would not help' if is_useless else ''}"
+            what = f"{found.what}{'; more would not help' if is_useless else ''}"
             remedy = "" if is_useless or found.remedy in told else found.remedy
             yield replace(found, what=what, remedy=remedy)
             told.add(found.remedy)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from harness.config.mlperf import SCORES
 from harness.core import files
@@ -19,6 +18,7 @@ from harness.core.document import (
     code,
     escape,
     number,
+    plural,
     to_markdown,
 )
 from harness.loadgen.folder import ended_early, facts_of
@@ -127,17 +127,18 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
     report = SweepReport(state, found, tuple(experiment_rows(state, final=True)), pairs_of(folder, state, found))
     pictures = draw(report, folder / "plots")
     ended = ended_early(folder, reported=True)
-    more = [Line("did not finish", ended or "", "bad")]
-    more += [Line(NOT_COMPARABLE, "; ".join(deviations(folder, state.records)["shared"]), "careful")]
-    found_sections = [*sections(report, folder, pictures)]
-    page_of = document(report, found_sections, [line for line in more if line.text])
+    shared, own = deviations(folder, state.records)
+    more = [Line("did not finish", ended or "", "bad"), Line(NOT_COMPARABLE, "; ".join(shared), "careful")]
+    page_of = document(report, [*sections(report, own, pictures)], [line for line in more if line.text])
     files.write_text(folder / "report.md", to_markdown(page_of))
     files.write_text(folder / "report.html", page(page_of))
     return report
 
 
-def sections(report: SweepReport, folder: Path, pictures: Mapping[str, Picture]) -> Iterator[Section]:
-    """All experiments, their runs, and the command."""
+def sections(
+    report: SweepReport, own: Mapping[str, Sequence[str]], pictures: Mapping[str, Picture]
+) -> Iterator[Section]:
+    """All experiments, their runs with their `own` deviations, and the command."""
     state, system = report.state, report.state.system
     yield Section("In pictures", "", [*pictures.values()], is_open=True)
     yield Section("About", "how it was measured", [*about(report)])
@@ -145,11 +146,12 @@ def sections(report: SweepReport, folder: Path, pictures: Mapping[str, Picture])
     for title, (found, judged) in tables.items():
         if found:
             yield Section(title, f"{len(found)} experiments", [table(found, judged), SAFETY])
-    own, rows = deviations(folder, state.records)["own"], []
+    rows = []
     for record in state.records:
         where = f"{f' on {record.node}' if record.node else ''}{f' on GPU {record.gpu}' if record.gpu else ''}"
         reason = f": {record.reason}" if record.reason else ""
-        unlike = f" (not comparable: {'; '.join(own[record.run])})" if own.get(record.run) else ""
+        reasons = own.get(record.run or "", ())
+        unlike = f" (not comparable: {'; '.join(reasons)})" if reasons else ""
         link = Finished(f"[{record.run.rpartition('/')[2]}]({record.run}/report.md)") if record.run else "–"
         round_name = "full length" if record.final else str(record.number)
         name, outcome = f"{record.experiment}{where}", f"{record.status}{reason}{unlike}"
@@ -176,7 +178,7 @@ def about(report: SweepReport) -> Iterator[str]:
     yield from filter(None, [report.state.sweep.about])
     scatter = " `--repeat 3` shows the scatter." if rounds < 3 else ""
     each = "a change is the mean over the rounds, each against the baseline of the same round and GPU"
-    yield Finished(f"{rounds} round{'s' * (rounds > 1)}; {each}.{scatter}")
+    yield Finished(f"{plural(rounds, 'round')}; {each}.{scatter}")
 
 
 def table(found: Sequence[ExperimentResult], judged: Mapping[str, Judgement]) -> Table:
@@ -238,12 +240,12 @@ def cells(label: str, record: ExperimentRecord) -> list[str]:
     return [*map(number, figures), f"{label}: {said}" if said else label]
 
 
-def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> dict[str, Any]:
-    """Why the numbers are not MLPerf's: `shared` by all runs, and each run's `own`."""
+def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[str], dict[str, list[str]]]:
+    """Why the numbers are not MLPerf's: what all runs share, and each run's own."""
     runs = [record.run for record in records if record.run and record.status == "complete"]
     paths = {run: folder / run / "config.json" for run in runs}
     found = {run: [*map(str, facts_of(path.parent).deviations)] if path.exists() else [] for run, path in paths.items()}
     every = dict.fromkeys(reason for reasons in found.values() for reason in reasons)
     shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}
-    return {"shared": shared, "own": own}
+    return shared, own
