@@ -211,9 +211,8 @@ def rate_by_tpot(
                 return False
         total = np.cumsum(took, axis=0)
         whole = total[PARTS:] - total[:-PARTS]
-        late = np.where(whole - prompts / capacity > limit_s, np.array(begun)[: len(whole)], 0).sum(
-            axis=0
-        )  # its own off
+        is_late = whole - prompts / capacity > limit_s  # without its own prompt
+        late = np.where(is_late, np.array(begun)[: len(whole)], 0).sum(axis=0)
         return is_enough(late <= allowed_late(count))
 
     return most * highest_share(is_held)

@@ -314,7 +314,6 @@ def with_traffic(found: Profile, plan: Plan) -> Profile:
 # No test of LoadGen's: its speed is never measured, since the profiler slows the engine down.
 SECONDS = 10.0  # of load under the profiler; it ends earlier after PROFILED_STEPS of `engines.vllm`
 LONGEST_RAMP_S = 30.0  # of load before it
-Load = Coroutine[Any, Any, object]
 
 
 def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
@@ -346,7 +345,7 @@ def ramp_s(plan: Plan, measured: loadgen_log.TestResult, concurrency: int) -> fl
     return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0
 
 
-async def window(engine: Engine, work: Load, ramp: float) -> None:
+async def window(engine: Engine, work: Coroutine[Any, Any, object], ramp: float) -> None:
     """Keeps the load up, turns the profiler on after the ramp and off after the window. Raises EngineError."""
     loading = asyncio.create_task(work)
     try:
@@ -368,7 +367,7 @@ async def still(loading: "asyncio.Task[object]", seconds: float) -> None:
         raise EngineError(f"the load ended: {first_line(first) if first else 'no samples'}")
 
 
-def load(plan: Plan, session: LoadGenSession) -> Load:
+def load(plan: Plan, session: LoadGenSession) -> Coroutine[Any, Any, object]:
     """The load of the scenario, without end, on the run's samples over and over."""
     engine, requests, pattern = session.engine, session.library.requests, plan.pattern
     if plan.config.sort_by_length:
