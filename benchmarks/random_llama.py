@@ -1,12 +1,13 @@
 """A stand-in for Llama-3.1-8B where its weights cannot be had: its shape, random weights, prompts of real lengths.
 
-    python -m benchmarks.random_llama FOLDER [--samples 13368] [--format bf16 | fp8-static | none] [--shape small]
+    python -m benchmarks.random_llama FOLDER [--samples 13368] [--format FORMAT] [--shape small]
 
 Leaves FOLDER/model and FOLDER/cnn_eval.json, random token ids in the MLCommons shape. Weights are drawn from
 N(0, 0.02), as before training; norms are ones. They take the arithmetic and, bit for bit as irregular, the energy of
 trained ones: on an H200 at its power limit vLLM's dummy weights, nearly zeros, were a sixth faster. The answers mean
-nothing. `fp8-static`: per-tensor scales of weights and activations and fp8 KV scales, calibrated on a few of the
-prompts, in compressed-tensors' format. `none`: no weights, for `--load-format dummy`.
+nothing. FORMAT is `bf16`, unless one of these is given. `fp8-static`: per-tensor scales of weights and activations and
+fp8 KV scales, calibrated on a few of the prompts, in compressed-tensors' format. `fp8-static-head`: the same weights,
+the head in fp8, too. `none`: no weights, for `--load-format dummy`.
 """
 
 import argparse
@@ -59,6 +60,17 @@ QUANTIZATION = {
 }
 
 
+HEAD = "lm_head"
+QUANTIZATIONS = {  # vLLM takes the head, no `Linear` of its own, by its name
+    "fp8-static": QUANTIZATION,
+    "fp8-static-head": QUANTIZATION
+    | {
+        "config_groups": {"group_0": {"targets": ["Linear", HEAD], "weights": FP8, "input_activations": FP8}},
+        "ignore": [],
+    },
+}
+
+
 def lengths(count: int, rng: Random) -> list[int]:
     """Prompt lengths as CNN/DailyMail's: log-normal, mean about 766 tokens, from 80 to 2,540."""
     return [min(2540, max(80, round(rng.lognormvariate(6.551, 0.46)))) for _ in range(count)]
@@ -72,7 +84,7 @@ def make(folder: Path, count: int, weights: str = "none", shape: str = "llama3.1
     model = folder / "model"
     model.mkdir(parents=True, exist_ok=True)
     config = SHAPES[shape] | ({MARK: True} if weights != "none" else {})
-    config |= {"quantization_config": QUANTIZATION} if weights == "fp8-static" else {}
+    config |= {"quantization_config": QUANTIZATIONS[weights]} if weights in QUANTIZATIONS else {}
     (model / "config.json").write_text(json.dumps(config, indent=2))
     for old in model.glob("model*.safetensors*"):
         old.unlink()
@@ -93,10 +105,10 @@ def make(folder: Path, count: int, weights: str = "none", shape: str = "llama3.1
     (folder / "cnn_eval.json").write_text(json.dumps(records))
     if weights != "none":
         prompts = [record["tok_input"] for record in records[:CALIBRATION]]
-        write(model, SHAPES[shape], prompts if weights == "fp8-static" else [])
+        write(model, SHAPES[shape], prompts if weights in QUANTIZATIONS else [], weights == "fp8-static-head")
 
 
-def write(folder: Path, shape: dict[str, Any], prompts: list[list[int]]) -> None:
+def write(folder: Path, shape: dict[str, Any], prompts: list[list[int]], head: bool) -> None:
     """The weights, a file a layer, drawn on the GPU where there is one; in fp8 where prompts calibrate them."""
     import torch
     from safetensors.torch import save_file
@@ -104,7 +116,8 @@ def write(folder: Path, shape: dict[str, Any], prompts: list[list[int]]) -> None
     torch.manual_seed(0)
     index: dict[str, str] = {}
     size = 0
-    for number, tensors in enumerate(parts(shape, prompts, "cuda" if torch.cuda.is_available() else "cpu")):
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    for number, tensors in enumerate(parts(shape, prompts, device, head)):
         name = f"model-{number:05}.safetensors"
         save_file({key: tensor.contiguous().cpu() for key, tensor in tensors.items()}, folder / name)
         (folder / name).chmod(0o644)
@@ -114,11 +127,13 @@ def write(folder: Path, shape: dict[str, Any], prompts: list[list[int]]) -> None
     (folder / "model.safetensors.index.json").write_text(json.dumps(whole, indent=1))
 
 
-def parts(shape: dict[str, Any], prompts: list[list[int]], device: str) -> Iterator[dict[str, Any]]:
-    """The tensors of the embeddings, of each layer, and of the head; the prompts go through, layer by layer."""
+def parts(shape: dict[str, Any], prompts: list[list[int]], device: str, head: bool) -> Iterator[dict[str, Any]]:
+    """The tensors of the embeddings, of each layer, and of the head, in fp8 if asked; the prompts go through, layer by
+    layer."""
     import torch
+    from torch import nn
     from transformers import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
     config = LlamaConfig(**shape, attn_implementation="sdpa")
     place = {"device": device, "dtype": torch.bfloat16}
@@ -137,10 +152,11 @@ def parts(shape: dict[str, Any], prompts: list[list[int]], device: str) -> Itera
                 tensor.fill_(1.0) if "norm" in name else tensor.normal_(0.0, DEVIATION)
             ranges = run(layer, rotary, states)
             yield {f"model.layers.{number}.{name}": tensor for name, tensor in stored(layer, ranges)}
-        yield {
-            "model.norm.weight": torch.ones(config.hidden_size, **place),
-            "lm_head.weight": drawn(config.vocab_size, config.hidden_size),
-        }
+        norm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps).to(**place)
+        last = nn.ModuleDict({HEAD: nn.Linear(config.hidden_size, config.vocab_size, bias=False, device="meta")})
+        last[HEAD].weight = nn.Parameter(drawn(config.vocab_size, config.hidden_size))
+        ranges = {HEAD: max(float(norm(state).abs().max()) for state in states)} if head else {}
+        yield {"model.norm.weight": norm.weight.data, **dict(stored(last, ranges))}
 
 
 def run(layer: Any, rotary: Any, states: list[Any]) -> dict[str, float]:
@@ -175,7 +191,7 @@ def run(layer: Any, rotary: Any, states: list[Any]) -> dict[str, float]:
 
 
 def stored(layer: Any, most: dict[str, float]) -> Iterator[tuple[str, Any]]:
-    """A layer's tensors as a checkpoint holds them: as they are or, with the ranges of a calibration, in fp8."""
+    """A module's tensors as a checkpoint holds them: as they are or, with the ranges of a calibration, in fp8."""
     import torch
 
     for name, tensor in layer.named_parameters():
@@ -196,7 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--samples", type=int, default=13368)
-    parser.add_argument("--format", choices=("bf16", "fp8-static", "none"), default="bf16")
+    parser.add_argument("--format", choices=("bf16", *QUANTIZATIONS, "none"), default="bf16")
     parser.add_argument("--shape", choices=SHAPES, default="llama3.1-8b")
     arguments = parser.parse_args()
     make(arguments.folder, arguments.samples, arguments.format, arguments.shape)

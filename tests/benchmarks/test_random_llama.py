@@ -58,6 +58,25 @@ def test_static_scales_give_nearly_the_same_answers(made: Path) -> None:
     assert float((both[0] - both[1]).std() / both[0].std()) < 0.15
 
 
+@pytest.mark.slow
+def test_the_head_alone_differs_where_it_is_in_fp8_too(made: Path) -> None:
+    import torch
+
+    kinds = ("fp8-static", "fp8-static-head")
+    for kind in kinds:
+        random_llama.make(made / f"head-{kind}", 16, kind, "small")
+    plain, head = (tensors(made / f"head-{kind}" / "model") for kind in kinds)
+    changed = {f"lm_head.{name}" for name in ("weight", "weight_scale", "input_scale")}
+    assert head.keys() - plain.keys() == changed - {"lm_head.weight"}
+    same = plain.keys() - changed
+    assert all(torch.equal(plain[name].view(torch.uint8), head[name].view(torch.uint8)) for name in same)  # type: ignore[attr-defined]
+    weight, scale = head["lm_head.weight"], head["lm_head.weight_scale"]
+    assert isinstance(weight, torch.Tensor) and isinstance(scale, torch.Tensor)
+    assert weight.dtype == torch.float8_e4m3fn and weight.shape == getattr(plain["lm_head.weight"], "shape", None)
+    rebuilt = weight.float() * scale
+    assert float((rebuilt - plain["lm_head.weight"].float()).std()) < 0.1 * random_llama.DEVIATION  # type: ignore[attr-defined]
+
+
 def test_a_report_says_that_weights_are_random_or_dummies(made: Path) -> None:
     random = RunConfig(model=str(made / "bf16" / "model"))
     assert has_random_weights(random) and not is_reference(random) and not has_random_weights(RunConfig(model="demo"))
