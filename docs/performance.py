@@ -6,7 +6,7 @@ python -m docs.performance
 import gzip
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ RECORDINGS = HERE.parent / "tests" / "results" / "h200_recordings.json.gz"
 SWEEP, CARD = "sweep-single-vllm032", "NVIDIA H100 80GB HBM3"
 OTHER, TWO = "another run on the second card", "the two at once, a card each"
 FOUR = "its four cards at once: Offline, Interactive, and two as one pool"
+ALONE = "its virtual machine had no other card; what the host's others did is not known"
 OFFLINE = {  # by what the row is called; the settings stand in the runs' own files
     "off-static-vllm024": "0.24.0: as a checkpoint comes",
     "off-again-vllm024": "0.24.0: the same again",
@@ -57,6 +58,7 @@ FULL = {  # the run, what was asked, what else the host did
     "full-offline-vllm032": ("Offline", TWO),
     "full-offline-fast-vllm032": ("Offline, fast accumulation", OTHER),
     "full-server-65-both-vllm032": ("Server, 65 queries/s, both patches, graphs to 2,048", TWO),
+    "full-server-62.5-fast-vllm032": ("Server, 62.5 queries/s, fast accumulation, graphs to 2,048", ALONE),
     "full-server-64-fast-vllm032": ("Server, 64 queries/s, fast accumulation, graphs to 2,048", OTHER),
     "full-server-61-vllm032": ("Server, 61 queries/s, graphs to 2,048", OTHER),
     "full-server-max-vllm032": ("Server, `max`, graphs to 1,024", OTHER),
@@ -85,6 +87,17 @@ WRITERS = {  # of the KV cache; one after the other on a third card of that host
     "off-3000-kv-vllm-again-vllm032": "vLLM's, again",
 }
 ONE_TOKEN = {"single-both-graphs-vllm032": "as it is", "single-both-graphs-again-vllm032": "as it is, again"}
+HEADS = {  # one H200, one after the other, after Server's test at 62.5 queries/s
+    "off-3000-head-bf16-profile-vllm032": "bf16",
+    "off-3000-head-fp8-vllm032": "fp8",
+    "off-3000-head-bf16-again-vllm032": "bf16, again",
+}
+HEAD_SINGLE = "single-head-fp8-vllm032"
+IN_TURN = {  # bf16, one card, one after the other, and what its host's second card did
+    "reference-bs1024-bf16-before": ("reference, batches of 1,024", "an engine that started"),
+    "off-3072-bf16-between-vllm032": ("this runner, vLLM's defaults", "Server"),
+    "reference-bs1024-bf16-after": ("reference, batches of 1,024, again", "Server"),
+}
 REFERENCE = {  # MLPerf's implementation, by weights and batch, and ours: each kind of weights on one card
     "fp8": {
         "reference, its batch of 16": "reference-bs16-fp8",
@@ -100,7 +113,6 @@ REFERENCE = {  # MLPerf's implementation, by weights and batch, and ours: each k
     },
 }
 MANY = 20  # requests that wait: a queue
-ALONE = "its virtual machine had no other card; what the host's others did is not known"
 H100 = {  # the same of H100s
     "h100-offline-both": ("Offline, both patches", TWO),
     "h100-offline": ("Offline", ALONE),
@@ -152,7 +164,7 @@ def of(name: str) -> Column:
     return read
 
 
-def share(name: str) -> Column:
+def share(name: str) -> Callable[[Kept], str]:
     """A column of a share of the GPU's time, percent."""
 
     def read(kept: Kept) -> str:
@@ -183,6 +195,8 @@ def page() -> str:
     best = (f"{name} {number(economics.fastest(name, 'NVIDIA H200').samples_per_sec)} samples/s" for name in SCENARIOS)
     by_weights = {weights: {head: rate(name, kept) for head, name in row.items()} for weights, row in REFERENCE.items()}
     whole, ours = ([*by_weights["bf16"].values()][place] for place in (1, 2))
+    before, between, after = (rate(name, kept) for name in IN_TURN)
+    plain, head, plain_again = (rate(name, kept) for name in HEADS)
     one_card, other_card = (
         rate(name, kept) for name in ("off-3000-fast-another-card-vllm032", "off-3072-fast-vllm032")
     )
@@ -224,6 +238,21 @@ def page() -> str:
             ["weights, samples/s", *REFERENCE["fp8"]], [[name, *row.values()] for name, row in by_weights.items()]
         ),
         bf16_behind=number(100 * (whole / ours - 1), 2),
+        in_turn=in_turn(kept),
+        in_turn_ahead=" and ".join(number(100 * (theirs / between - 1), 2) for theirs in (before, after)),
+        in_turn_scatter=number(100 * (after / before - 1), 2),
+        preempted=preempted(kept["off-3072-bf16-between-vllm032"].test),
+        heads=Table.of([kept[name] for name in HEADS], {"`lm_head`": lambda each: HEADS[each.name], **SPEEDS}),
+        head_ahead=number(100 * (2 * head / (plain + plain_again) - 1), 2),
+        head_scatter=number(100 * (plain_again / plain - 1), 2),
+        head_single=Table.of(
+            [kept[HEAD_SINGLE]],
+            {
+                "`lm_head`": lambda each: "fp8",
+                "TPOT p50, ms": of("tpot_ms.p50"),
+                "J per token": of("joules_per_output_token"),
+            },
+        ),
         cards=f"{number(one_card)} and {number(other_card)}",
         cards_differ=number(100 * (other_card / one_card - 1), 2),
         two=f"{number(two)} output tokens/s against {number(one)}",
@@ -265,10 +294,37 @@ def rate(name: str, kept: Mapping[str, Kept]) -> float:
     """Samples/s of a kept run, or of LoadGen's summary alone, which is what the reference implementation leaves."""
     if name in kept:
         return kept[name].test.samples_per_sec or 0.0
+    return logged(name, "Samples per second")
+
+
+def logged(name: str, what: str) -> float:
+    """A number of LoadGen's summary."""
     text = (RUNS / "h200" / name / "mlperf_log_summary.txt").read_text()
-    found = re.search(r"^Samples per second: ([\d.]+)$", text, re.M)
+    found = re.search(rf"^{what}: ([\d.]+)$", text, re.M)
     assert found
     return float(found[1])
+
+
+def in_turn(kept: Mapping[str, Kept]) -> Table:
+    """MLPerf's implementation and ours in turn; energy and load of the first's GPU were read beside it."""
+    rows = []
+    for name, (what, neighbour) in IN_TURN.items():
+        if name in kept:
+            tokens, joules = kept[name].test.tokens_per_sec, kept[name].test.joules_per_output_token
+            idle = share("idle")(kept[name])
+        else:
+            energy = files.read_json(RUNS / "h200" / name / "energy.json")
+            tokens = logged(name, "Tokens per second")
+            joules, idle = energy["gpu_joules"] / energy["seconds"] / tokens, number(energy["idle_percent"], 3)
+        rows.append([what, rate(name, kept), tokens, joules, idle, neighbour])
+    return Table(["bf16", *SPEEDS, "idle, %", "on the second card"], rows)
+
+
+def preempted(test: Performance) -> str:
+    """How many requests of a test were preempted, and what share of its requests."""
+    assert test.usage["preemptions"] and test.duration_s and test.samples_per_sec
+    count = test.usage["preemptions"].mean * test.duration_s
+    return f"{number(count, 3)} requests ({number(100 * count / (test.samples_per_sec * test.duration_s), 2)} %)"
 
 
 def capacity(test: Performance, alone_ms: float) -> float:
