@@ -17,6 +17,7 @@ from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
 from harness.core.files import free_gib
 from harness.core.processes import ignore_signals
 from harness.core.screen import Display, show
+from harness.core.secrets import hide
 from harness.engines import discovery, vllm
 from harness.loadgen import recorder, test_run
 from harness.loadgen.folder import BenchmarkRun, RunFolder, finish, history, or_say
@@ -139,6 +140,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     engine = engines.create(run.plan, run.folder.path / profile.FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
+    facts.engine_args |= hide(recorder.precision_of(config.endpoint), foreign=True)
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server does not report its own
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))

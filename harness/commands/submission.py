@@ -20,8 +20,8 @@ def write_system(
     out: Path = option(Path("system.json"), "Output file.", "FILE"),
 ) -> None:
     """Describe this machine, and list what you must fill in."""
-    machine = facts_of(run).system if run else detect()
-    written = tree.describe(machine, here=run is None)
+    facts = facts_of(run) if run else None
+    written = tree.describe(facts.system if facts else detect(), facts)
     if out.exists():
         raise UsageError(f"--out {out} already exists and may have been edited: choose another path.")
     if not out.parent.is_dir():

@@ -244,6 +244,7 @@ CPU_SHARE = 0.1  # of the cores, from which others' load counts where the answer
 SPARE_CPU_SHARE = 0.5  # the same where a GPU or a server computes
 CLIENT_SHARE = 0.9  # of a core, from which a client process may be what is slow
 SLOWER_WARNING = "the speed may be lower than this machine's"
+PRECISION_FLAGS = ("--dtype", "--quantization")  # of vLLM and SGLang
 RELAYS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "kube-proxy")  # into containers
 GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may take
 
@@ -315,6 +316,17 @@ def servers_here(addresses: Sequence[str]) -> set[int] | None:
         if not owners or None in owners or any(each.pid is None for each in sockets):
             return None
         found |= {pid for pid in owners if pid}
+    return found
+
+
+def precision_of(addresses: Sequence[str]) -> dict[str, str]:
+    """The flags for the number format of the weights that the servers of this machine were started with, as far as
+    their processes tell."""
+    found = dict[str, str]()
+    for pid in servers_here(addresses) or ():
+        with suppress(psutil.Error):
+            words = [part for word in psutil.Process(pid).cmdline() for part in word.split("=", 1)]
+            found |= {f"server_{name[2:]}": value for name, value in pairwise(words) if name in PRECISION_FLAGS}
     return found
 
 

@@ -46,6 +46,7 @@ NANOSECOND = 1e-6  # milliseconds
 def disagreements(folder: Path, result: TestResult) -> Iterator[str]:
     """What two files of a test say differently; `result` is its detail log's. Raises LogError, UsageError."""
     yield from summary_differences(folder, result)
+    yield from count_differences(folder, result)
     requests = read_requests(folder)
     if result.mode != "PerformanceOnly" or any(request.clock != "loadgen" for request in requests):
         return
@@ -57,6 +58,12 @@ def disagreements(folder: Path, result: TestResult) -> Iterator[str]:
         logged = getattr(result, name)
         if logged and found and (is_plain or name != "tpot_ms"):
             yield from latency_differences(folder, NAMES[name], logged, found)
+
+
+def count_differences(folder: Path, result: TestResult) -> Iterator[str]:
+    """Where requests.csv has more or fewer requests than the detail log counts samples."""
+    if result.samples is not None and (rows := len(read_requests(folder))) != result.samples:
+        yield f"{folder.name}: {DETAIL} counts {result.samples:,} samples, requests.csv has {rows:,} requests"
 
 
 def latency_differences(folder: Path, name: str, logged: Latency, found: Latency) -> Iterator[str]:
@@ -92,8 +99,10 @@ def summary_differences(folder: Path, result: TestResult) -> Iterator[str]:
     text = reading.read_text(path, errors="replace") if path.is_file() else ""
     if not text.strip():
         yield f"{path.name} of {folder.name} is empty"
-    if result.valid is None:
-        return  # of an accuracy test it says that it has nothing to say
+    if result.valid is None:  # of an accuracy test it has only warnings and errors to tell
+        if "Result is" in text:
+            yield f"{path.name} of {folder.name} is of a performance test"
+        return
     wanted = {"Scenario": result.scenario, "Mode": result.mode, "Result is": "VALID" if result.valid else "INVALID"}
     lines = LINE.findall(text)
     for name, value in wanted.items():

@@ -26,7 +26,7 @@ from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.requests import Request
 from harness.report.charts import ROOM, Panel, Scale, Tick, steps
 from harness.results import metrics, telemetry
-from harness.results.economics import ACCELERATORS, Published, results_of
+from harness.results.economics import ACCELERATORS, Published, Unit, as_marked, results_of
 from harness.results.summary import CURVES, Summary
 
 HEIGHT = 250  # pixels of a plot
@@ -330,7 +330,7 @@ def glossary() -> dict[str, str]:
     return {re.sub(r"\W+", "-", name.lower()).strip("-"): f"{name}: {said}" for name, said in found.items()}
 
 
-# A run among the published results of its scenario, in samples/s per accelerator.
+# A run among the published results of its scenario, by the rate of an accelerator.
 ROW, MIDDLE = 24, 12  # pixels
 # Of a name, which is longer than a line of the picture has room for.
 SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
@@ -338,31 +338,38 @@ SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| 
 
 class Strip(NamedTuple):
     """Lines of the picture, fastest first: name, pixels from the top, the results with their places in percent; the
-    run's own line has no results. `rate` is the run's samples/s per accelerator, `place` where it lies."""
+    run's own line has no results. `rate` is the run's per accelerator, or of a machine without any, `place` where it
+    lies; `alone`: results of a system with the run's one accelerator."""
 
     lines: list[tuple[str, int, list[tuple[float, Published]]]]
     ticks: list[tuple[float, float]]
     results: list[Published]
+    unit: Unit
     rate: float
     place: float
-    is_ranked: bool
+    of: str
+    alone: list[Published]
 
 
-def strip(scenario: str, accelerator: str, rate: float, is_ranked: bool) -> Strip | None:
-    """The published results with the run below those on its own accelerator, by its driver's name; None without any."""
-    results = results_of(scenario)
+def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
+    """The published results with the run below those on its own device, by its driver's name; None without any.
+    `count`: the run's accelerators; without any it stands beside processors."""
+    results = results_of(scenario, unit, on_cpu=not count)
     if not results:
         return None
-    right = ROOM * max(rate, results[0].samples_per_sec) / 100
+    rate /= max(1, count)
+    right = ROOM * max(rate, results[0].rate(unit)) / 100
     ticks = steps(0.0, 100 * right)
     groups: dict[str, list[tuple[float, Published]]] = {}
     for one in results:
-        groups.setdefault(SHORTENED.sub("", one.accelerator), []).append((one.samples_per_sec / right, one))
-    names, own = list(groups), SHORTENED.sub("", ACCELERATORS.get(accelerator, accelerator))
-    slower = sum(group[0][1].samples_per_sec >= rate for group in groups.values())
+        groups.setdefault(SHORTENED.sub("", one.device), []).append((one.rate(unit) / right, one))
+    names, own = list(groups), SHORTENED.sub("", as_marked(ACCELERATORS.get(device, device)))
+    slower = sum(group[0][1].rate(unit) >= rate for group in groups.values())
     names.insert(names.index(own) + 1 if own in names else slower, "this run")
     lines = [(name, ROW * n + MIDDLE, groups.get(name, [])) for n, name in enumerate(names)]
-    return Strip(lines, [(tick / right, tick) for tick in ticks], results, rate, rate / right, is_ranked)
+    alone = [one for _, one in groups.get(own, []) if one.accelerators == count == 1]
+    places = [(tick / right, tick) for tick in ticks]
+    return Strip(lines, places, results, unit, rate, rate / right, "accelerator" if count else "machine", alone)
 
 
 # Requests of a test as bars: what is known of each, side by side in the order of issue.

@@ -26,6 +26,7 @@ from harness.report.pictures import draw_pictures, gpu_times, waits
 from harness.report.sections import RunReport
 from harness.results import accuracy, metrics
 from harness.results import profile as traces
+from harness.results.economics import Unit
 from harness.results.performance import Performance, performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
 
@@ -56,7 +57,8 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
         nearest=max((100 * tail.share for tail in found.tails), default=0.0) if found else 0.0,
         cost=metrics.BY_NAME[metrics.COST].of(summary),
         watts=watts,
-        strip=published_strip(summary),
+        strips=list(published_strips(summary)),
+        is_ranked=summary.meta.comparable and summary.accuracy is not None and summary.accuracy.verdict == "PASS",
         drawn=picture,
         main=(main.title, page.block_html(main)) if main else None,
         spent=spent,
@@ -86,13 +88,17 @@ def limit_bars(test: Performance) -> Bars:
     return Bars("", "The upright line is the limit.", rows, span=Scale.of([120.0, *(row.values[1] for row in rows)]))
 
 
-def published_strip(summary: Summary) -> page.Strip | None:
-    """The published results of the scenario, where they are of this model and work, and its accelerators are known."""
-    found, score = summary.performance, summary.accuracy
-    if not (found and found.samples_per_sec and summary.gpus and answer.is_reference(summary)):
-        return None
-    ranked = summary.meta.comparable and score is not None and score.verdict == "PASS"
-    return page.strip(answer.scenario(summary), summary.system.gpus[0], found.samples_per_sec / summary.gpus, ranked)
+def published_strips(summary: Summary) -> Iterator[page.Strip]:
+    """The published results of the scenario in either unit, where the run is of this model and work, on a known
+    machine."""
+    found, gpus = summary.performance, summary.gpus
+    if not (found and summary.is_in_process and answer.is_reference(summary)):
+        return
+    device = summary.system.gpus[0] if gpus else summary.system.cpu
+    rates: dict[Unit, float | None] = {"samples/s": found.samples_per_sec, "tokens/s": found.tokens_per_sec}
+    for unit, rate in rates.items():
+        if rate and (made := page.strip(answer.scenario(summary), device, gpus, rate, unit)):
+            yield made
 
 
 UNFINISHED = "the run did not finish"

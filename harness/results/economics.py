@@ -1,10 +1,11 @@
 """What a measured rate costs, how near it is to what the hardware can do, and the published results."""
 
 import csv
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import AliasChoices, Field
 
@@ -153,6 +154,7 @@ def cost(price_per_hour: float | None, output: float | None, total: float | None
 
 # What MLPerf has published of this benchmark (rounds 5.1 to 6.1): points in samples/s per accelerator.
 FILE = Path(__file__).with_name("published.csv")
+Unit = Literal["samples/s", "tokens/s"]
 SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share
 # What a driver calls a card, and what published results call it.
 ACCELERATORS = {
@@ -165,52 +167,68 @@ ACCELERATORS = {
 
 
 class Published(NamedTuple):
-    """One published result: samples/s of one of its accelerators."""
+    """One published result: a second's samples and output tokens of one of its accelerators, of a system without any
+    of all its processors (`accelerators` 0); None where it does not give them."""
 
     round: str
     scenario: str
     submitter: str
-    accelerator: str
+    device: str
     accelerators: int
     software: str
     weights: str
-    samples_per_sec: float
+    samples_per_sec: float | None
+    tokens_per_sec: float | None
     source: str
 
     @property
     def is_vllm(self) -> bool:
         return "vllm" in self.software.lower() and not self.software.startswith("TensorRT")
 
+    @property
+    def share(self) -> str:
+        """Of what a rate is the share, in words: eight accelerators stand behind one balancer."""
+        return f"a share of a pool of {self.accelerators}" if self.accelerators > 1 else ""
+
+    def rate(self, unit: Unit) -> float:
+        return (self.samples_per_sec if unit == "samples/s" else self.tokens_per_sec) or 0.0
+
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Every row that has samples/s and accelerators of one kind."""
+    """Every row of accelerators of one kind, or of none."""
     found = []
     with reading.open_regular(FILE) as file:
         for cells in csv.DictReader(file):
-            rate, count, name = cells["samples_per_sec"], cells["accelerators"], cells["accelerator"]
-            if rate and count and name and SEVERAL not in name:
-                own: dict[str, Any] = {name: cells[name] for name in Published._fields}
-                own |= {"accelerators": int(count), "samples_per_sec": float(rate) / int(count)}
-                found.append(Published(**own))
+            count, name = int(cells["accelerators"] or 0), cells["accelerator"] or as_marked(cells["processor"])
+            if SEVERAL not in name:
+                own: dict[str, Any] = {name: cells.get(name) for name in Published._fields}
+                rates = ("samples_per_sec", "tokens_per_sec")
+                own |= {each: float(cells[each]) / max(1, count) if cells[each] else None for each in rates}
+                found.append(Published(**own | {"device": name, "accelerators": count}))
     return tuple(found)
 
 
-def results_of(scenario: str) -> list[Published]:
-    """The results of a scenario, as MLPerf writes it; the fastest first."""
-    found = [each for each in published() if each.scenario == scenario]
-    return sorted(found, key=lambda each: each.samples_per_sec, reverse=True)
+def as_marked(processor: str) -> str:
+    """A processor as its maker writes it, whichever way a system does."""
+    return re.sub(r"(?i)intel(?:\(r\))? xeon(?:\(r\))?", "Intel Xeon", processor)
 
 
-def points(scenario: str, accelerator: str) -> list[Published]:
+def results_of(scenario: str, unit: Unit = "samples/s", on_cpu: bool = False) -> list[Published]:
+    """The results of a scenario, as MLPerf writes it, that give this unit; the fastest first."""
+    found = [each for each in published() if each.scenario == scenario and (not each.accelerators) == on_cpu]
+    return sorted((each for each in found if each.rate(unit)), key=lambda each: each.rate(unit), reverse=True)
+
+
+def points(scenario: str, accelerator: str, unit: Unit = "samples/s") -> list[Published]:
     """Those on a kind of accelerator, as a driver or MLPerf calls it."""
     name = ACCELERATORS.get(accelerator, accelerator)
-    return [each for each in results_of(scenario) if each.accelerator == name]
+    return [each for each in results_of(scenario, unit) if each.device == name]
 
 
-def fastest(scenario: str, accelerator: str) -> Published:
+def fastest(scenario: str, accelerator: str, unit: Unit = "samples/s") -> Published:
     """The first of them. Raises UsageError where there is none."""
-    if found := points(scenario, accelerator):
+    if found := points(scenario, accelerator, unit):
         return found[0]
-    there = ", ".join(sorted({each.accelerator for each in results_of(scenario)})) or "none"
+    there = ", ".join(sorted({each.device for each in results_of(scenario, unit)})) or "none"
     raise errors.UsageError(f"no {scenario} result is published for {accelerator!r}; known accelerators: {there}")

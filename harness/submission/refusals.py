@@ -12,12 +12,13 @@ from typing import Any
 
 from harness.config import comparability, mlperf, models
 from harness.config.checkpoint import load_tokenizer
+from harness.config.engine import is_here
 from harness.core import errors, reading
 from harness.core.document import number, together
 from harness.loadgen.log import TestResult
 from harness.report import check as agreement
 from harness.results import accuracy
-from harness.submission.tree import BENCHMARK, SCENARIO, Entry, SubmittedRun
+from harness.submission.tree import BENCHMARK, DECLARED, SCENARIO, Entry, SubmittedRun, engine_of
 from harness.workloads import cnn_dailymail
 
 # The scenarios a closed submission must cover: each of these sets needs its own.
@@ -27,6 +28,7 @@ CHECKED_LIMITS = mlperf.SERVER_LIMITS
 ONE_QUERY = {"offline"}  # scenarios that issue all their samples as one query
 ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}  # nanoseconds
 TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
+PERCENTILE = 0.99  # LoadGen's of a latency; of the same scenarios 0.9 (mlperf.conf)
 # What the entries of one system may differ in: scenarios are other work with their own settings; Python and the
 # environment are the harness's.
 IGNORED = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
@@ -135,6 +137,8 @@ def accuracy_reasons(entry: Entry) -> Iterator[str]:
         yield f"the accuracy gate says {scores.verdict}"
     if scores.approximate:
         yield "ROUGE-Lsum and gen_len are approximate: NLTK's punkt_tab was missing (`make punkt`, then run again)"
+    if not scores.full_set:
+        yield "rouge.json says that a part of the set was scored (full_set)"
     yield from foreign_seeds(entry, entry.accuracy.log("accuracy"))
     yield from agreement.summary_differences(entry.accuracy.folder("accuracy"), entry.accuracy.log("accuracy"))
 
@@ -146,7 +150,11 @@ def performance(entry: Entry) -> Iterator[str]:
     if not result.valid:
         yield f"LoadGen calls the performance test INVALID: {together(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
-    yield from agreement.summary_differences(entry.performance.folder("performance"), result)
+    folder = entry.performance.folder("performance")
+    yield from (*agreement.summary_differences(folder, result), *agreement.count_differences(folder, result))
+    percentile = 0.9 if result.scenario in ESTIMATES else PERCENTILE
+    if (said := setting(result, "target_latency_percentile")) != percentile:
+        yield f"a target_latency_percentile of {said:g}; MLPerf's is {percentile:g}"
     if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):
         yield "LoadGen issued one sample again and again (performance_issue_same or _unique)"
     if limits := entry.config.scenario_rules.limits:
@@ -185,15 +193,18 @@ def system_differences(entries: Sequence[Entry], description: Mapping[str, objec
 
 
 def contradictions(run: SubmittedRun, description: Mapping[str, object]) -> Iterator[str]:
-    """Where the description says something else than a run recorded; of a server's machine nothing is recorded."""
+    """Where the description says something else than a run recorded, which is nothing of a machine elsewhere, or
+    leaves out what has to be declared of a server."""
     machine = run.facts.system
-    if run.config.endpoint:
+    if run.config.endpoint and not is_here(run.config.endpoint):
         yield f"the machine behind {', '.join(run.config.endpoint)} was not recorded"
         return
+    if run.config.endpoint and (open_ := [name for name in DECLARED if not description.get(name)]):
+        yield f"{', '.join(open_)} of its server are not declared: `submission system --run {run.path}` asks for them"
     if str(count := description["accelerators_per_node"]) != str(len(machine.gpus)):
         yield f"ran with {len(machine.gpus)} accelerators; accelerators_per_node is {count}"
     recorded = [("accelerator_model_name", gpu) for gpu in dict.fromkeys(machine.gpus)]
-    for field, what in [*recorded, ("host_processor_model_name", machine.cpu), ("framework", run.facts.engine or "")]:
+    for field, what in [*recorded, ("host_processor_model_name", machine.cpu), ("framework", engine_of(run.facts))]:
         if not is_named(what, str(description[field])):
             yield f"ran with {what}; {field} is {description[field]}"
 

