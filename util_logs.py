@@ -13,14 +13,15 @@ import harness.core.interrupts  # noqa: F401
 import signal
 from pathlib import Path
 
-from harness.core.errors import UsageError, ends_in_one_line
+from harness.core.errors import NOT_ACCEPTED, UsageError, ends_in_one_line
 from harness.core.files import check_path
 from harness.core.interrupts import interruptible
 from harness.loadgen.log import Latency, LogError, TestResult, as_json, read
 from harness.loadgen.requests import Sample, read_trace
+from harness.results.claims import report
 
 __all__ = ["Latency", "LogError", "Sample", "TestResult", "read", "read_trace"]
-USAGE = "usage: python util_logs.py LOG_DIR   (a folder with mlperf_log_detail.txt)"
+USAGE = "usage: python util_logs.py LOG_DIR   (a folder with mlperf_log_detail.txt), or RUN --check"
 
 
 def main(words: list[str]) -> None:
@@ -31,11 +32,15 @@ def main(words: list[str]) -> None:
         print(USAGE)
         return
     with ends_in_one_line():
+        check = "--check" in words
+        words = [word for word in words if word != "--check"]
         if len(words) != 1 or words[0].startswith("-"):
             given = f"not {len(words)}" if not words[1:] else f"not {len(words)} of them"
             raise UsageError(f"name one folder, {given}; {USAGE}")
         check_path("LOG_DIR", words[0])
-        print(as_json(Path(words[0])))
+        lines, agrees = report(Path(words[0])) if check else ([as_json(Path(words[0]))], True)
+        print("\n".join(lines))
+        sys.exit(0 if agrees else NOT_ACCEPTED)
 
 
 if __name__ == "__main__":

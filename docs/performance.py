@@ -16,7 +16,7 @@ from harness.core import files
 from harness.core.document import Column, Table, number, render
 from harness.core.files import write_text
 from harness.loadgen.outcome import Outcome
-from harness.loadgen.recorder import Recording
+from harness.loadgen.recording import Recording
 from harness.results import economics
 from harness.results.performance import Performance
 from harness.results.summary import Summary

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import h200_settings
 from harness.core import files
-from harness.loadgen.recorder import FILE, Recording
+from harness.loadgen.recording import FILE, Recording
 from harness.report import answer, charts, pictures
 from harness.report.charts import Panel
 from harness.results import telemetry

@@ -1,14 +1,22 @@
-"""What a LoadGen log says, as JSON. `python util_logs.py LOG_DIR`; for programs, `harness.loadgen.log`."""
+"""What a LoadGen log says, as JSON, or with `--check` whether a run's claims follow from it; for programs,
+`harness.loadgen.log`."""
 
 from pathlib import Path
 
-from harness.core.command import argument, make_command
+from harness.core.command import argument, make_command, option
+from harness.core.errors import DONE, NOT_ACCEPTED
 from harness.loadgen.log import as_json
+from harness.results import claims
 
 
-def logs(folder: Path = argument(..., "A folder with mlperf_log_detail.txt.", "LOG_DIR")) -> None:
+def logs(
+    folder: Path = argument(..., "A folder with mlperf_log_detail.txt, or with --check a run.", "LOG_DIR"),
+    check: bool = option(False, "Recompute what the run claims: equal, differs or cannot be recomputed, a line each."),
+) -> int:
     """Print a LoadGen log as JSON."""
-    print(as_json(folder))
+    lines, agrees = claims.report(folder) if check else ([as_json(folder)], True)
+    print("\n".join(lines))
+    return DONE if agrees else NOT_ACCEPTED
 
 
 command = make_command(logs)

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 
 from harness.config.engine import exporter
-from harness.core import files
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.system import SM_CLOCK, ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none
 from harness.engines import discovery
@@ -26,7 +25,6 @@ from harness.engines import discovery
 # The reasons for which a GPU's clock is held down, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
-FILE = "machine.csv"
 Remote = Callable[[], dict[str, dict[str, float]]]
 MEMORY_CLOCK, GPU_SENSOR = 2, 0
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
@@ -65,42 +63,6 @@ def joules(gpus: int | None) -> float | None:
     not report it."""
     energies = ask_gpus("nvmlDeviceGetTotalEnergyConsumption")[:gpus]
     return sum(energies) / 1000 if energies and None not in energies else None
-
-
-class Recording(NamedTuple):
-    """machine.csv: its seconds, and the columns of numbers beside them, None where one was not reported."""
-
-    seconds: list[float]
-    columns: dict[str, list[float | None]]
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Empty where nothing was recorded. Raises UsageError for a damaged file."""
-        columns = files.read_columns(path) if path.exists() else {}
-        seconds = columns.pop("seconds", [])
-        if None in seconds or (columns and not seconds):
-            raise UsageError(f"{path}: a line has no seconds.")
-        return cls([second for second in seconds if second is not None], columns)
-
-    def __bool__(self) -> bool:
-        return bool(self.columns)
-
-    @property
-    def durations(self) -> list[float]:
-        """Seconds for which each line counts: since the one before, as a busy machine writes some lines late."""
-        return [now - before for before, now in pairwise([0.0, *self.seconds])]
-
-    @property
-    def gpus(self) -> list[str]:
-        return sorted({name.partition("_")[0] for name in self.columns if name.startswith("gpu")})
-
-    def column(self, name: str) -> list[float | None]:
-        """A column; one without values where it was not recorded."""
-        return self.columns.get(name) or [None] * len(self.seconds)
-
-    def highest(self, name: str) -> float:
-        """The highest value that any GPU reported of a quantity; 0 for none."""
-        return max((value or 0.0 for gpu in self.gpus for value in self.column(f"{gpu}_{name}")), default=0.0)
 
 
 @contextmanager
@@ -160,7 +122,6 @@ def record_telemetry(
 # GPUs behind an endpoint, as an NVIDIA DCGM exporter tells of them (its etc/default-counters.csv has the names).
 PAGE_S = 1.0
 MOST_VALUE = 1e6  # of any of its quantities
-LONGEST_GAP_S = 5.0  # between two readings, over which no energy is summed
 COLUMNS = {  # of machine.csv, in its units but for the memory's, MiB
     "DCGM_FI_DEV_GPU_UTIL": "load_percent",
     "DCGM_FI_DEV_FB_USED": "memory_gib",
@@ -216,27 +177,6 @@ def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
                 yield labels, column, value
     except (BenchmarkError, OSError, ValueError) as error:
         raise UsageError(f"--telemetry-url {address}: not an exporter's page: {first_line(error)}.") from None
-
-
-def missing_readings(recording: Recording) -> int:
-    """In how many readings a GPU reported no power, or none was reported at all."""
-    powers = [recording.column(f"{gpu}_power_w") for gpu in recording.gpus]
-    return sum(not powers or None in reading for reading in zip(recording.seconds, *powers, strict=True))
-
-
-def joules_by_power(recording: Recording) -> float | None:
-    """The energy of all GPUs by their power at each reading; None where one of them reported nothing for a while."""
-    total = 0.0
-    for gpu in recording.gpus:
-        powers = zip(recording.seconds, recording.column(f"{gpu}_power_w"), strict=True)
-        readings = [(second, power) for second, power in powers if power is not None]
-        if not readings:
-            return None
-        readings = [(0.0, readings[0][1]), *readings, (recording.seconds[-1], readings[-1][1])]
-        if any(now - then > LONGEST_GAP_S for (then, _), (now, _) in pairwise(readings)):
-            return None
-        total += sum((now - then) * (power + before) / 2 for (then, before), (now, power) in pairwise(readings))
-    return total if recording.gpus else None
 
 
 # Load that is not ours: what other programs took of the machine while a test ran, which a speed cannot tell.

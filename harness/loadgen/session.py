@@ -25,11 +25,12 @@ from harness.core import files, screen, system
 from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError, first_line
 from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
-from harness.loadgen import outcome, recorder
+from harness.loadgen import outcome, recorder, recording
 from harness.loadgen.folder import FOLDER, RunFolder, Test
+from harness.loadgen.mending import PLACEHOLDER
 from harness.loadgen.patterns import Sender, issued
 from harness.loadgen.requests import TRACE, Clock, Request, take_times, write_requests
-from harness.loadgen.test_run import MACHINE, PLACEHOLDER, SERVER
+from harness.loadgen.test_run import MACHINE, SERVER
 from harness.loadgen.watchdog import Watchdog
 from harness.workloads.cnn_dailymail import Library
 
@@ -386,7 +387,7 @@ class LoadGenSession:
     def measuring(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
         """Records what a test takes of the machine, and of a server, while the block runs."""
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
-        urls, path = config.telemetry_url, folder / recorder.FILE
+        urls, path = config.telemetry_url, folder / recording.FILE
         wanted, models = config.extra_metrics and tested.timed, recorder.readings(urls)[1]
         recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: recorder.readings(urls)[0])
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
@@ -400,9 +401,9 @@ class LoadGenSession:
         after = recorder.joules(gpus)
         used = None if before is None or after is None else after - before
         if urls and tested.timed:
-            exported = recorder.Recording.read(path)
-            used = recorder.joules_by_power(exported)
-            if missing := recorder.missing_readings(exported):
+            exported = recording.Recording.read(path)
+            used = recording.joules_by_power(exported)
+            if missing := recording.missing_readings(exported):
                 of_all = f"{missing:,} of {len(exported.seconds):,} readings"
                 self.display.say(f"--telemetry-url: no values in {of_all}", style="yellow")
         told = engine.prometheus_metrics()

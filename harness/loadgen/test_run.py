@@ -1,10 +1,4 @@
-"""One test, read once: what LoadGen says of it, its requests, what it took of the machine and of a server.
-
-LoadGen's result is mended where its own numbers cannot be used. Answers of one token have no time per output token:
-LoadGen counts such an answer as none, divides the time after its first token by -1, and logs an error (logging.cc).
-Requests that failed under --max-failed were reported to it as answers of `PLACEHOLDER` tokens. Queries that a closed
-loop did not send before its time was over were reported in the same way.
-"""
+"""One test, read once: what LoadGen says of it, mended; its requests; what it took of the machine and of a server."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,81 +7,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from harness.config.mlperf import Limits
-from harness.config.patterns import LIMIT_PERCENTILE
 from harness.config.plan import Plan
-from harness.core import files, statistics
-from harness.core.document import Statement, number
+from harness.core import files
 from harness.engines.protocol import ServerUse
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import recorder
+from harness.loadgen import recording
 from harness.loadgen.log import Latency, LogError, TestResult
+from harness.loadgen.mending import SteadyPart, mend, steady_part, with_times
 from harness.loadgen.outcome import MachineUse
-from harness.loadgen.requests import FILE, Request, read_requests, spread, times_of, without_failures
-
-
-# The steady part of a test: without the ramp at its start and the drain at its end.
-@dataclass(frozen=True)
-class SteadyPart:
-    """The part of a test in which the engine had all its work: after as many answers as it takes at once, and before as
-    few are left. `ended`: the requests whose answers ended in it; `window`: those that were sent in it as well."""
-
-    begin_s: float
-    end_s: float
-    ended: tuple[Request, ...]
-    window: tuple[Request, ...]
-
-    @property
-    def seconds(self) -> float:
-        return self.end_s - self.begin_s
-
-    @property
-    def tokens_per_sec(self) -> float:
-        """Output tokens of the answers that ended in it."""
-        return sum(each.output_tokens for each in self.ended) / self.seconds
-
-    @property
-    def input_tokens_per_sec(self) -> float:
-        """Their prompts' tokens."""
-        return sum(each.prompt_tokens for each in without_failures(self.ended)) / self.seconds
-
-    @property
-    def samples_per_sec(self) -> float:
-        return len(without_failures(self.ended)) / self.seconds
-
-    @property
-    def trend(self) -> float:
-        """The speed of its second half over that of its first."""
-        middle = (self.begin_s + self.end_s) / 2
-        late = sum(each.output_tokens for each in self.ended if (each.done_s or 0.0) > middle)
-        early = sum(each.output_tokens for each in self.ended) - late
-        return late / early
-
-    @cached_property
-    def requests(self) -> list[Request]:
-        """Those that were sent and answered in it."""
-        return without_failures(self.window)
-
-
-def steady_part(requests: Sequence[Request], at_once: int) -> SteadyPart | None:
-    """The steady part of a test that computes `at_once` requests at a time; None where there are too few for one."""
-    done = sorted((request for request in requests if request.done_s is not None), key=lambda each: each.done_s or 0.0)
-    if len(done) < len(requests) or len(done) < 4 * at_once:
-        return None
-    first, last = at_once - 1, len(done) - at_once - 1
-    begin, end = done[first].done_s or 0.0, done[last].done_s or 0.0
-    ended = tuple(done[first + 1 : last + 1])
-    middle = (begin + end) / 2
-    if not begin < middle < end or not any(each.output_tokens for each in ended if (each.done_s or 0.0) <= middle):
-        return None
-    window = (each for each in requests if (each.issued_s or 0.0) >= begin and (each.done_s or 0.0) <= end)
-    return SteadyPart(begin, end, ended, tuple(window))
-
+from harness.loadgen.recording import Recording
+from harness.loadgen.requests import FILE, Request, read_requests, spread, without_failures
 
 MACHINE, SERVER = "machine.json", "server.json"
-PLACEHOLDER = 2  # tokens of an answer that there is none of: the fewest that LoadGen takes without an error
-LOWER = "lower the target rate"
-ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for each answer of one token
 
 
 @dataclass(frozen=True)
@@ -152,9 +83,9 @@ class TestRun:
         return replace(with_times(self.result, self.counted), **speeds)  # type: ignore[arg-type]
 
     @cached_property
-    def recording(self) -> recorder.Recording:
+    def recording(self) -> Recording:
         """machine.csv; empty where nothing was recorded. Raises UsageError for a damaged one."""
-        return recorder.Recording.read(self.folder / recorder.FILE)
+        return Recording.read(self.folder / recording.FILE)
 
     @property
     def input_tokens_per_sec(self) -> float | None:
@@ -197,89 +128,3 @@ def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
             free.append(ends.popleft())
         if free:
             yield 1e3 * (issued_s - free.popleft()) + sent_ms
-
-
-def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None, expected: bool) -> TestResult:
-    """LoadGen's result without what it received for requests that were not answered or not sent, and with times per
-    output token of the answers that have one.
-
-    `limits` are the run's; `expected`: its requests may well have answers of one token, so that LoadGen's errors over
-    them are none.
-    """
-    whole = without_failures(requests)
-    failed = len(requests) - len(whole)
-    timed = any(request.latency_ms is not None for request in requests)
-    by_client = any(request.clock == "client" for request in requests)
-    unanswered = failed + ((result.samples or 0) - len(requests) if by_client else 0)
-    if by_client or (failed and timed):
-        result = with_times(result, whole)
-    if unanswered:
-        result = without_placeholders(result, requests, unanswered)
-    if failed:
-        result = with_limit_verdict(result, limits)
-    single = sum(request.output_tokens < 2 for request in whole)
-    if not single or not result.token_latencies:
-        return result
-    mended = result if unanswered else without_placeholders(result, requests, 0)
-    if expected:
-        mended = replace(mended, errors=[error for error in mended.errors if ONE_TOKEN not in error])
-    if result.ttft_ms is None:
-        return mended
-    times = [request.tpot_ms for request in whole if request.tpot_ms is not None]
-    return with_tpot_verdict(replace(mended, tpot_ms=spread(times), single_token=single), times, limits)
-
-
-def with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
-    """The result with the times of these requests."""
-    latencies = [request.latency_ms for request in requests if request.latency_ms is not None]
-    mean = sum(latencies) / len(latencies) if latencies else None
-    return replace(result, **times_of(requests), mean_sample_latency_ms=mean)
-
-
-def without_placeholders(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:
-    """The result with the rates of the answers alone, those of one token, which LoadGen left out, included."""
-    counts = [request.output_tokens for request in requests]
-    counted = sum(count for count in counts if count > 1 or not result.token_latencies) + PLACEHOLDER * unanswered
-    samples, tokens, rate = result.samples, result.tokens_per_sec, result.samples_per_sec
-    whole = sum(counts) / result.duration_s if result.duration_s else None
-    return replace(
-        result,
-        samples=samples and samples - unanswered,
-        tokens_per_sec=tokens * sum(counts) / counted if tokens and counted else whole,
-        samples_per_sec=rate * (1 - unanswered / samples) if rate and samples else rate,
-    )
-
-
-def with_limit_verdict(result: TestResult, limits: Limits | None) -> TestResult:
-    """The result, INVALID where its latencies without the failed requests break a limit that LoadGen saw kept."""
-    broken = [
-        Statement(
-            name=tail.kind,
-            what=f"{tail.kind} p99 without the failed requests was {number(tail.p99, 3)} ms, over the limit of "
-            f"{tail.limit:g} ms",
-            remedy=LOWER,
-        )
-        for tail in (limits.tails(result.ttft_ms, result.tpot_ms) if limits else ())
-        if tail.is_over
-    ]
-    if not broken or not result.valid:
-        return result
-    return replace(result, valid=False, failed=("latency",), invalid_reasons=broken)
-
-
-def with_tpot_verdict(result: TestResult, times: Sequence[float], limits: Limits | None) -> TestResult:
-    """The result with a verdict on its times per output token: INVALID where they break the limit, and none where they
-    are too few to be sure that they keep it."""
-    if limits is None or result.tpot_ms is None:
-        return replace(result, tpot_judged=limits is None)
-    over = sum(time > limits.tpot for time in times)
-    if result.tpot_ms.p99 <= limits.tpot:
-        return replace(result, tpot_judged=len(times) >= statistics.fewest_queries(LIMIT_PERCENTILE, over))
-    reason = Statement(
-        name="TPOT",
-        what=f"TPOT p99 of the {len(times):,} answers of two tokens and more was {number(result.tpot_ms.p99, 3)} ms, "
-        f"over the limit of {limits.tpot:g} ms",
-        remedy=LOWER,
-    )
-    failed = tuple(dict.fromkeys((*result.failed, "latency")))
-    return replace(result, valid=False, failed=failed, invalid_reasons=[*result.invalid_reasons, reason])

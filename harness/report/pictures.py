@@ -11,7 +11,7 @@ from harness.config.patterns import Poisson
 from harness.core.document import Picture, Statement, number
 from harness.core.screen import Stage
 from harness.loadgen.outcome import Doubt, Outcome
-from harness.loadgen.recorder import Recording
+from harness.loadgen.recording import Recording
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.report import answer

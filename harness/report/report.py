@@ -24,7 +24,7 @@ from harness.report.charts import Bar, Bars, Part, Scale, overview
 from harness.report.page import LoadPicture
 from harness.report.pictures import draw_pictures, gpu_times, waits
 from harness.report.sections import RunReport
-from harness.results import accuracy, metrics
+from harness.results import accuracy, claims, metrics
 from harness.results import profile as traces
 from harness.results.economics import Unit
 from harness.results.performance import Performance, performance
@@ -163,6 +163,7 @@ def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str |
         run=run,
         logs=Logs.of(folder),
         plots={"tokens_per_sec": None, "latency_cdf": None},
+        digests=claims.digests(folder, but=(*MADE, "status.json", "engine.log")),
     )
 
 

@@ -2,7 +2,7 @@
 summary.json holds as one object."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Self
 
@@ -17,11 +17,13 @@ from harness.core.schema import Model, Said, Spread
 from harness.engines.protocol import ServerUse
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
+from harness.loadgen.mending import steady_part
 from harness.loadgen.outcome import Doubt, MachineUse, Outcome, RunFacts, Times, Usage
 from harness.loadgen.requests import Request, without_failures
-from harness.loadgen.test_run import TestRun, steady_part
+from harness.loadgen.test_run import TestRun
 from harness.results import telemetry
 from harness.results.accuracy import Count
+from harness.results.claims import leaves
 from harness.results.economics import Economics
 
 Values = dict[str, Any]  # of fields, by name
@@ -373,15 +375,6 @@ def impossible(test: Performance, longest_ms: float | None) -> Iterator[str]:
     ):
         if times and most is not None and times.max > most * (1 + 1e-9):
             yield f"the longest {name} is {number(times.max)} ms, beyond {number(most)} ms"
-
-
-def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value in nested data, with the path to it."""
-    if not isinstance(data, Mapping | list):
-        yield name, data
-        return
-    for key, value in data.items() if isinstance(data, Mapping) else enumerate(data):
-        yield from leaves(value, f"{name}.{key}".lstrip("."))
 
 
 def intervals(test: TestRun) -> Intervals:

@@ -149,6 +149,8 @@ class Summary(File):
     logs: Logs = Logs()
     plots: dict[str, Picture | None] = {}
     """Name and path, relative to the run folder; tokens_per_sec and latency_cdf are null where not drawn."""
+    digests: dict[str, str] = {}
+    """SHA-256 of each file that this one is made from, by its path in the run folder; empty in older summaries."""
 
     @property
     def scenario(self) -> Scenario:

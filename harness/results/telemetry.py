@@ -11,7 +11,7 @@ from harness.core.schema import Model
 from harness.engines import discovery
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import RunFacts, Usage
-from harness.loadgen.recorder import FILE, Recording
+from harness.loadgen.recording import FILE, Recording
 from harness.loadgen.test_run import TestRun
 
 # Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv.

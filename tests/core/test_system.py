@@ -10,7 +10,7 @@ import pytest
 
 from harness.core import system
 from harness.core.system import GPU
-from harness.loadgen import recorder
+from harness.loadgen import recorder, recording
 from harness.results import telemetry as usage
 
 GIB = 2**30
@@ -106,7 +106,7 @@ def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_p
     cells = dict(zip(head, row, strict=True))
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
-    assert usage.usage_of(recorder.Recording.read(table))["gpu_memory_gib"].max == 6.0
+    assert usage.usage_of(recording.Recording.read(table))["gpu_memory_gib"].max == 6.0
 
 
 def test_a_system_without_cpuinfo_has_a_cpu_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

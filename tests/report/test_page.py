@@ -12,7 +12,7 @@ import pytest
 from harness.commands import report
 from harness.loadgen.folder import RunFolder
 from harness.loadgen.outcome import Outcome, Queue
-from harness.loadgen.recorder import FILE
+from harness.loadgen.recording import FILE
 from harness.loadgen.requests import Request
 from harness.report import report as rendering
 from harness.report.page import strip

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.loadgen.recorder import FILE
+from harness.loadgen.recording import FILE
 from harness.report import report as rendering
 from tests import made
 
