@@ -1,13 +1,11 @@
 """LoadGen's times against those of requests.csv: what it cuts off is no disagreement, a digit more is."""
 
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.loadgen.log import Latency
 from harness.loadgen.requests import spread
-from harness.report import check
+from harness.results.claims import Claim
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(2, 2000)), min_size=1, max_size=300))
@@ -18,6 +16,9 @@ def test_what_loadgen_cuts_off_is_no_disagreement(answers: list[tuple[int, int]]
     points = spread(value / 1e6 for value in whole)
     assert found is not None and points is not None
     logged = Latency(**vars(points) | {"mean": sum(whole) // len(whole) / 1e6})
-    assert list(check.latency_differences(Path("Performance"), "TPOT", logged, found)) == []
-    wrong = Latency(**vars(logged) | {"mean": logged.mean - 3e-6})
-    assert len(list(check.latency_differences(Path("Performance"), "TPOT", wrong, found))) == 1
+    said = {
+        point: Claim(f"tpot_ms.{point}", value, "requests.csv", getattr(found, point))
+        for point, value in vars(logged).items()
+    }
+    assert {claim.verdict for claim in said.values()} == {"equal"}
+    assert said["mean"]._replace(said=logged.mean - 5e-6).verdict == "differs"

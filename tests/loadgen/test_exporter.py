@@ -184,8 +184,8 @@ def test_an_exporter_that_goes_away_leaves_a_gap() -> None:
     ],
 )
 def test_energy_is_not_summed_over_a_long_gap(powers: list[float | None], expected: float | None) -> None:
-    recording = Recording([float(n) for n in range(1, 11)], {"gpu0_power_w": powers})
-    assert recording.joules_by_power(recording) == (None if expected is None else pytest.approx(expected))
+    table = Recording([float(n) for n in range(1, 11)], {"gpu0_power_w": powers})
+    assert recording.joules_by_power(table) == (None if expected is None else pytest.approx(expected))
     assert recording.joules_by_power(Recording([], {})) is None
 
 

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from harness.commands import report
 from harness.loadgen.folder import RunFolder, facts_of
 from harness.loadgen.outcome import Outcome
 from harness.report import check as checking
-from tests.conftest import run
+from tests.conftest import ROOT, run
 
 pytestmark = pytest.mark.slow
 ECHO = ("--backend", "echo", "--engine-arg", "first_token_s=0.002", "--engine-arg", "token_s=0.0001")
@@ -223,7 +225,7 @@ def test_a_digit_of_what_was_scored(levels: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("name", ["report.md", "Accuracy/samples.csv", "Accuracy/worst.md"])
 def test_a_file_that_is_gone(levels: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     (levels / name).unlink()
-    assert found(levels, capsys) == f"{name} is not there\n"
+    assert f"{name} is not there\n" in found(levels, capsys)
 
 
 def test_a_verdict_of_the_gate(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,3 +260,72 @@ def test_an_interrupted_run_is_judged_by_what_ended(folder: Path, capsys: pytest
     (folder.parent / "history.jsonl").write_text("")
     shutil.rmtree(folder / "Accuracy", ignore_errors=True)
     assert report.check_run(folder) == 1 and "no test finished" not in capsys.readouterr().out
+
+
+PLAIN = [sys.executable, "-S", "-I", "util_logs.py"]  # without site-packages
+
+
+def plain_check(folder: Path) -> tuple[int, list[str]]:
+    done = subprocess.run([*PLAIN, folder, "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == ""
+    return done.returncode, done.stdout.splitlines()
+
+
+EDITS: list[tuple[str, str, str]] = [
+    ("config.json", r'"mean_prompt_tokens": (\d)', '"mean_prompt_tokens": 9\\1'),
+    ("Performance/user.conf", r"$", "\n*.Server.target_qps = 1\n"),
+    ("Performance/requests.csv", r"\n(\d+),", "\\n1\\1,"),
+    ("Performance/mlperf_log_detail.txt", r'"result_query_count", "value": ', "\\g<0>9"),
+    ("Accuracy/requests.csv", r"\n(\d+),", "\\n1\\1,"),
+    ("Accuracy/mlperf_log_detail.txt", r"loadgen_version", "loadgen_versjon"),
+    ("Accuracy/mlperf_log_accuracy.json", r'"qsl_idx" : \d', '"qsl_idx" : 9'),
+    ("Probes/1/requests.csv", r"(\d),client", "\\g<1>1,client"),
+    ("summary.json", r'"total_new_tokens": ', "\\g<0>9"),
+]
+
+
+@pytest.mark.parametrize(("name", "pattern", "new"), EDITS, ids=[name for name, *_ in EDITS])
+def test_every_edit_is_found_by_both_checks(
+    levels: Path, name: str, pattern: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines = plain_check(levels)
+    assert code == 0 and lines[-1].endswith(" equal") and not any(line.startswith("differs") for line in lines)
+    path = levels / name
+    text = path.read_text()
+    edited = re.sub(pattern, new, text, count=1)
+    assert edited != text
+    path.write_text(edited)
+    try:
+        code, lines = plain_check(levels)
+        assert code == 1 and any(line.startswith("differs") for line in lines)
+    except AssertionError:  # a file that can no longer be read ends the check in a line
+        assert subprocess.run([*PLAIN, levels, "--check"], cwd=ROOT, capture_output=True).returncode == 2
+    assert report.check_run(levels) == 1
+
+
+def test_a_folder_that_was_renamed_is_consistent(levels: Path) -> None:
+    renamed = levels.rename(levels.with_name("renamed"))
+    assert report.check_run(renamed) == 0 and plain_check(renamed)[0] == 0
+
+
+def test_what_a_reader_of_bare_logs_should_know(folder: Path, tmp_path: Path) -> None:
+    logs = tmp_path / "performance" / "run_1"
+    logs.mkdir(parents=True)
+    for name in ("mlperf_log_detail.txt", "mlperf_log_summary.txt"):
+        shutil.copy(folder / "Performance" / name, logs)
+    code, lines = plain_check(logs)
+    assert code == 0 and lines[0].startswith("LoadGen ") and "Server, PerformanceOnly: " in lines[0]
+    path = logs / "mlperf_log_detail.txt"
+    text = path.read_text()
+    values = dict(re.findall(r'"key": "(\w[^"]*)", "value": ([-\d.]+)', text))
+    p50, p97 = (f"result_first_token_{share}.00_percentile_latency_ns" for share in (50, 97))
+    rate = float(values["result_completed_samples_per_sec"])
+    for key, value in {
+        p97: values[p50],
+        "effective_target_qps": rate,
+        "result_completed_tokens_per_second": 129 * rate,
+    }.items():
+        text = re.sub(rf'("key": "{key}", "value": )[-\d.]+', rf"\g<1>{value}", text)
+    path.write_text(text)
+    notes = [line for line in plain_check(logs)[1] if line.startswith("note: ")]
+    assert len(notes) == 3 and "configured rate" in notes[0] and "p50 = p97" in notes[1] and "129 tokens" in notes[2]

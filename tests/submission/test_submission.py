@@ -24,7 +24,7 @@ from harness.core.errors import UsageError
 from harness.core.system import detect
 from harness.loadgen import log
 from harness.loadgen import log as loadgen_log
-from harness.report import check as agreement
+from harness.results import claims
 from harness.submission import refusals, tree
 from tests import made
 from tests.conftest import ROOT, Finished, called, tells
@@ -221,19 +221,19 @@ def rewrite(folder: Path, **values: Any) -> None:
 
 def retell(folder: Path) -> None:
     """Lets LoadGen's summary say what its detail log, which was rewritten, says."""
-    logged = {agreement.words(key): entry for key, entry, _ in loadgen_log.records(folder / loadgen_log.DETAIL)}
+    logged = {claims.words(key): entry for key, entry, _ in loadgen_log.records(folder / loadgen_log.DETAIL)}
 
     def line(found: re.Match[str]) -> str:
-        check = agreement.CHECKS.get(found[1].removesuffix("satisfied").strip())
-        names = (log.ENTRY.get(check, ""), *(f"{kind} {found[1]}" for kind in agreement.KINDS))
-        entry = next((logged[agreement.words(name)] for name in names if agreement.words(name) in logged), None)
-        if not isinstance(entry, bool | int | float) or agreement.is_same(found[2], entry):
+        check = claims.CHECKS.get(found[1].removesuffix("satisfied").strip())
+        names = (log.ENTRY.get(check, ""), *(f"{kind} {found[1]}" for kind in claims.KINDS))
+        entry = next((logged[claims.words(name)] for name in names if claims.words(name) in logged), None)
+        if not isinstance(entry, bool | int | float) or claims.is_same(found[2], entry):
             return found[0]
         said = ("Yes" if entry else "NO") if isinstance(entry, bool) else str(entry)
         return said.join(found[0].rsplit(found[2], 1))
 
-    path = folder / agreement.SUMMARY
-    path.write_text(agreement.LINE.sub(line, path.read_text()))
+    path = folder / claims.SUMMARY
+    path.write_text(claims.LINE.sub(line, path.read_text()))
 
 
 OFFICIAL = mlperf.OFFICIAL["datacenter"].samples
