@@ -12,11 +12,11 @@ from harness.config import checkpoint, patterns
 from harness.core import files, reading
 from harness.core.errors import BenchmarkError, first_line
 from harness.core.schema import SCHEMA
-from harness.loadgen import log as loadgen_log
-from harness.loadgen import test_run
+from harness.loadgen import log
 from harness.loadgen.folder import FOLDER, ended_early, facts_of, history, readable_status
-from harness.loadgen.log import DETAIL, LogError, TestResult
-from harness.loadgen.outcome import Outcome, RunFacts, at_load
+from harness.loadgen.log import DETAIL
+from harness.loadgen.outcome import RunFacts, at_load
+from harness.loadgen.test_run import TestRun
 from harness.rates.probing import probe_of
 from harness.report.report import MADE, build, check_format, history_line
 from harness.results import accuracy, claims
@@ -25,8 +25,8 @@ from harness.results.summary import Summary
 from harness.workloads import cnn_dailymail, custom
 
 ACCURACY, HISTORY = FOLDER["accuracy"], "history.jsonl"
-SCORED = (SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
 PRECISION = 1e-5  # of a rate: LoadGen logs six digits
+SCORED = (SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
 
 
 def check(folder: Path) -> tuple[list[str], str]:
@@ -43,7 +43,7 @@ def check(folder: Path) -> tuple[list[str], str]:
         try:
             claimed, wrong = claims.verify(folder)
             found = [*wrong, *(str(claim) for claim in claimed if claim.verdict == "differs")]
-            found += test_differences(folder, facts, is_partial=ended is not None)
+            found += (*clock_differences(folder, facts), *probe_differences(folder, facts))
             unmade = score_again(folder, copy, facts)
             summary = build(copy)
         except BenchmarkError as error:
@@ -66,48 +66,29 @@ def link(folder: Path, copy: Path, but: Iterable[str]) -> None:
             (copy / path.name).symlink_to(path)
 
 
-def test_differences(folder: Path, facts: RunFacts, is_partial: bool) -> Iterator[str]:
-    """Where the files of a test differ from each other, its time from that of the run, its load from config.json's; one
-    that no probe is of may have been cut short in a run that `is_partial`. Raises LogError, UsageError."""
-    tested = [*facts.probes, *facts.attempts]
-    probes = {probe.folder: probe for probe in tested}
-    there = {str(log.parent.relative_to(folder)) for log in folder.rglob(DETAIL)}
-    for probe in tested:
-        if probe.folder not in there:
-            yield f"config.json has a test at {probe.text}, whose logs are not there"
-        elif probe is not probes[probe.folder]:
-            yield f"config.json has two tests with the logs in {probe.folder}"
-    for name in sorted(there):
-        try:
-            result = loadgen_log.read(folder / name)
-        except LogError:
-            if is_partial and name not in probes:
-                continue
-            raise
-        if not is_partial and name not in (*probes, *FOLDER.values()):
-            yield f"{name}: a test that config.json does not have"
-        yield from clock_differences(folder, name, result.started, facts)
-        if name in probes:
-            yield from probe_differences(folder, probes[name], facts, result)
-
-
-def clock_differences(folder: Path, name: str, started: str | None, facts: RunFacts) -> Iterator[str]:
-    """Where a test's log is of another time than the run."""
+def clock_differences(folder: Path, facts: RunFacts) -> Iterator[str]:
+    """Which test's log is of another time than the run. Raises LogError."""
     status = readable_status(folder)
-    times = [time for time in (facts.started, started, status.time if status else None) if time]
-    if times != sorted(times, key=datetime.fromisoformat):
-        yield f"{name}: a test of {started}, before or after this run, which began at {facts.started}"
+    for path in folder.rglob(DETAIL):
+        started = log.read(path.parent).started
+        times = [time for time in (facts.started, started, status.time if status else None) if time]
+        if times != sorted(times, key=datetime.fromisoformat):
+            yield f"{path.parent.name}: a test of {started}, before or after this run, which began at {facts.started}"
 
 
-def probe_differences(folder: Path, kept: Outcome, facts: RunFacts, logged: TestResult) -> Iterator[str]:
-    """Where config.json has another point of a curve than the test's logs give; `logged` is LoadGen's part of them."""
-    plan = at_load(facts.plan, kept)
-    if logged.scenario == "MultiStream":
-        plan = replace(plan, samples_per_query=logged.effective.get("samples_per_query", 1))
-    made = probe_of(test_run.TestRun.read(folder / kept.folder, plan), plan, folder)
-    if kept.unit == patterns.Poisson.unit and not isclose(kept.load, logged.target_qps or 0.0, rel_tol=PRECISION):
-        made = made.model_copy(update={"load": logged.target_qps})
-    yield from value_differences(f"config.json of {kept.folder}", dict(kept), dict(made))
+def probe_differences(folder: Path, facts: RunFacts) -> Iterator[str]:
+    """Where config.json has another test at one of several loads than its logs give. Raises LogError, UsageError."""
+    for kept in (*facts.probes, *facts.attempts):
+        if not (folder / kept.folder / DETAIL).is_file():
+            yield f"config.json has a test at {kept.text}, whose logs are not there"
+            continue
+        logged, plan = log.read(folder / kept.folder), at_load(facts.plan, kept)
+        if logged.scenario == "MultiStream":
+            plan = replace(plan, samples_per_query=logged.effective.get("samples_per_query", 1))
+        made = probe_of(TestRun.read(folder / kept.folder, plan), plan, folder)
+        if kept.unit == patterns.Poisson.unit and not isclose(kept.load, logged.target_qps or 0.0, rel_tol=PRECISION):
+            made = made.model_copy(update={"load": logged.target_qps})
+        yield from value_differences(f"config.json of {kept.folder}", dict(kept), dict(made))
 
 
 def score_again(folder: Path, copy: Path, facts: RunFacts) -> str:

@@ -1,12 +1,9 @@
 """Whether what a run claims follows from LoadGen's log, requests.csv and machine.csv. Needs no package."""
 
-import gzip
 import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import isclose
@@ -24,11 +21,8 @@ from harness.loadgen.mending import mend, steady_part
 from harness.loadgen.recording import Recording, joules_by_power
 from harness.loadgen.requests import (
     FILE,
-    TRACE,
     Request,
-    decimal,
     read_requests,
-    read_trace,
     spread,
     times_of,
     without_failures,
@@ -254,14 +248,11 @@ def remarks(folder: Path) -> Iterator[str]:
 
 
 def disagreements(folder: Path) -> Iterator[str]:
-    """Where LoadGen's summary for people, its trace or the number of requests is another than its detail log says."""
+    """Where LoadGen's summary for people, or the number of requests, is another than its detail log says."""
     result = log.read(folder)
     yield from summary_differences(folder, result)
-    if (folder / FILE).is_file() and result.mode == "PerformanceOnly":
+    if (folder / FILE).is_file():
         yield from count_differences(folder, result)
-        requests = read_requests(folder)
-        if all(request.clock == "loadgen" for request in requests):
-            yield from trace_differences(folder, requests)
 
 
 def count_differences(folder: Path, result: TestResult) -> Iterator[str]:
@@ -270,25 +261,6 @@ def count_differences(folder: Path, result: TestResult) -> Iterator[str]:
     by_client = any(request.clock == "client" for request in requests)
     if result.samples is not None and not by_client and len(requests) != result.samples:
         yield f"{folder.name}: {DETAIL} counts {result.samples:,} samples, requests.csv has {len(requests):,} requests"
-
-
-def trace_differences(folder: Path, requests: list[Request]) -> Iterator[str]:
-    """The rows of requests.csv that LoadGen's trace, kept compressed, has otherwise."""
-    if not (packed := folder / f"{TRACE}.gz").is_file():
-        return
-    with tempfile.TemporaryDirectory() as place:
-        with gzip.open(packed) as small, (Path(place) / TRACE).open("wb") as whole:
-            shutil.copyfileobj(small, whole)
-        samples = read_trace(Path(place))
-    begin = min((sample.scheduled_ms for sample in samples), default=0.0)
-    if len(samples) != len(requests):
-        yield f"{folder.name}: requests.csv has {len(requests):,} requests, LoadGen's trace {len(samples):,}"
-        return
-    for line, (request, sample) in enumerate(zip(requests, samples, strict=True), start=2):
-        mine = (request.issued_s, request.ttft_ms, request.latency_ms, request.first_tokens)
-        times = ((sample.scheduled_ms - begin) / 1e3, sample.ttft_ms, sample.latency_ms, 1)
-        if (request.sample, *map(decimal, mine)) != (sample.index, *map(decimal, times)):
-            yield f"{folder.name}: requests.csv:{line} is another request than LoadGen's trace has"
 
 
 def summary_differences(folder: Path, result: TestResult) -> Iterator[str]:

@@ -191,27 +191,27 @@ def test_levels_and_scores_as_they_ended_are_consistent(levels: Path, capsys: py
 @pytest.mark.parametrize("field", [name for name in Outcome.model_fields if name not in ("folder", "load", "unit")])
 def test_every_field_of_a_level(levels: Path, field: str, number: int) -> None:
     facts = facts_of(levels)
-    assert list(checking.test_differences(levels, facts, is_partial=False)) == []
+    assert list(checking.probe_differences(levels, facts)) == []
     kept = getattr(facts.probes[number], field)
     changed: object = (kept or 0) + 1 if isinstance(kept, int | float | None) else ("another",)
     changed = not kept if isinstance(kept, bool) else changed
     facts.probes[number] = facts.probes[number].model_copy(update={field: changed})
-    assert any(f": {field} is {changed}" in said for said in checking.test_differences(levels, facts, is_partial=False))
+    assert any(f": {field} is {changed}" in said for said in checking.probe_differences(levels, facts))
 
 
 def test_levels_without_their_logs(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(levels / "Probes" / "1")
-    assert "a test at 1 request in flight, whose logs are not there" in found(levels, capsys)
+    assert "Probes/1" in found(levels, capsys)
     shutil.copytree(levels / "Performance", levels / "Probes" / "1")
     assert "config.json of Probes/1: " in found(levels, capsys)
     shutil.copytree(levels / "Performance", levels / "Probes" / "2")
-    assert "Probes/2: a test that config.json does not have" in found(levels, capsys)
+    assert "summary.json: digests.Probes/2/requests.csv is None" in found(levels, capsys)
 
 
 def test_one_log_of_two_levels(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     forge(levels, "folder", "Performance")
     said = found(levels, capsys)
-    assert "two tests with the logs in Performance" in said and "Probes/1: a test that config.json does not" in said
+    assert "differs               Performance tokens_per_sec" in said
 
 
 @pytest.mark.parametrize("name", ["rouge.json", "samples.csv", "worst.md", "mlperf_log_accuracy.json"])
