@@ -118,6 +118,7 @@ LOCKS = {  # what pip installs of each, the file with all versions last
 }
 SHOWN_PACKAGES = 3  # that differ
 WATCHED_S = 1.2  # for what other programs do now
+POOLS_VBOOST = "1"  # nvidia-smi's slider; the system descriptions of MLPerf v6.1's pools of eight H200s
 OWN_MEMORY = {"cpu_offload_gb", "pipeline_parallel_size", "kv_cache_memory_bytes"}  # engine arguments: vLLM's to judge
 SHM = Path("/dev/shm")
 CHUNKS, CHUNK_MIB = 10, 16  # of a message queue, one for each engine: vLLM 0.32, `MessageQueue` and its executor
@@ -230,11 +231,19 @@ def gpu(config: RunConfig) -> str:
     return f"{gpu_names(found.gpus)}, driver {found.driver}, CUDA {found.cuda}{limits}"
 
 
-def power_limit(config: RunConfig) -> str:
-    for limit, default, _ in system.power_limits():
-        if limit < default:
-            raise UsageError(f"{limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")
-    return "the cards' own"
+def gpu_settings(config: RunConfig) -> str:
+    """A power limit under the maker's, and a slider that the fastest published pools set and this machine does not."""
+    found = system.gpu_settings()
+    wrong = [
+        f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`"
+        for limit, default, _ in system.power_limits()[:1]
+        if limit < default
+    ]
+    if found.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:
+        wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {found['vboost']}")
+    if wrong:
+        raise UsageError("; ".join(wrong))
+    return ", ".join(f"{name} {value}" for name, value in found.items()) or "not told"
 
 
 def is_on_gpu(config: RunConfig) -> bool:
@@ -354,7 +363,7 @@ CHECKS = (
     ),
     Requirement("/dev/shm", shm, COMPUTES, after="model", first=True),
     Requirement("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them"),
-    Requirement("power limit", power_limit, is_on_gpu, after="GPU", note=True),
+    Requirement("GPU settings", gpu_settings, is_on_gpu, after="GPU", note=True),
     Requirement("CPU", cpu, lambda run: run.is_in_process and is_for_cpu()),
     Requirement("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them", note=True),
     Requirement("results", results_disk, first=True),

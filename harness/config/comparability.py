@@ -40,6 +40,7 @@ class Comparable(NamedTuple):
     def on(cls, system: System, engine: str | None = None, **aspects: Values) -> Self:
         """With what is recorded of a machine, and the name and version of the engine."""
         machine = {"gpus": gpu_names(system.gpus), "driver": system.driver, "cpu": system.cpu, "cores": system.cores}
+        machine |= system.gpu_settings
         software = {"engine": engine, "python": system.python, **system.packages, "variables": system.variables}
         return cls(machine=machine, software=software, **aspects)
 
@@ -71,6 +72,7 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
         for mine, theirs in [(getattr(a, aspect), getattr(b, aspect))]
         for name in dict.fromkeys([*mine, *theirs])
         if name not in ignore and (aspect in FLAWS or not is_same(mine.get(name), theirs.get(name), aspect))
+        if aspect != "machine" or (name in mine and name in theirs)  # else one was not recorded
     ]
 
 

@@ -57,6 +57,8 @@ class System(BaseModel):
     packages: dict[str, str] = {}
     git_revision: str | None = None
     variables: dict[str, str] = {}
+    gpu_settings: dict[str, str] = {}
+    """What an administrator sets of the GPUs and their speed depends on, as far as NVML and nvidia-smi tell."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -137,6 +139,43 @@ def power_limits() -> list[tuple[float, float, int]]:
     return [(limit / 1000, default / 1000, clock) for limit, default, clock in told if limit and default and clock]
 
 
+SWITCH = ("off", "on")
+GPU_SETTINGS: dict[
+    str, tuple[str, tuple[int, ...], Callable[[Any], str]]
+] = {  # NVML's question, and its answer in words
+    "power limit": ("nvmlDeviceGetEnforcedPowerLimit", (), lambda milliwatts: f"{milliwatts / 1000:,.0f} W"),
+    "highest clock": ("nvmlDeviceGetMaxClockInfo", (SM_CLOCK,), lambda mhz: f"{mhz:,} MHz"),
+    "clock set": ("nvmlDeviceGetApplicationsClock", (SM_CLOCK,), lambda mhz: f"{mhz:,} MHz"),
+    "persistence": ("nvmlDeviceGetPersistenceMode", (), SWITCH.__getitem__),
+}
+
+
+def gpu_settings() -> dict[str, str]:
+    """The settings of the visible GPUs, those of unlike ones side by side."""
+    found = {name: ask_gpus(question, *about) for name, (question, about, _) in GPU_SETTINGS.items()}
+    words = {
+        name: [GPU_SETTINGS[name][2](each) for each in told]
+        for name, told in found.items()
+        if told and None not in told
+    }
+    with nvml_gpus() as (nvml, handles):
+        if handles and (state := query_or_none(lambda library: library.nvmlSystemGetConfComputeState(), nvml)):
+            words["confidential computing"] = [SWITCH[state.ccFeature]]
+        words["vboost"] = boosts() if handles else []
+    return {name: ", ".join(dict.fromkeys(told)) for name, told in words.items() if told}
+
+
+def boosts() -> list[str]:
+    """The position of each GPU's slider vboost, which nvidia-smi alone tells, in a table with a column of that name."""
+    with suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run(["nvidia-smi", "boost-slider", "-l"], capture_output=True, text=True, timeout=10).stdout
+        rows = [re.split(r" {2,}", line.strip("| ")) for line in said.splitlines()]
+        head = next((row for row in rows if any("current" in cell.lower() for cell in row)), [])
+        place = next((n for n, cell in enumerate(head) if "current" in cell.lower()), 0)
+        return [row[place] for row in rows if len(row) == len(head) and any("vboost" in cell.lower() for cell in row)]
+    return []
+
+
 def gpu_memory_used(number: int | None = None) -> int:
     """Bytes taken on the visible GPUs or on one of them, by whichever process; 0 where there are none."""
     memory = ask_gpus("nvmlDeviceGetMemoryInfo")
@@ -165,6 +204,7 @@ def detect() -> System:
         packages=versions(),
         git_revision=git_revision(),
         variables=variables(),
+        gpu_settings=gpu_settings(),
     )
 
 

@@ -170,10 +170,20 @@ def test_what_no_run_needs_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert done.returncode == 0 and [each["status"] for each in json.loads(done.stdout)] == ["note"] * 3
 
 
-def test_a_lowered_power_limit_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "power_limits", lambda: [(500.0, 700.0, 1980)])
-    (check,) = (each for each in doctor.CHECKS if each.name == "power limit")
+@pytest.mark.parametrize(
+    ("limit", "settings", "said"),
+    [
+        (700.0, {}, ""),
+        (700.0, {"vboost": "1"}, ""),
+        (500.0, {}, "power limit 500 of 700 W: `nvidia-smi -pl 700`"),
+        (700.0, {"vboost": "0"}, "published H200 pools set vboost 1; here 0"),
+    ],
+)
+def test_a_setting_that_slows_a_card_is_a_note(
+    limit: float, settings: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system, "power_limits", lambda: [(limit, 700.0, 1980)])
+    monkeypatch.setattr(system, "gpu_settings", lambda: settings)
+    (check,) = (each for each in doctor.CHECKS if each.name == "GPU settings")
     found = doctor.finding(check, DEMO)
-    assert found.status == "note" and "500 of 700 W" in found.found and "nvidia-smi -pl 700" in found.found
-    monkeypatch.setattr(system, "power_limits", lambda: [(700.0, 700.0, 1980)])
-    assert doctor.finding(check, DEMO).status == "ok"
+    assert found.status == ("note" if said else "ok") and said in found.found

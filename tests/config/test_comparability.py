@@ -7,6 +7,7 @@ import pytest
 from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, Comparable, differences, reason
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
+from harness.core.system import System
 from harness.report import compare_page
 from harness.submission import tree
 
@@ -51,3 +52,11 @@ def test_the_settings_are_all_flags_that_answers_or_speed_depend_on_and_what_the
     assert plan.settings["precision"] == "fp16"  # not None, which the engine says where it has nothing to add
     assert plan.settings["max_model_len"] == 2668 and plan.settings["prefix_caching"] is False
     assert {*tree.LOADGEN_FLAGS} < {*plan.settings}
+
+
+def test_a_setting_that_one_run_did_not_record_is_no_difference() -> None:
+    gpus = {"gpus": ["NVIDIA H200"], "gpu_settings": {"power limit": "700 W", "vboost": "1"}}
+    new, old = Comparable.on(System(**gpus)), Comparable.on(System(gpus=["NVIDIA H200"]))
+    assert not differences(new, old)
+    lower = Comparable.on(System(**gpus | {"gpu_settings": {"power limit": "500 W"}}))
+    assert [(each.name, each.a, each.b) for each in differences(new, lower)] == [("power limit", "700 W", "500 W")]

@@ -115,3 +115,45 @@ def test_a_system_without_cpuinfo_has_a_cpu_all_the_same(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(system.Path, "read_text", refuse)
     assert system.cpu_flags() == set() and system.cpu_line("model name") == ""
+
+
+TABLE = """
++------------------------------------------------+
+| GPU   Slider     Max Value     Current Value   |
+|================================================|
+|   0   vboost         4               {}         |
+|   1   vboost         4               {}         |
++------------------------------------------------+
+"""
+
+
+@pytest.mark.parametrize(("positions", "said"), [((1, 1), "1"), ((0, 1), "0, 1")])
+def test_what_an_administrator_sets(
+    positions: tuple[int, int], said: str, nvml: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = {
+        "nvmlDeviceGetEnforcedPowerLimit": lambda card: 700_000,
+        "nvmlDeviceGetMaxClockInfo": lambda card, clock: 1980,
+        "nvmlDeviceGetPersistenceMode": lambda card: (1, 1, 0)[card],
+        "nvmlSystemGetConfComputeState": lambda: SimpleNamespace(ccFeature=0),
+    }
+    for name, answer in told.items():
+        nvml.setattr(NVML, name, staticmethod(answer), raising=False)
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ncat <<'END'{TABLE.format(*positions)}END\n")
+    program.chmod(0o755)
+    nvml.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert system.gpu_settings() == {
+        "power limit": "700 W",
+        "highest clock": "1,980 MHz",
+        "persistence": "on, off",
+        "confidential computing": "off",
+        "vboost": said,
+    }
+    program.write_text("#!/bin/sh\necho Unknown command\n")
+    assert "vboost" not in system.gpu_settings()
+
+
+def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert system.gpu_settings() == {}
