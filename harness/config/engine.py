@@ -70,11 +70,11 @@ class EngineConfig(Settings):
 
     model: str = flag(models.DEFAULT_MODEL, MODEL, "answers", rank=4)
     """Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download)."""
-    backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL, "answers")
+    backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL, "answers", rank=12)
     """vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at once,
     to try the harness. auto: openai with --endpoint, else vllm."""
-    precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL, "answers")
-    """Number format of weights and activations."""
+    precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL, "answers", rank=12)
+    """Number format of weights and activations: fp16 on GPUs before A100, which have no bf16."""
     quantization: str = flag("none", MODEL, "answers", rank=12)
     """none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods."""
     kv_cache_dtype: Literal["auto", "fp8"] = flag("auto", MODEL, "answers", rank=13)
@@ -85,18 +85,19 @@ class EngineConfig(Settings):
     """Run Python code that comes with the model. Off unless given."""
 
     tensor_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed", rank=15)
-    """GPUs one copy of the model is split over. auto: as few as hold the model."""
+    """GPUs one copy of the model is split over; more where one is too small. As auto: as few as hold the model."""
     data_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed")
     """Copies of the model that share the load. auto: as many as the visible GPUs hold."""
 
-    max_model_len: Context | Auto = flag("auto", ENGINE, "answers")
-    """Longest prompt plus answer, in tokens. auto: 2668 (every sample fits); demo: 1024."""
-    gpu_memory_utilization: Share | Auto = flag("auto", ENGINE, "speed")
-    """Share of each GPU's memory that vLLM may take. auto: 0.9; on a CPU a quarter of what is free."""
+    max_model_len: Context | Auto = flag("auto", ENGINE, "answers", rank=15)
+    """Longest prompt plus answer, in tokens; out of memory: lower it. auto: 2668 (every sample fits); demo: 1024."""
+    gpu_memory_utilization: Share | Auto = flag("auto", ENGINE, "speed", rank=15)
+    """Share of each GPU's memory that vLLM may take; out of memory at the start: lower it. As auto it is 0.9; on a CPU
+    a quarter of what is free."""
     max_num_seqs: Count | None = flag(None, ENGINE, "speed", rank=16)
-    """Maximum requests computed at once. Unset: vLLM decides."""
+    """Maximum requests computed at once; out of memory, or TPOT over its limit: lower it. Unset: vLLM decides."""
     max_num_batched_tokens: Context | None = flag(None, ENGINE, "speed", rank=17)
-    """Maximum tokens in one engine step. Unset: vLLM decides."""
+    """Maximum tokens in one engine step; more for Offline, fewer where TPOT is over its limit. Unset: vLLM decides."""
     engine_arg: tuple[Pair, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE", rank=18)
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
     engine_patch: Names = flag((), ENGINE, "answers", metavar="NAME[,NAME...]")

@@ -58,8 +58,8 @@ SPEED_TESTS: Rules = {
 class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """One run of the benchmark, as its flags say."""
 
-    round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers")
-    """MLPerf Inference round: its seeds and rules."""
+    round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers", rank=7)
+    """MLPerf Inference round, its seeds and rules: change it to submit to another."""
     category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK, "work", rank=1)
     """The set of samples and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
     scenario: ScenarioName = flag("offline", BENCHMARK, "work", rank=2)
@@ -70,10 +70,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """Check the answers, measure the speed, or one after the other on one engine."""
     compliance: Literal["none", "test06"] = flag("none", BENCHMARK, "nothing")
     """Also run MLPerf's compliance test. test06: logged outputs match what was reported to LoadGen."""
-    max_new_tokens: Count = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work")
-    """Longest answer, in tokens. MLPerf: 128."""
+    max_new_tokens: Count = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", rank=6)
+    """Longest answer, in tokens: MLPerf's is 128, a lower one makes a trial shorter."""
     total_sample_count: Annotated[int, positive(2**40)] | Auto = flag("auto", BENCHMARK, "work", rank=6)
-    """Samples to use. auto: all of them. Fewer make a short run, not comparable with MLPerf."""
+    """Samples to use: fewer make a short run, not comparable with MLPerf. auto: all of them."""
     seed: Seed | None = flag(None, BENCHMARK, "answers")
     """Replace LoadGen's seeds, and set vLLM's. Unset: the round's official seeds."""
 
@@ -84,9 +84,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     server_target_qps: Rate | Literal["auto", "max"] | Annotated[tuple[Rate, ...], Distinct] = flag(
         "auto", RATE, "speed", rank=7
     )
-    """Queries/s (server, interactive, arrivals). auto: 0.8 (server) or 0.6 (interactive) of the Offline rate; max:
-    search for the highest rate that is VALID, then run at it; 5,10,20: test each rate, then run at the highest that is
-    VALID."""
+    """Queries/s (server, interactive, arrivals); max finds the highest that is VALID. As auto it is 0.8 (server) or 0.6
+    (interactive) of the Offline rate; 5,10,20 tests each rate, then runs at the highest that is VALID."""
     samples_per_query: Count | Annotated[tuple[Count, ...], Distinct] = flag(8, RATE, "work")
     """MultiStream: samples per query, the next when all are answered. 1,2,4,8: test each, then run with the most."""
     concurrency: AtOnce | Literal["auto", "max"] | Annotated[tuple[AtOnce, ...], Distinct] | None = flag(
@@ -107,8 +106,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     sort_by_length: bool = flag(False, RATE, "speed")
     """Offline: longest prompt first in each pass of the data."""
 
-    high_accuracy: bool = flag(False, ACCURACY, "nothing")
-    """Gate at 99.9 % of the reference, not 99 %."""
+    high_accuracy: bool = flag(False, ACCURACY, "nothing", rank=20)
+    """Gate at 99.9 % of the reference, not 99 %: for weights that were not quantized, or hardly."""
     no_exit_on_accuracy_fail: bool = flag(False, ACCURACY, "nothing")
     """Continue with performance, and exit with 0, if the gate fails."""
     exit_on_invalid: bool = flag(False, ACCURACY, "nothing")
@@ -125,11 +124,11 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     json: bool = flag(False, OUTPUT, "nothing")  # type: ignore[assignment]  # of pydantic's own older methods
     """Print summary.json alone on standard output; all else on standard error."""
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
-    """Folder for the runs."""
-    keep_all: bool = flag(True, OUTPUT, "nothing")
-    """0: delete older run folders at the end."""
-    extra_metrics: bool = flag(False, OUTPUT, "nothing")
-    """Record engine and machine telemetry once a second: requests, KV cache, tokens; GPU, CPU, memory."""
+    """Folder for the runs; another keeps questions apart."""
+    keep_all: bool = flag(True, OUTPUT, "nothing", rank=24)
+    """0: delete older run folders at the end, where the disk is small."""
+    extra_metrics: bool = flag(False, OUTPUT, "nothing", rank=22)
+    """Record requests, KV cache, tokens, GPU, CPU and memory once a second: to see what bounds a run."""
 
     RULES: ClassVar[Rules] = {
         "{run.unmet_flag} implies --scenario {run.takers}: remove {run.chosen_by}.": lambda run: (

@@ -31,8 +31,11 @@ EXIT_CODES = (
 SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
 
 
-def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str], examples: Sequence[str]) -> str:
-    """The whole help. `parameters` are click's, with a panel each; panels in `order` come first."""
+def page(
+    usage: str, about: str, parameters: Iterable[Any], order: Sequence[str], examples: Sequence[str], brief: bool = True
+) -> str:
+    """The help. `parameters` are click's, with a panel each; panels in `order` come first. `brief`: of what each is for
+    the first sentence."""
     width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
     panels: dict[str, list[Any]] = {name: [] for name in order}
     for parameter in parameters:
@@ -41,15 +44,18 @@ def page(usage: str, about: str, parameters: Iterable[Any], order: Sequence[str]
     blocks = [textwrap.fill(usage, width), textwrap.fill(about, width)]
     for name, found in panels.items():
         if found:
-            blocks.append("\n".join([f"{name}:", *(line for parameter in found for line in entry(parameter, width))]))
+            blocks.append(
+                "\n".join([f"{name}:", *(line for parameter in found for line in entry(parameter, width, brief))])
+            )
     if examples:
         blocks.append("Examples:\n" + "\n".join(f"  {example}" for example in examples))
     return "\n\n".join([*blocks, textwrap.fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
 
 
-def entry(parameter: Any, width: int) -> list[str]:
-    """A flag and the first sentence of what it is for; the docs have the others."""
-    is_option, said = parameter.param_type_name == "option", SENTENCE.split(parameter.help or "", 1)[0].rstrip(".")
+def entry(parameter: Any, width: int, brief: bool) -> list[str]:
+    """A flag and what it is for."""
+    is_option, said = parameter.param_type_name == "option", parameter.help or ""
+    said = SENTENCE.split(said, 1)[0].rstrip(".") if brief else said
     flags = ", ".join(sorted(parameter.opts, key=len)) if is_option else ""
     name = f"  {' '.join(filter(None, [flags, parameter.metavar]))}"
     if is_option and parameter.required:
@@ -172,7 +178,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
-            print(page(*self.heading(ctx), self.params, self.panels, self.examples), end="")
+            print(page(*self.heading(ctx), self.params, self.panels, self.examples, brief=False), end="")
             ctx.exit()
         words = [*self.rewrite([*self.rename_flags(args)])]
         self.check_values(words)
