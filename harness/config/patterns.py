@@ -97,6 +97,10 @@ class LoadPattern:
         what it takes is not known yet."""
         return None
 
+    def fewest(self, plan: Load) -> int | None:
+        """The fewest queries of a test whose rate is not known yet, where that decides how long it takes."""
+        return None
+
     def shown_queries(self, plan: Load) -> int | None:
         """How many samples a live line counts towards; None where all are issued at once, or time ends the test."""
         return self.queries(plan)
@@ -181,9 +185,11 @@ class Poisson(LoadPattern):
         return max(plan.samples, SURE_QUERIES)
 
     def queries(self, plan: Load) -> int | None:
-        if plan.target_qps is None:
-            return None
-        wanted = max(self.min_queries(plan), plan.min_duration_s * plan.target_qps)
+        return None if plan.target_qps is None else self.fewest(plan)
+
+    def fewest(self, plan: Load) -> int:
+        """How many queries a test has at its rate, or, while that is not known, at any."""
+        wanted = max(self.min_queries(plan), plan.min_duration_s * (plan.target_qps or 0.0))
         return ceil(wanted) if plan.request_set else ceil(wanted / plan.samples) * plan.samples
 
     def is_too_short(self, plan: Load) -> bool:

@@ -248,8 +248,11 @@ class Plan(Load):
             found.append(TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))
         if self.config.mode != "accuracy":
             found += [before] if before else []
-            least_s = self.min_duration_s
-            least = TestPart("performance test", f"at least {minutes(least_s)}", least_s, "at least ")
+            least_s, fewest = self.min_duration_s, self.pattern.fewest(last)
+            text = f"at least {minutes(least_s)}"
+            if fewest:
+                text += f" and {fewest:,} queries, {minutes(fewest)} at 1 query/s"
+            least = TestPart("performance test", text, least_s, "at least ")
             whole = least._replace(text=last.length or least.text, seconds=length[1], bound="") if length else least
             found.append(whole)
         return found
