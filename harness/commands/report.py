@@ -10,13 +10,13 @@ from harness.core import screen
 from harness.core.command import argument, make_command, option, take_several
 from harness.core.document import Document, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
-from harness.core.files import did_you_mean
+from harness.core.files import did_you_mean, write_table
 from harness.loadgen import folder as names
+from harness.report import answer, compare_page, regression
 from harness.report import check as checking
 from harness.report import compare as comparison
-from harness.report import compare_page, regression
 from harness.report import report as rendering
-from harness.results import metrics
+from harness.report.matrix import Matrix
 from harness.sweep import report as sweep_report
 
 ABOUT = """Render a run or sweep again from its logs, or compare runs. A RUN is a path, or in --results-dir a run's id,
@@ -39,6 +39,7 @@ def report(
     matrix: str | None = option(
         None, "Print the RUNs as one table, as in gpu,workload or gpu,batch: speed, waiting, KV cache, cost.", "AXES"
     ),
+    reference: str = option("", "With --matrix: the label of the runs that the others' ratios are to.", "LABEL"),
     last: int | None = option(None, "Compare the last N finished runs.", "N"),
     check: bool = option(False, "Check RUN's files against its logs; exit code 1 if they differ."),
     results_dir: Path = option(Path("results"), "Folder of the runs.", "PATH"),
@@ -62,10 +63,12 @@ def report(
         raise UsageError("--fail-if and --may-differ need --baseline.")
     if check and (baseline or matrix or not run):
         raise UsageError("--check takes one RUN.")
-    if (plot or page) and run:
-        raise UsageError("--page and --plot need --compare or --last.")
-    if csv and (baseline or matrix or check):
-        raise UsageError("--csv needs RUN alone, --compare or --last.")
+    if (page or (plot and not matrix)) and run:
+        raise UsageError("--page needs --compare or --last, --plot one of them or --matrix.")
+    if csv and (baseline or check):
+        raise UsageError("--csv needs RUN alone, --matrix, --compare or --last.")
+    if reference and not matrix:
+        raise UsageError("--reference needs --matrix.")
     if matrix and not run:
         raise UsageError("--matrix needs RUNs: report.py --matrix gpu,workload RUN RUN ...")
     if plot and plot.suffix != ".png":
@@ -77,7 +80,12 @@ def report(
         return check_run(names.find_run(run, results_dir, "one is checked at a time."))
     if run and matrix:
         runs = [comparison.read(folder.resolve()) for folder in names.folders(run, results_dir)]
-        print(metrics.matrix([one.summary for one in runs], matrix.replace("-", "_").split(",")))
+        found = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
+        print(found.table())
+        if csv:
+            write_table(csv, *found.numbers())
+        if plot:
+            compare_page.write(plot, [found.picture()], answer.footer(*(one.summary for one in runs)))
         print(f"\nThese runs differ in: {compare_page.difference(runs)}.")
         return DONE
     if run:
@@ -119,7 +127,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
     if csv:
         compare_page.write_csv(csv, runs)
     if plot:
-        compare_page.write(plot, runs)
+        compare_page.write(plot, compare_page.panels(runs), answer.footer(*(run.summary for run in runs)))
     pair = compare_page.pair_of(runs)
     if page:
         compare_page.write_html(page, runs, pair)

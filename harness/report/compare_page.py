@@ -15,11 +15,11 @@ from harness.config import comparability, mlperf
 from harness.core import files
 from harness.core.document import Block, Document, Line, Picture, Section, Table, number
 from harness.loadgen.outcome import Doubt, Figure
-from harness.report import answer, charts, compare, pictures
+from harness.report import answer, charts, compare, matrix, pictures
 from harness.report.charts import Bar, Bars, Panel, Part
 from harness.report.compare import ComparedRun, Pair, Runs
 from harness.report.page import page
-from harness.results.metrics import AXES, BY_NAME, METHOD, Change, Metric, metrics_of, value_at
+from harness.results.metrics import BY_NAME, METHOD, Change, Metric, metrics_of, value_at
 from harness.results.metrics import columns as metric_columns
 from harness.results.profile import ProfileValue, side_by_side
 
@@ -29,10 +29,10 @@ LONGEST_NAME = 40  # characters of a run's name
 TIME = re.compile(r"^\d+-\d+-(?=.)")  # that a run's id begins with
 
 
-def write(path: Path, runs: Runs) -> None:
-    """Writes the picture of the runs as a PNG file."""
+def write(path: Path, drawn: Sequence[Panel], words: str) -> None:
+    """Writes a picture of runs, these words below it, as a PNG file."""
     with tempfile.TemporaryDirectory() as place:  # a pipe, which may be what is named, cannot be gone back in
-        charts.save({NAME: ("Side by side", panels(runs))}, Path(place), answer.footer(*(run.summary for run in runs)))
+        charts.save({NAME: ("Side by side", drawn)}, Path(place), words)
         found = (Path(place) / f"{NAME}.png").read_bytes()
     with files.naming(path):
         path.write_bytes(found)
@@ -68,7 +68,7 @@ def names(runs: Runs) -> list[str]:
     """Each run's label, or what its folder is called without the time, after its machine where they have several;
     numbered where that is not enough."""
     said = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
-    machines = [str(AXES["gpu"](run.summary)).replace("NVIDIA ", "") for run in runs]
+    machines = [str(matrix.AXES["gpu"](run.summary)).replace("NVIDIA ", "") for run in runs]
     if len(set(machines)) > 1:  # what tells the runs apart stands first
         said = [f"{machine}: {name}" for machine, name in zip(machines, said, strict=True)]
     again = [f"{name} ({said[: n + 1].count(name)})" if said.count(name) > 1 else name for n, name in enumerate(said)]

@@ -4,17 +4,14 @@ A new one is a line here, and a field of the summary where it has none yet. Repo
 comparisons and MLflow go through this list.
 """
 
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, log, sqrt
 from statistics import NormalDist, fmean
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 from harness.config import mlperf
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
-from harness.core.document import Column, Table, gpu_names, number
-from harness.core.errors import UsageError
+from harness.core.document import Column, number
 from harness.core.statistics import NORMAL, student, welch
 from harness.loadgen.outcome import Doubt, Figure, Outcome
 from harness.results.summary import Summary
@@ -22,7 +19,7 @@ from harness.results.telemetry import QUANTITIES
 
 OfRuns = Literal["report", "index", "sweep", "compare", "mlflow"]
 OfLoads = Literal["levels", "rates", "batches"]  # the table of the tests at each load, by its unit
-OfTests = Literal["row", "batch row", "beside", "matrix", "sweep row", "panel"]  # a line a test
+OfTests = Literal["row", "batch row", "beside", "matrix", "batch matrix", "sweep row", "panel"]  # a line a test
 Place = OfRuns | OfLoads | OfTests
 Places = tuple[Place, ...]
 Better = Literal["higher", "lower"] | None
@@ -141,21 +138,20 @@ def score(name: str, label: str) -> Metric:
 
 
 TELLING: dict[str, Places] = {  # why speeds differ
-    **dict.fromkeys(("requests_running_mean", "requests_waiting_max", "kv_cache_percent_max"), ("compare",)),
-    **dict.fromkeys(
-        ("requests_waiting_mean", "kv_cache_percent_mean", "prefix_hit_percent_mean"), ("compare", "matrix")
-    ),
+    **dict.fromkeys(("requests_running_mean", "requests_waiting_mean", "kv_cache_percent_mean"), ("compare",)),
+    **dict.fromkeys(("requests_waiting_max", "kv_cache_percent_max", "prefix_hit_percent_mean"), ("compare", "matrix")),
     "gpu_clock_mhz_mean": ("compare", "sweep"),
     "gpu_power_w_mean": ("compare", "sweep"),
 }
 EVERYWHERE: Places = (*get_args(OfRuns), *get_args(OfLoads), *get_args(OfTests))
-SIDES: Places = ("matrix", "panel")
+BOTH: Places = ("matrix", "batch matrix")
+SIDES: Places = (*BOTH, "panel")
 PLACES: Places = ("report", "compare", "mlflow")
 INDEXED: Places = (*PLACES, "index")
 SWEPT: Places = (*PLACES, "sweep")
 METRICS: tuple[Metric, ...] = (
     test("tokens_per_sec", "output tokens/s", "higher", EVERYWHERE),
-    test("input_tokens_per_sec", "input tokens/s", "higher", PLACES),
+    test("input_tokens_per_sec", "input tokens/s", "higher", (*PLACES, *BOTH)),
     test("total_tokens_per_sec", "input + output tokens/s", "higher", PLACES),
     test("samples_per_sec", "samples/s", "higher", (*INDEXED, *get_args(OfLoads))),
     test("target_qps", "target, queries/s", None, INDEXED, rate_flag="server_target_qps"),
@@ -167,14 +163,14 @@ METRICS: tuple[Metric, ...] = (
     test(
         "tokens_per_sec_per_user", "tokens/s per user", "higher", (*PLACES, "levels"), "steady.tokens_per_sec_per_user"
     ),
-    latency("latency", "mean"),
-    latency("latency", "p50", "sweep", "batches", "batch row", "matrix"),
+    latency("latency", "mean", "batch matrix"),
+    latency("latency", "p50", "sweep", "batches", "batch row", "batch matrix"),
     latency("latency", "p90", "batches", "batch row", "beside"),
     latency("latency", "p99", "sweep", "index", "levels", *SIDES),
     latency("ttft", "p50", "sweep", "levels", "rates", "batches", "row", "beside"),
     latency("ttft", "p90", places=("levels", "rates")),
     latency("ttft", "p99", "sweep", "sweep row", "index", "levels", "rates", "row", "beside", *SIDES),
-    latency("tpot", "p50", "sweep", "levels", "rates", "batches", "row", "beside"),
+    latency("tpot", "p50", "sweep", "levels", "rates", "batches", "row", "beside", "batch matrix"),
     latency("tpot", "p90", places=("levels", "rates")),
     latency("tpot", "p99", "sweep", "sweep row", "index", "batches", "levels", "rates", "row", "beside", *SIDES),
     test("trend", "trend", None, ("levels",), "steady.trend", digits=3),
@@ -197,7 +193,7 @@ METRICS: tuple[Metric, ...] = (
     *(
         test(f"cost_{name}", f"cost {label}", "lower", (*PLACES, *more), f"cost.{name}")
         for name, label, more in (
-            ("per_million_output_tokens", "per million output tokens", ("matrix", "panel")),
+            ("per_million_output_tokens", "per million output tokens", SIDES),
             ("per_million_tokens", "per million tokens, input + output", ()),
             ("per_thousand_requests", "per thousand requests", ()),
         )
@@ -222,6 +218,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("engine_start_s", "engine start, s", "meta.engine_start_s", "lower", SWEPT, in_process=True),
     *(score(name, label) for name, label in mlperf.SCORES.items()),
 )
+COST = "cost_per_million_output_tokens"
 BY_NAME = {metric.name: metric for metric in METRICS}
 
 
@@ -277,84 +274,6 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
 
 def row_of(outcome: Outcome) -> Place:
     return "batch row" if outcome.unit == Sequential.unit else "row"
-
-
-# Finished runs in one table by what tells them apart, such as the kind of GPU and the workload, or the batch.
-BATCH = "batch"  # an axis of the levels within a run
-AXES: dict[str, Callable[[Summary], object]] = {
-    "gpu": lambda run: run.system.cpu if run.gpu_models == [] else gpu_names(run.gpu_models),
-    "driver": lambda run: run.system.driver,
-    "workload": lambda run: run.meta.workload,
-    "label": lambda run: run.meta.label,
-    BATCH: lambda run: "its own test",
-}
-HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
-COST = "cost_per_million_output_tokens"
-
-
-class Cell(NamedTuple):
-    """A run, or a level of it, where it stands on each axis: its metrics, and why its cost does not count, in words."""
-
-    axes: tuple[str, ...]
-    run: str
-    figures: dict[str, Figure]
-    flaw: str
-
-
-def matrix(summaries: Sequence[Summary], axes: Sequence[str]) -> Table:
-    """The table, a line for each run, or for each level where one axis is the batch. For each place beside the hardware
-    the cheapest within the limits is marked. Raises UsageError for an axis that a run does not have."""
-    if len(set(axes)) < len(axes):
-        raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
-    found = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=sort_key)
-    counted = [cell for cell in found if cell.figures[COST].value and not cell.flaw]
-    cheapest = {
-        rivals_of(cell, axes): cell
-        for cell in sorted(counted, key=lambda cell: -(cell.figures[COST].value or math.inf))
-    }
-    shown = [m for m in metrics_of("matrix") if any(cell.figures[m.name].value is not None for cell in found)]
-    rows = [
-        [*cell.axes, cell.run, *(metric.show(cell.figures[metric.name]) for metric in shown), said]
-        for cell in found
-        for said in [cell.flaw or "cheapest within the limits" * (cheapest.get(rivals_of(cell, axes)) is cell)]
-    ]
-    return Table([*axes, "run", *(metric.label for metric in shown), ""], rows)
-
-
-def sort_key(cell: Cell) -> list[tuple[str, float]]:
-    """By the last axis first; what begins with a number by its unit, then by the number."""
-    parts = [(text, re.match(r"[\d.]+", text)) for text in reversed(cell.axes)]
-    return [(text[found.end() :], float(found[0])) if found else (text, 0.0) for text, found in parts]
-
-
-def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
-    return tuple(place for place, axis in zip(cell.axes, axes, strict=True) if axis not in HARDWARE)
-
-
-def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
-    """The run, or each of its levels where an axis is the batch."""
-    result, score = summary.result, summary.accuracy
-    gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
-    is_by_level = BATCH in axes and bool(summary.levels)
-    tests = summary.levels if is_by_level else [result] if result else []
-    if not tests:
-        yield Cell(places(summary, axes), summary.meta.run, figures(summary, "matrix"), "no speed was measured")
-    for one in tests:
-        found = figures(one if is_by_level else summary, "matrix")
-        if is_by_level and summary.price:
-            found[COST] = Figure(one.cost(summary.price))
-        flaw = "; ".join(filter(None, (gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))))
-        yield Cell(places(summary, axes, one if is_by_level else None), summary.meta.run, found, flaw)
-
-
-def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> tuple[str, ...]:
-    """Where a run stands on each axis: a column of AXES, or a setting. Raises UsageError for any other."""
-    settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
-    if unknown := [axis for axis in axes if axis not in (*AXES, *settings)]:
-        raise UsageError(f"--matrix {unknown[0]}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")
-    found = {axis: AXES[axis](summary) if axis in AXES else settings[axis] for axis in axes}
-    found |= {BATCH: f"{outcome.load:g} {outcome.unit}"} if outcome else {}
-    return tuple("unknown" if value in (None, "") else str(value) for value in found.values())
 
 
 # Whether B is faster than A: a change with its interval, its verdict and its words, for all that compare.

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from harness.core.document import Table
 from harness.core.errors import UsageError
 from harness.report import report as rendering
-from harness.results.metrics import matrix
+from harness.report.matrix import Matrix
 from harness.results.summary import Summary
 from tests import made
 from tests.conftest import called
@@ -26,6 +27,10 @@ def read(*folders: Path) -> list[Summary]:
     return [Summary.model_validate_json((folder / "summary.json").read_text()) for folder in folders]
 
 
+def matrix(summaries: list[Summary], axes: list[str], reference: str = "") -> Table:
+    return Matrix.of(summaries, axes, reference).table()
+
+
 def test_the_cheapest_of_each_workload_is_marked(tmp_path: Path) -> None:
     folders = [
         run(tmp_path, f"{gpu}-{workload}", f"NVIDIA {gpu}", price, **flags)
@@ -33,7 +38,7 @@ def test_the_cheapest_of_each_workload_is_marked(tmp_path: Path) -> None:
         for workload, flags in (("chat", {"workload": "chat"}), ("summary", {}))
     ]
     table = matrix(read(*folders), ["gpu", "workload"])
-    assert list(table.columns[:3]) == ["gpu", "workload", "run"]
+    assert list(table.columns[:3]) == ["gpu", "workload", "model"]
     assert [(row[0], row[1], row[-1]) for row in table.rows] == [
         ("NVIDIA H200", "chat", ""),
         ("NVIDIA L40S", "chat", "cheapest within the limits"),
@@ -64,7 +69,8 @@ def test_levels_are_lines_where_the_batch_is_an_axis(tmp_path: Path) -> None:
     made.levels(folder, probes)
     rendering.build(folder)
     table = matrix(read(folder), ["gpu", "batch"])
-    assert [(row[1], row[3], row[-1]) for row in table.rows] == [
+    speed = [*table.columns].index("output tokens/s")
+    assert [(row[1], row[speed], row[-1]) for row in table.rows] == [
         ("1 in flight", "100", "cheapest within the limits"),
         ("4 in flight", "300", "TTFT p99 20 of 5 ms"),
     ]
@@ -93,3 +99,21 @@ def test_a_setting_is_an_axis_and_any_other_word_is_refused(tmp_path: Path) -> N
     assert matrix(read(folder), ["trust_remote_code"]).rows[0][0] == "False"
     done = called("report", "report.py", "--matrix", "gpu")
     assert done.returncode == 2
+
+
+def test_ratios_to_a_named_run_are_marked_where_one_was_busy(tmp_path: Path) -> None:
+    folders = [run(tmp_path, gpu, gpu, 1.0, label=gpu) for gpu in ("old", "new")]
+    (folders[0] / "Performance" / "machine.json").write_text('{"others": ["other programs used 2 of 2 CPU cores"]}')
+    rendering.build(folders[0])
+    table = matrix(read(*folders), ["gpu"], reference="old")
+    speed = [*table.columns].index("output tokens/s")
+    ratio = next(row for row in table.rows if row[speed - 1] == "to old")
+    assert len(table.rows) == 3 and ratio[speed] == "1×*" and "other programs" in ratio[-1]
+    with pytest.raises(UsageError, match="--reference none: the runs' labels are new, old"):
+        matrix(read(*folders[::-1]), ["gpu"], reference="none")
+    out = tmp_path / "table.csv"
+    words = ("--matrix", "gpu,batch", *folders, "--csv", out, "--plot", tmp_path / "table.png", "--reference", "old")
+    done = called("report", "report.py", *map(str, words))
+    assert done.returncode == 0 and "latency mean, ms" in done.stdout and "input tokens/s" in done.stdout, done.stderr
+    assert out.read_text().startswith("gpu,batch,model,label,tokens_per_sec,input_tokens_per_sec")
+    assert folders[0].name not in done.stdout.replace("old", "") and (tmp_path / "table.png").stat().st_size > 1000

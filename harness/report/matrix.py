@@ -1,0 +1,156 @@
+"""Finished runs in one table by what tells them apart, such as the kind of GPU and the workload, or the batch."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from harness.core.document import Table, gpu_names, number
+from harness.core.errors import UsageError
+from harness.loadgen.outcome import Figure, Outcome
+from harness.report import answer
+from harness.report.charts import Bar, Bars, Part
+from harness.results.metrics import BY_NAME, COST, Metric, Place, figures, metrics_of
+from harness.results.summary import Summary
+
+BATCH = "batch"  # an axis of the levels within a run
+AXES: dict[str, Callable[[Summary], object]] = {
+    "gpu": lambda run: run.system.cpu if run.gpu_models == [] else gpu_names(run.gpu_models),
+    "driver": lambda run: run.system.driver,
+    "workload": lambda run: run.meta.workload,
+    "label": lambda run: run.meta.label,
+    BATCH: lambda run: f"{run.meta.batch_size} at once" if run.meta.batch_size else "its own test",
+}
+HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
+NAMES = ("gpu", "model", "label")  # what a row is called by, beside its axes
+SPEED = "tokens_per_sec"
+UNSURE = "*"  # behind a ratio of figures that may not be believed
+
+
+class Cell(NamedTuple):
+    """A run, or a level of it, where it stands on each axis: its names, its metrics, and why it does not count."""
+
+    axes: tuple[str, ...]
+    names: dict[str, str]
+    figures: dict[str, Figure]
+    flaw: str
+
+    @property
+    def title(self) -> str:
+        return ", ".join(dict.fromkeys((*self.axes, *filter(None, self.names.values()))))
+
+
+class Matrix(NamedTuple):
+    """The cells in order, their axes, the metrics that one of them has, and the label that others' ratios are to."""
+
+    axes: Sequence[str]
+    cells: list[Cell]
+    metrics: list[Metric]
+    reference: str = ""
+
+    @classmethod
+    def of(cls, summaries: Sequence[Summary], axes: Sequence[str], reference: str = "") -> "Matrix":
+        """A cell for each run, or for each level where one axis is the batch. Raises UsageError for an axis that a run
+        does not have, and a reference that no run is labelled with."""
+        if len(set(axes)) < len(axes):
+            raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
+        if reference and reference not in (labels := [one.meta.label for one in summaries]):
+            raise UsageError(
+                f"--reference {reference}: the runs' labels are {', '.join(filter(None, labels)) or 'empty'}."
+            )
+        found = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=sort_key)
+        place = metrics_of("batch matrix" if BATCH in axes else "matrix")
+        shown = [metric for metric in place if any(cell.figures[metric.name].value is not None for cell in found)]
+        return cls(axes, found, shown, reference)
+
+    @property
+    def heads(self) -> list[str]:
+        names = [name for name in NAMES if name not in self.axes and any(cell.names[name] for cell in self.cells)]
+        return [*self.axes, *names]
+
+    def table(self) -> Table:
+        """For each place beside the hardware the cheapest within the limits is marked; below each row that has a
+        reference there, its ratio to that."""
+        counted = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
+        dearest = sorted(counted, key=lambda cell: -(cell.figures[COST].value or math.inf))
+        cheapest = {rivals_of(cell, self.axes): cell for cell in dearest}
+        rows = []
+        for cell in self.cells:
+            place = rivals_of(cell, self.axes)
+            said = cell.flaw or "cheapest within the limits" * (cheapest.get(place) is cell)
+            rows.append([*self.named(cell), *(metric.show(cell.figures[metric.name]) for metric in self.metrics), said])
+            for other in self.cells:
+                if self.reference and other.names["label"] == self.reference and rivals_of(other, self.axes) == place:
+                    rows += [self.ratios(cell, other)] if other is not cell else []
+        return Table([*self.heads, *(metric.label for metric in self.metrics), ""], rows)
+
+    def named(self, cell: Cell) -> list[str]:
+        return [*cell.axes, *(cell.names[name] or "–" for name in self.heads[len(self.axes) :])]
+
+    def ratios(self, cell: Cell, other: Cell) -> list[str]:
+        """A row of ratios to another cell, those of doubtful figures marked."""
+        doubt, found = UNSURE * bool(cell.flaw or other.flaw), []
+        for metric in self.metrics:
+            mine, theirs = cell.figures[metric.name], other.figures[metric.name]
+            unsure = doubt or UNSURE * bool(mine.doubts or theirs.doubts)
+            is_known = mine.value is not None and theirs.value
+            found.append(f"{number(mine.value / theirs.value, 3)}×{unsure}" if is_known else "–")  # type: ignore[operator]
+        why = "; ".join(dict.fromkeys(filter(None, (cell.flaw, other.flaw))))
+        return [*[""] * (len(self.heads) - 1), f"to {self.reference}", *found, f"* {why}" if why else ""]
+
+    def numbers(self) -> tuple[list[str], list[list[object]]]:
+        """The columns and rows of a CSV file, without ratios."""
+        rows: list[list[object]] = [
+            [*self.named(cell), *(cell.figures[metric.name].value for metric in self.metrics), cell.flaw]
+            for cell in self.cells
+        ]
+        return [*self.heads, *(metric.name for metric in self.metrics), "flaw"], rows
+
+    def picture(self) -> Bars:
+        """The speed of each cell; hollow where it does not count."""
+        rows = [
+            Bar(cell.title, metric.show(found), [Part(0.0, found.value, is_hollow=bool(cell.flaw))])
+            for metric in [BY_NAME[SPEED]]
+            for cell in self.cells
+            for found in [cell.figures[SPEED]]
+            if found.value is not None
+        ]
+        return Bars(f"{BY_NAME[SPEED].label} by {' and '.join(self.axes)}", BY_NAME[SPEED].label, rows)
+
+
+def sort_key(cell: Cell) -> list[tuple[str, float]]:
+    """By the last axis first; what begins with a number by its unit, then by the number."""
+    parts = [(text, re.match(r"[\d.]+", text)) for text in reversed(cell.axes)]
+    return [(text[found.end() :], float(found[0])) if found else (text, 0.0) for text, found in parts]
+
+
+def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(place for place, axis in zip(cell.axes, axes, strict=True) if axis not in HARDWARE)
+
+
+def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
+    """The run, or each of its levels where an axis is the batch."""
+    result, score = summary.result, summary.accuracy
+    names = {"gpu": str(AXES["gpu"](summary)), "model": answer.model(summary), "label": summary.meta.label or ""}
+    gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
+    is_by_level = BATCH in axes and bool(summary.levels)
+    tests = summary.levels if is_by_level else [result] if result else []
+    place: Place = "batch matrix" if BATCH in axes else "matrix"
+    if not tests:
+        yield Cell(places(summary, axes), names, figures(summary, place), "no speed was measured")
+    for one in tests:
+        found = figures(one if is_by_level else summary, place)
+        if is_by_level and summary.price:
+            found[COST] = Figure(one.cost(summary.price))
+        flaw = "; ".join(filter(None, (gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))))
+        yield Cell(places(summary, axes, one if is_by_level else None), names, found, flaw)
+
+
+def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> tuple[str, ...]:
+    """Where a run stands on each axis: a column of AXES, or a setting. Raises UsageError for any other."""
+    settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
+    if unknown := [axis for axis in axes if axis not in (*AXES, *settings)]:
+        raise UsageError(f"--matrix {unknown[0]}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")
+    found = {axis: AXES[axis](summary) if axis in AXES else settings[axis] for axis in axes}
+    found |= {BATCH: f"{outcome.load:g} {outcome.unit}"} if outcome else {}
+    return tuple("unknown" if value in (None, "") else str(value) for value in found.values())
