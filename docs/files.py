@@ -16,8 +16,8 @@ from harness.loadgen.requests import COLUMNS, FILE, Request
 PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Files
 
-What you get: what a run's JSON files hold, from real runs. One command prints the first: `python run.py --model demo --json`.
-This page is made by `python -m docs.files RUN MMLU`; of each list and of each group of alike entries it shows the first.
+What you get: what a run's JSON files hold, from real runs. One command prints the first:
+`python run.py --model demo --json`.
 
 """
 ALIKE = {"usage", "variables", "packages", "setup", "work", "engine_args", "kernels", "digests", "subjects", "plots"}
@@ -31,8 +31,8 @@ MEANINGS = {
     "sent_ms": "milliseconds after `issued_s` until it was sent",
     "ttft_ms": "until its first token",
     "latency_ms": "until its last token",
-    "clock": "who timed: `loadgen` (its trace, kept beside as `mlperf_log_trace.json.gz`) or `client` (fixed concurrency, "
-    "arrivals)",
+    "clock": "who timed: `loadgen` (its trace, kept beside as `mlperf_log_trace.json.gz`) or `client` (fixed "
+    "concurrency, arrivals)",
     "failure": "the error message of a request that failed under `--max-failed`; its times are those of the failure",
 }
 
@@ -58,7 +58,8 @@ def page(run: Path, mmlu: Path) -> Iterator[str]:
     yield "".join((run / "Performance" / FILE).read_text().splitlines(keepends=True)[:3])
     yield "```\n\n| column | what it holds |\n|---|---|\n"
     yield from (f"| `{name}` | {MEANINGS[name]} |\n" for name in COLUMNS)
-    yield f"\n## overall.json\n\n`mmlu.py`:\n\n```json\n{json.dumps(shortened(read_json(mmlu / 'overall.json')), indent=2)}\n```\n"
+    overall = json.dumps(shortened(read_json(mmlu / "overall.json")), indent=2)
+    yield f"\n## overall.json\n\n`mmlu.py`:\n\n```json\n{overall}\n```\n"
 
 
 def main() -> None:

@@ -43,7 +43,34 @@ def memory_temperature(nvml: Any, handle: Any) -> int:
     return int(field.value.uiVal)
 
 
-GPU_COLUMNS: dict[str, Callable[[Any, Any], float]] = {
+# What a GPU has sent and received since its driver was loaded: NVML's field, of all its links, and bytes of one of it.
+ALL_LINKS = 0xFFFFFFFF
+COUNTERS = {
+    "nvlink_sent_gb_per_s": (138, 1024),  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, KiB
+    "nvlink_received_gb_per_s": (139, 1024),
+    "pcie_sent_gb_per_s": (197, 1),  # NVML_FI_DEV_PCIE_COUNT_TX_BYTES
+    "pcie_received_gb_per_s": (198, 1),
+}
+
+
+class Increase:
+    """The increase of a counter of each GPU since it was last asked, in GB/s."""
+
+    def __init__(self, field: int, size: int) -> None:
+        self.field, self.size, self.before = field, size, dict[int, tuple[float, int]]()
+
+    def __call__(self, nvml: Any, handle: Any) -> float | None:
+        """Raises ValueError where the GPU has no such counter."""
+        (found,) = nvml.nvmlDeviceGetFieldValues(handle, [(self.field, ALL_LINKS)])
+        if found.nvmlReturn:
+            raise ValueError("no counter")
+        index, now = nvml.nvmlDeviceGetIndex(handle), (time.monotonic(), int(found.value.ullVal))
+        then, self.before[index] = self.before.get(index, now), now
+        seconds, count = now[0] - then[0], now[1] - then[1]
+        return round(count * self.size / seconds / 1e9, 4) if seconds and count >= 0 else None
+
+
+GPU_COLUMNS: dict[str, Callable[[Any, Any], float | None]] = {
     "load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
     "memory_gib": lambda nvml, handle: round(nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30, 2),
     "power_w": lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
@@ -55,6 +82,7 @@ GPU_COLUMNS: dict[str, Callable[[Any, Any], float]] = {
     "memory_temperature_c": lambda nvml, handle: memory_temperature(nvml, handle),
     "power_capped_percent": lambda nvml, handle: throttle_percent(nvml, handle, POWER_CAPPED),
     "too_hot_percent": lambda nvml, handle: throttle_percent(nvml, handle, TOO_HOT),
+    **{name: Increase(*counter) for name, counter in COUNTERS.items()},
 }
 
 

@@ -278,6 +278,7 @@ def labels(curve: Curve, right: float, top: float) -> Series:
 
 
 # The pictures with a clock: what the engine and the machine did during a test, and the stages of a run.
+LINKS = tuple(f"gpu_{link}_{way}_gb_per_s" for link in ("nvlink", "pcie") for way in ("sent", "received"))
 PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
     ("requests", ("requests_running", "requests_waiting"), None),
     ("KV cache, %", ("kv_cache_percent", "prefix_hit_percent"), 105),
@@ -287,6 +288,7 @@ PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quan
     ("load, %", ("gpu_load_percent", "cpu_percent"), 105),
     ("memory, GiB", ("gpu_memory_gib", "memory_gib"), None),
     ("power, W", ("gpu_power_w",), None),
+    ("links, GB/s", LINKS, None),
     ("clock, MHz", ("gpu_clock_mhz",), None),
     ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
 )
@@ -304,7 +306,7 @@ def machine(
     seconds = recording.seconds
     across = Scale.around(seconds, 0.0)
     shaded = [(across.low, steady[0]), (steady[1], max(across.high, steady[1]))] if steady else []
-    panels = list[Panel]([gpu_times(times)] if times else [])
+    panels = [*([gpu_times(times)] if times else []), *load_strip(recording)]
     panels += (
         Lines("", "", label, [*series], across, down, shaded=shaded) for label, series, down in recorded(recording)
     )
@@ -314,6 +316,38 @@ def machine(
     note = "; shaded: ramps, which the steady part leaves out" if steady else ""
     panels[-1] = panels[-1]._replace(x=f"seconds{note}") if panels[-1].kind == "lines" else panels[-1]
     return [panels[0]._replace(title=title), *panels[1:]]
+
+
+# The load of the GPUs as a strip of cells, a second each: a quantity, and what of it is all, None for the most of it.
+CELLS = {
+    "SM": ("gpu_load_percent", 100.0),
+    "memory": ("gpu_memory_load_percent", 100.0),
+    "power": ("gpu_power_w", None),
+}
+SHADES = {
+    "grey": "under 20 %",
+    "blue": "20 to 40 %",
+    "green": "40 to 60 %",
+    "amber": "60 to 80 %",
+    "red": "80 % or more",
+}
+
+
+def load_strip(recording: Recording) -> list[Panel]:
+    """What of the GPUs was in use, second by second: cells of one shade beside each other are one."""
+    rows = []
+    for name, (quantity, whole) in CELLS.items():
+        values = BY_NAME[quantity].of(recording.columns)
+        most = whole or max((value for value in values if value is not None), default=0.0)
+        parts = list[Part]()
+        for begin, end, value in zip([0.0, *recording.seconds], recording.seconds, values, strict=False):
+            shade = None if value is None or not most else [*SHADES][min(4, int(5 * value / most))]
+            if shade and parts and parts[-1].color == shade and parts[-1].end == begin:
+                parts[-1] = parts[-1]._replace(end=end)
+            elif shade:
+                parts.append(Part(begin, end, shade, name=SHADES[shade]))
+        rows += [Bar(name, "", parts)] if parts else []
+    return [Bars("", "seconds; power in % of the most of this test", rows)] if rows else []
 
 
 def gpu_times(times: Sequence[GpuTime]) -> Bars:

@@ -138,6 +138,11 @@ QUANTITIES = (
     Quantity("gpu_memory_temperature_c", "GPU memory temperature", "\N{DEGREE SIGN}C"),
     Quantity("gpu_power_capped_percent", "GPU clock held down by the power limit", "% of the time"),
     Quantity("gpu_too_hot_percent", "GPU clock held down by heat", "% of the time"),
+    *(
+        Quantity(f"gpu_{link.lower()}_{way}_gb_per_s", f"{link} {way}", "GB/s", total=True)
+        for link in ("NVLink", "PCIe")
+        for way in ("sent", "received")
+    ),
     Quantity("cpu_percent", "CPU load", "%"),
     Quantity("memory_gib", "main memory", "GiB"),
 )

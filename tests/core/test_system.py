@@ -157,3 +157,16 @@ def test_what_an_administrator_sets(
 def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert system.gpu_settings() == {}
+
+
+def test_what_a_link_carries_is_the_increase_of_its_counter(nvml: pytest.MonkeyPatch) -> None:
+    counts = iter([1_000_000, 3_000_000, 2_000_000])
+    clock = iter([10.0, 12.0, 13.0])
+    nvml.setattr(recorder.time, "monotonic", lambda: next(clock))
+    field = lambda handle, fields: [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=next(counts)))]  # noqa: E731
+    library = SimpleNamespace(nvmlDeviceGetFieldValues=field, nvmlDeviceGetIndex=int)
+    sent = recorder.Increase(138, 1024)
+    assert [sent(library, 0) for _ in range(3)] == [None, pytest.approx(1.024), None]  # a reset is no rate
+    silent = SimpleNamespace(nvmlDeviceGetFieldValues=lambda *_: [SimpleNamespace(nvmlReturn=3)])
+    with pytest.raises(ValueError, match="no counter"):
+        sent(silent, 0)

@@ -293,3 +293,22 @@ def test_what_other_programs_take_of_the_cpu_bounds_no_engine() -> None:
     used = {"cpu_percent": Usage(mean=100.0, max=100.0)}
     assert any("CPU was busy" in line for line in bounds(used, None))
     assert not any("CPU was busy" in line for line in bounds(used, None, others=50.0))
+
+
+def test_the_load_of_a_gpu_is_a_strip_of_cells() -> None:
+    columns: dict[str, list[float | None]] = {
+        "gpu0_load_percent": [10.0, 15.0, 90.0, None],
+        "gpu0_power_w": [100.0, 100.0, 400.0, 400.0],
+    }
+    (strip,) = pictures.load_strip(recording.Recording([1.0, 2.0, 3.0, 4.0], columns))
+    assert [row.name for row in strip.rows] == ["SM", "power"]
+    assert [(part.begin, part.end, part.color) for part in strip.rows[0].parts] == [
+        (0.0, 2.0, "grey"),
+        (2.0, 3.0, "red"),
+    ]
+    assert strip.rows[1].parts[-1][:3] == (2.0, 4.0, "red") and set(strip.keys) == {
+        "under 20 %",
+        "20 to 40 %",
+        "80 % or more",
+    }
+    assert pictures.load_strip(recording.Recording([1.0], {"cpu_percent": [1.0]})) == []
