@@ -33,7 +33,8 @@ SPEED_ARGS = names_in(
     jit_monitor_mode jit_monitor_verbose kernel_config kv_cache_memory_bytes kv_cache_metrics
     kv_cache_metrics_sample kv_transfer_config linear_backend log_config_file log_level logging_config
     long_prefill_token_threshold long_prefill_token_threshold_adaptive master_addr master_port
-    max_cudagraph_capture_size max_num_scheduled_tokens max_parallel_loading_workers model_impl nnodes node_rank
+    max_cudagraph_capture_size max_num_active_seqs max_num_queued_reqs max_num_queued_tokens
+    max_num_scheduled_tokens max_parallel_loading_workers ubatch_size model_impl nnodes node_rank
     num_gpu_blocks_override numa_bind numa_bind_cpus numa_bind_nodes optimization_level otlp_traces_endpoint
     performance_mode pipeline_parallel_size prefill_schedule_interval prefix_caching_hash_algo profiler_config
     pt_load_map_location ray_workers_use_nsight safetensors_load_strategy safetensors_prefetch_block_size

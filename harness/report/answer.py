@@ -273,11 +273,10 @@ def verdicts(summary: Summary) -> Iterator[Line]:
         yield Line(verdict, "; ".join([f"{count}{first}", *remedies]), tone)
     if score:
         said = f"{scores(summary)}{f' ({score.note})' if score.note else ''}"
+        said += f"; the worst answers are in {FOLDER['accuracy']}/worst.md" * (score.verdict == "FAIL")
         yield Line(f"accuracy {score.verdict}", said, TONES.get(score.verdict, "careful"))
     elif test:
         yield Line("accuracy", "not checked", "unknown")
-    if score and score.verdict == "FAIL":
-        yield Line("answers", f"the worst are in {FOLDER['accuracy']}/worst.md; report.py --compare has them by sample")
     for name, audit in (summary.run.compliance or {}).items():
         yield Line(name.upper(), audit.verdict, TONES[audit.verdict])
 
@@ -287,7 +286,7 @@ def scores(summary: Summary) -> str:
     score = summary.accuracy
     assert score is not None
     low = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
-    said = ", ".join(f"{check.name} {number(check.score)}, at least {number(check.low)}" for check in low)
+    said = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in low)
     approximate = f" ({' and '.join(score.approximate)} approximate)" if score.approximate else ""
     return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples"
 

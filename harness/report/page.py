@@ -247,7 +247,7 @@ def renderer() -> Any:
     from markdown_it import MarkdownIt
 
     found = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
-    found.add_render_rule("table_open", lambda *_: '<div class="wide"><table>\n')
+    found.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
     found.add_render_rule("table_close", lambda *_: "</table></div>\n")
     return found
 
@@ -353,7 +353,8 @@ class Strip(NamedTuple):
 
 def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
     """The published results with the run below those on its own device, by its driver's name; None without any.
-    `count`: the run's accelerators; without any it stands beside processors."""
+    `count`: the run's accelerators; without any it stands beside processors. A run of another model, which has no place
+    among them, has the rate 0."""
     results = results_of(scenario, unit, on_cpu=not count)
     if not results:
         return None
@@ -365,7 +366,8 @@ def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> St
         groups.setdefault(SHORTENED.sub("", one.device), []).append((one.rate(unit) / right, one))
     names, own = list(groups), SHORTENED.sub("", as_marked(ACCELERATORS.get(device, device)))
     slower = sum(group[0][1].rate(unit) >= rate for group in groups.values())
-    names.insert(names.index(own) + 1 if own in names else slower, "this run")
+    if rate:
+        names.insert(names.index(own) + 1 if own in names else slower, "this run")
     lines = [(name, ROW * n + MIDDLE, groups.get(name, [])) for n, name in enumerate(names)]
     alone = [one for _, one in groups.get(own, []) if one.accelerators == count == 1]
     places = [(tick / right, tick) for tick in ticks]

@@ -89,15 +89,15 @@ def limit_bars(test: Performance) -> Bars:
 
 
 def published_strips(summary: Summary) -> Iterator[page.Strip]:
-    """The published results of the scenario in either unit, where the run is of this model and work, on a known
-    machine."""
-    found, gpus = summary.performance, summary.gpus
-    if not (found and summary.is_in_process and answer.is_reference(summary)):
+    """The published results of the scenario in either unit, for a run on a known machine; one of another model or work
+    has no rate among them."""
+    found, gpus, is_alike = summary.performance, summary.gpus, answer.is_reference(summary)
+    if not (found and summary.is_in_process):
         return
     device = summary.system.gpus[0] if gpus else summary.system.cpu
     rates: dict[Unit, float | None] = {"samples/s": found.samples_per_sec, "tokens/s": found.tokens_per_sec}
     for unit, rate in rates.items():
-        if rate and (made := page.strip(answer.scenario(summary), device, gpus, rate, unit)):
+        if rate and (made := page.strip(answer.scenario(summary), device, gpus, is_alike * rate, unit)):
             yield made
 
 

@@ -91,7 +91,7 @@ def test_what_others_wrote_stays_text(run: Path, tab: Tab) -> None:
     assert tab.run(f"{handlers}.length") == 0
     assert " style=" not in (run / "report.html").read_text()
     assert HOSTILE in tab.run("document.querySelector('.subject').textContent")
-    assert HOSTILE in tab.run("document.querySelector('details').textContent")
+    assert HOSTILE in tab.run("document.querySelector('details.more').textContent")
     assert (run / "plots" / "search.png").is_file()
 
 
