@@ -2,9 +2,13 @@
 
     python -m docs.pictures
 
-A kept run is the summary.json of its folder, and machine.csv of each test that a picture shows.
+A kept run is the summary.json of its folder, and machine.csv of each test that a picture shows. Two are kept whole:
+they are rendered again, and their pages photographed by Chromium.
 """
 
+import base64
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,10 +16,12 @@ from benchmarks import h200_settings
 from harness.core import files
 from harness.loadgen.recording import FILE, Recording
 from harness.report import answer, charts, pictures
+from harness.report import report as rendering
 from harness.report.charts import Panel
 from harness.results import telemetry
 from harness.results.summary import Summary
 from harness.results.telemetry import shares_of
+from tests.browser import browser
 
 HERE = Path(__file__).parent
 RUNS, IMAGES = HERE / "runs", HERE / "img"
@@ -45,7 +51,27 @@ PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that i
 }
 
 
+PAGES = {
+    "page-h200": ("h200-whole", 960),
+    "page-demo": ("demo", 700),
+}  # picture: the whole run, and pixels of its page
+
+
+def photograph(name: str, run: str, height: int) -> None:
+    """Renders a whole run again, and takes a picture of the head of its page."""
+    folder = RUNS / run
+    rendering.build(folder)
+    shutil.rmtree(folder / "plots")
+    with tempfile.TemporaryDirectory() as place, browser(Path(place)) as tab:
+        tab.open(folder / "report.html")
+        clip = {"x": 0, "y": 0, "width": 1280, "height": height, "scale": 1}
+        shot = tab.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+    (IMAGES / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
+
+
 def main() -> None:
+    for name, (run, height) in PAGES.items():
+        photograph(name, run, height)
     for name, (run, draw) in PICTURES.items():
         summary = files.read(RUNS / run / "summary.json", Summary)
         charts.save({name: (name, draw(RUNS / run, summary))}, IMAGES, answer.footer(summary))

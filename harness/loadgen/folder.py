@@ -166,7 +166,9 @@ def facts_of(folder: Path) -> RunFacts:
     """What config.json keeps of a run of run.py. Raises UsageError for any other folder."""
     path = folder / "config.json"
     if not path.exists():
-        raise UsageError(f"{folder}: no config.json in it; not a run folder.")
+        is_kept = (folder / "summary.json").exists()
+        what = "the summary that was kept of a run, without its logs" if is_kept else "no config.json in it"
+        raise UsageError(f"{folder}: {what}; not a run folder.")
     facts = read_json(path)
     plan = facts.get("plan", {}) if isinstance(facts, dict) else None
     if plan == {}:
