@@ -40,6 +40,8 @@ class Pace:
     slow_s: float = 0.0  # until it is at full speed, from 0.7 of it
     stall_s: float = 0.0
     every_s: float = math.inf
+    hot_s: float = math.inf  # seconds of one test, after which its speed is `hot`
+    hot: float = 1.0
 
     def speeds(self, seconds: int, age_s: float, random: Any) -> Times:
         """The speed in each tenth of a second."""
@@ -47,6 +49,7 @@ class Pace:
         times = np.arange(10 * seconds) / 10
         if self.slow_s:
             wander *= np.minimum(1, 0.7 + 0.3 * (age_s + times) / self.slow_s)
+        wander[times >= self.hot_s] *= self.hot
         if self.stall_s:
             wander[times % self.every_s >= self.every_s - self.stall_s] = STILL / 2
         return wander
@@ -110,11 +113,77 @@ class Batching:
 
 
 @dataclass(frozen=True)
+class Serving:
+    """Steps as those of `Batching`, of a server that is less even than that."""
+
+    base_s: float
+    running_s: float
+    prompt_s: float = 0.0
+    power: float = 1.0  # of the number of running requests, by which a step takes longer
+    at_once: int = 10**9  # requests that run; others wait
+    prompt_spread: float = 0.0  # standard deviation over mean of a prompt's work
+    answers: tuple[int, int] = (128, 128)  # tokens, least and most
+    drafted: float = 0.0  # chance of each of two more tokens in a step
+    replicas: int = 1  # which take the requests in turn
+    is_static: bool = False  # the next batch begins when the last is answered
+
+    @property
+    def tokens(self) -> int:
+        return self.answers[1]
+
+    def requests(self, count: int) -> tuple[Times, Times]:
+        """The prompt's work of each, as a share of the mean, and the tokens of its answer."""
+        random, spread = np.random.default_rng(count), self.prompt_spread**2
+        prompts = random.gamma(1 / spread, spread, count) if spread else np.ones(count)
+        return prompts, random.integers(self.answers[0], self.answers[1], count, endpoint=True)
+
+    def answer(self, arrivals: Times, speeds: Times) -> tuple[Times, Times]:
+        """When each request's first token is there, and its last."""
+        prompts, tokens = self.requests(len(arrivals))
+        mean = 1 + 2 * self.drafted
+        spread = np.sqrt(2 * self.drafted * (1 - self.drafted) * tokens / mean) / mean
+        chance = np.random.default_rng(len(arrivals) + 1).normal(size=len(tokens))
+        steps = np.maximum(1, np.rint((tokens - 1) / mean + spread * chance)).astype(int)
+        first, last = np.empty(len(arrivals)), np.empty(len(arrivals))
+        for n in range(self.replicas):
+            mine = slice(n, None, self.replicas)
+            first[mine], last[mine] = self.serve(arrivals[mine], prompts[mine], steps[mine], speeds)
+        return first, last
+
+    def serve(self, arrivals: Times, prompts: Times, steps: Times, speeds: Times) -> tuple[Times, Times]:
+        """The same of one replica, by the steps that each takes after its first token."""
+        came, pace, work, left = arrivals.tolist(), speeds.tolist(), prompts.tolist(), steps.tolist()
+        first, last = np.empty(len(came)), np.empty(len(came))
+        ending: dict[int, list[int]] = {}  # requests, by the step that ends them
+        now, next_, running, step = 0.0, 0, 0, 0
+        while next_ < len(came) or running:
+            if not running and came[next_] > now:
+                now = came[next_]
+            new = list[int]()
+            while next_ < len(came) and came[next_] <= now and running + len(new) < self.at_once:
+                if self.is_static and running:
+                    break
+                new.append(next_)
+                next_ += 1
+            running += len(new)
+            prompt_s = self.prompt_s * sum(work[n] for n in new)
+            now += (self.base_s + self.running_s * running**self.power + prompt_s) / pace[int(10 * now)]
+            for n in new:
+                first[n] = now
+                ending.setdefault(step + left[n], []).append(n)
+            for n in (done := ending.pop(step, [])):
+                last[n] = now
+            running -= len(done)
+            step += 1
+        return first, last
+
+
+@dataclass(frozen=True)
 class Case:
     """A server with a name, its pace, and the limits that it is held to."""
 
     name: str
-    server: Prefill | Batching
+    server: Prefill | Batching | Serving
     pace: Pace = Pace()
     limits: Any = SERVER
     searches: int = 1  # with other arrivals each
@@ -122,6 +191,8 @@ class Case:
     @property
     def burst(self) -> int:
         """Requests of the trial before a search: what fills the server, a tenth of a second to a step."""
+        if isinstance(self.server, Serving):
+            return min(256, self.server.at_once)
         return 256 if isinstance(self.server, Prefill) else round(min(0.1 / self.server.running_s, 20000))
 
 
@@ -170,6 +241,28 @@ CASES = (
 )
 
 
+def uneven(capacity: float, alone_s: float = 0.0032, prompts: float = 0.75, **more: Any) -> Serving:
+    """One that is shared like `shared`, but for what `more` says."""
+    each_s = 1 / capacity
+    running_s = (1 - prompts) * each_s / 128
+    return Serving(alone_s - running_s, running_s, prompts * each_s, **more)
+
+
+# Kinds that the search was not made for: written down before it ran on any of them.
+OTHERS = (
+    Case("96 at once", uneven(60, at_once=96), limits=INTERACTIVE),
+    Case("two replicas", uneven(30, replicas=2), limits=INTERACTIVE),
+    Case("prompts of any length", uneven(60, prompts=0.8, prompt_spread=1.0), limits=INTERACTIVE),
+    Case("answers of any length", uneven(60, prompts=0.5, answers=(8, 248)), limits=INTERACTIVE),
+    Case("a tenth slower after 4 min", uneven(60, prompts=0.8), Pace(hot_s=240, hot=0.9), INTERACTIVE),
+    Case("faster over ten minutes", uneven(40, prompts=0.5), Pace(slow_s=600)),
+    Case("draft tokens", uneven(60, 0.0055, 0.4, drafted=0.4), limits=INTERACTIVE),
+    Case("steps that bend", Serving(0.004, 1.0e-5, 0.010, power=1.3), limits=INTERACTIVE),
+    Case("waves", Serving(0.010, 1.0e-4, 0.010, at_once=64, is_static=True)),
+    Case("0.3/s", uneven(0.3, 0.05, 0.2, at_once=64), limits=Limits(10_000, 150)),
+)
+
+
 @dataclass
 class Bench:
     """Tests of one server, one after the other, in virtual time."""
@@ -203,7 +296,10 @@ class Bench:
         count = math.ceil(max(qps * seconds, SURE))
         arrivals = np.cumsum(np.random.default_rng([self.seed]).exponential(size=count)) / qps
         first, last = self.serve(arrivals)
-        waits, each = 1000 * (first - arrivals), 1000 * (last - first) / (self.case.server.tokens - 1)
+        tokens: Times = self.case.server.tokens
+        if isinstance(self.case.server, Serving):
+            tokens = self.case.server.requests(count)[1]
+        waits, each = 1000 * (first - arrivals), 1000 * (last - first) / (tokens - 1)
         late = max((waits > self.goal.ttft_ms).sum(), (each > self.goal.tpot_ms).sum())
         ttft, tpot, whole = map(times_of, (waits, each, 1000 * (last - arrivals)))
         kept = ttft["p99"] <= self.goal.ttft_ms and tpot["p99"] <= self.goal.tpot_ms
@@ -290,7 +386,7 @@ def cells_of(found: Found, best: float) -> str:
 
 def main(names: Sequence[str]) -> None:
     print("| server | highest rate, queries/s | found | of it | full tests | probes | minutes |\n|---|" + "---|" * 6)
-    for number, case in enumerate(CASES):
+    for number, case in enumerate((*CASES, *OTHERS)):
         if names and case.name not in names:
             continue
         best = truth(case)
