@@ -19,12 +19,14 @@ from harness.config.mlperf import SCENARIO, Limits
 from harness.config.patterns import Poisson
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.outcome import Times as Latencies
-from harness.rates import probing, search
-from harness.rates.search import Candidate, Evidence, Goal
+from harness.rates import fitting, law, search
+from harness.rates.law import Alone, Goal
+from harness.rates.search import Candidate
 
 Times = Any  # an array of seconds
 FULL_S, SURE = 600.0, 459
-SHARE, ATTEMPTS, HOLD = 0.9, 3, 0.95
+ATTEMPTS, HOLD = 3, 0.95
+ALONE, ALONE_S, BURST = 10, 20.0, 32  # as harness/rates/probing.py has them
 FEW, SEQUENCES, OF_FEW = 5000, 20, 200  # queries of a full test; sequences that tell its truth
 STILL = 1e-6
 SERVER, INTERACTIVE = SCENARIO["server"].limits, SCENARIO["interactive"].limits
@@ -188,13 +190,6 @@ class Case:
     limits: Any = SERVER
     searches: int = 1  # with other arrivals each
 
-    @property
-    def burst(self) -> int:
-        """Requests of the trial before a search: what fills the server, a tenth of a second to a step."""
-        if isinstance(self.server, Serving):
-            return min(256, self.server.at_once)
-        return 256 if isinstance(self.server, Prefill) else round(min(0.1 / self.server.running_s, 20000))
-
 
 def batching(rate: float, base_s: float = 0.02, tpot_s: float = 0.085) -> Batching:
     """One whose steps take `tpot_s` on average at this rate."""
@@ -276,10 +271,26 @@ class Bench:
     def goal(self) -> Goal:
         return Goal(FULL_S, SURE, self.case.limits.ttft, self.case.limits.tpot)
 
-    def trial(self) -> float:
-        """Requests/s of a burst."""
-        _, last = self.serve(np.zeros(self.case.burst))
-        return self.case.burst / float(last.max())
+    def alone(self) -> Alone:
+        """Ten requests one after the other, or some for 20 s."""
+        spent, found = self.spent_s, list[tuple[float, float, float]]()
+        while len(found) < ALONE and self.spent_s < spent + ALONE_S:
+            first, last = (float(times[0]) for times in self.serve(np.zeros(1)))
+            found.append((first, (last - first) / max(self.tokens(1)[0] - 1, 1), last))
+        return Alone(*np.mean(found, axis=0).tolist())
+
+    def burst(self, alone: Alone) -> float:
+        """Requests/s of some at once, beside what one alone takes."""
+        _, last = self.serve(np.zeros(BURST))
+        return BURST / max(float(last.max()) - alone.latency_s, 0.1 * float(last.max()))
+
+    def tokens(self, count: int) -> Times:
+        server = self.case.server
+        return server.requests(count)[1] if isinstance(server, Serving) else np.full(count, server.tokens)
+
+    def prompts(self, count: int) -> Times:
+        server = self.case.server
+        return server.requests(count)[0] if isinstance(server, Serving) else np.ones(count)
 
     def serve(self, arrivals: Times) -> tuple[Times, Times]:
         random = np.random.default_rng([self.seed, len(self.probes), 1])
@@ -296,14 +307,12 @@ class Bench:
         count = math.ceil(max(qps * seconds, SURE))
         arrivals = np.cumsum(np.random.default_rng([self.seed]).exponential(size=count)) / qps
         first, last = self.serve(arrivals)
-        tokens: Times = self.case.server.tokens
-        if isinstance(self.case.server, Serving):
-            tokens = self.case.server.requests(count)[1]
-        waits, each = 1000 * (first - arrivals), 1000 * (last - first) / (tokens - 1)
+        tokens = self.tokens(count)
+        waits, each = 1000 * (first - arrivals), 1000 * (last - first) / np.maximum(tokens - 1, 1)
         late = max((waits > self.goal.ttft_ms).sum(), (each > self.goal.tpot_ms).sum())
         ttft, tpot, whole = map(times_of, (waits, each, 1000 * (last - arrivals)))
         kept = ttft["p99"] <= self.goal.ttft_ms and tpot["p99"] <= self.goal.tpot_ms
-        valid = kept and late <= probing.allowed_late(count)
+        valid = kept and late <= law.allowed_late(count)
         probe = Outcome(
             load=qps,
             unit=Poisson.unit,
@@ -314,7 +323,7 @@ class Bench:
             sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
             duration_s=float(arrivals[-1]),
             more=needed(count, int(late)) if kept and not valid else None,
-            queue=probing.queue_of(arrivals.tolist(), last.tolist()),
+            queue=fitting.from_times(arrivals, first - arrivals, last, self.prompts(count), tokens),
         )
         self.probes.append(probe)
         return probe
@@ -329,14 +338,15 @@ def times_of(values: Times) -> dict[str, float]:
 def needed(count: int, late: int) -> int:
     """Queries within the limit that early stopping wants beyond `count`."""
     more = 1
-    while probing.allowed_late(count + more) < late:
+    while law.allowed_late(count + more) < late:
         more += 10
     return more
 
 
 def truth(case: Case) -> float:
     """The highest rate that holds a full test with 19 of 20 sequences of arrivals."""
-    low, high = 0.0, 4 * Bench(case, 0).trial()
+    bench = Bench(case, 0)
+    low, high = 0.0, 4 * bench.burst(bench.alone())
 
     def holds(rate: float) -> bool:
         lost, sequences = 0, OF_FEW if rate * FULL_S < FEW else SEQUENCES
@@ -365,17 +375,19 @@ class Found:
 
 def find_rate(bench: Bench) -> Found:
     """The harness's search, and its full tests."""
-    done = search.search(SHARE * bench.trial(), bench.probe, bench.goal)
-    minutes = bench.spent_s / 60
-    rate, probes = search.best_rate(Evidence(bench.goal, done)), len(done)
-    for attempt in range(1, ATTEMPTS + 1):
-        if rate is None:
+    facts = search.search(bench, bench.goal)
+    minutes, tests, probes = bench.spent_s / 60, list(facts.probes), len(facts.probes)
+    rate, best, attempts = facts.candidate.rate or None, None, 0
+    while rate and attempts < ATTEMPTS:
+        tests.append(bench.test(rate, FULL_S))
+        attempts += 1
+        held = tests[-1].has_held
+        if best and not held:
             break
-        done.append(bench.test(rate, FULL_S))
-        if done[-1].valid:
-            return Found(rate, attempt, probes, minutes)
-        rate = search.rate_below(Evidence(bench.goal, done), rate)
-    return Found(None, ATTEMPTS, probes, minutes)
+        is_further = best is not None
+        best = rate if held else best
+        rate = None if is_further else search.rate_after(tests, bench.goal)
+    return Found(best, attempts, probes, minutes)
 
 
 def cells_of(found: Found, best: float) -> str:
