@@ -20,6 +20,7 @@ from harness.core.statistics import FEWEST_P99
 from harness.core.system import System
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
+FREE = 0.03  # of an answer's time: what company takes of it and one cannot tell from chance
 SETTLED = 6  # latencies of a query, after which as many run as ever will
 WAITING = 0.1  # of a query's time: with more, it does not tell what its tokens take
 
@@ -109,7 +110,7 @@ class Queue:
         token: answer = alone / (1 - rate / capacity), or alone + what was done meanwhile / capacity. Infinite where
         company costs nothing."""
         longer = self.answer_s - alone_s * self.tokens
-        return self.beside / longer if longer > 0 and self.beside > 0 else inf
+        return self.beside / longer if longer > FREE * self.answer_s and self.beside > 0 else inf
 
 
 KINDS = ("ttft", "tpot", "latency")

@@ -12,7 +12,7 @@ LEAST = 0.1  # of their variance, however one makes up for the other
 LAGS = 6  # blocks over which completions that were late come in after all
 FEW = 20  # queries in flight at the middle and end together, below which growth is a matter of single queries
 ENOUGH = 30  # answers that ended before the last query came, which a fit takes
-DRIFT = 0.04  # of the speed, from the first third to the last: below it, arrivals alone can make it
+DRIFT = 0.06  # of the speed, from the first third to the last: below it, arrivals alone can make it
 
 
 def queue_of(requests: Iterable[Request]) -> Queue | None:

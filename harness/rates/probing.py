@@ -110,7 +110,8 @@ def run_probe(session: LoadGenSession, short: Plan, reason: str) -> Outcome:
     session.display.stage(f"probe at {load}, {short.length}", "load", reason)
     session.drive("performance", short, folder)
     probe = probe_of(TestRun.read(folder, short), short, session.folder.path)
-    leave_row(session.display, probe)
+    if not short.config.quick:  # which has no verdicts
+        leave_row(session.display, probe)
     return probe
 
 

@@ -46,6 +46,10 @@ class Candidate(NamedTuple):
 class Bench(Protocol):
     """Where a server is measured. It is idle again before each measurement begins."""
 
+    @property
+    def at_once(self) -> int:
+        """Requests that are in flight at most."""
+
     def alone(self) -> Alone:
         """Requests one after the other."""
 
@@ -146,17 +150,18 @@ def measure(bench: Bench, goal: Goal) -> Facts:
     """The two facts: a request alone, and a probe that saturates the server; faster ones where it does not."""
     alone = bench.alone()
     facts = Facts(goal, alone)
-    rate = OVERLOAD * bench.burst(alone)
+    most = OVERLOAD * bench.at_once / alone.latency_s
+    rate = min(OVERLOAD * bench.burst(alone), most)
     seconds, reason = probe_s(rate, goal, SATURATED_S), "saturates the server: what it completes"
     while len(facts.probes) < MOST_PROBES:
         facts.probes.append(bench.probe(Candidate(rate, reason, seconds)))
         queue = facts.last.queue
         if queue is None or not facts.is_saturated:
-            rate, reason = (
-                max(FASTER * rate, OVERLOAD * finite(facts.server.capacity)),
-                "the server kept up: a faster one",
-            )
-            seconds = probe_s(rate, goal, SATURATED_S)
+            if rate == most:
+                break
+            faster = facts.server.capacity if queue else inf
+            rate = min(OVERLOAD * max(rate, faster) if faster < inf else FASTER * rate, most)
+            seconds, reason = probe_s(rate, goal, SATURATED_S), "the server kept up: a faster one"
         elif queue.drift and len(facts.probes) <= REPEATS:
             reason = f"the server {changed(queue)} meanwhile: again"
         elif facts.last.has_waited and queue.completed and error_of(queue) > PRECISE and seconds < goal.full_s(rate):
@@ -168,10 +173,6 @@ def measure(bench: Bench, goal: Goal) -> Facts:
     return facts
 
 
-def finite(rate: float) -> float:
-    return 0.0 if rate == inf else rate
-
-
 def changed(queue: Queue) -> str:
     return f"became {abs(queue.drift):.0%} {'faster' if queue.drift > 0 else 'slower'}"
 
@@ -179,8 +180,10 @@ def changed(queue: Queue) -> str:
 def estimate(bench: Bench, goal: Goal) -> Facts:
     """The facts, and a short probe at the candidate, where there is one."""
     facts = measure(bench, goal)
-    if any(one.queue for one in facts.probes) and (chosen := facts.candidate).rate:
-        facts.probes.append(bench.probe(chosen._replace(seconds=probe_s(chosen.rate, goal, SATURATED_S))))
+    if any(one.queue for one in facts.probes):
+        chosen = facts.candidate
+        if chosen.rate and abs(chosen.rate / facts.last.load - 1) > AGREED:
+            facts.probes.append(bench.probe(chosen._replace(seconds=probe_s(chosen.rate, goal, SATURATED_S))))
     return facts
 
 

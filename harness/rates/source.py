@@ -59,12 +59,16 @@ class Bench(NamedTuple):
         prompts = list(islice(cycle(self.session.samples(plan).requests), size))
         return probing.TolerantEngine(self.session.engine, plan.config.max_failed, size), prompts
 
+    @property
+    def at_once(self) -> int:
+        return self.session.engine.concurrency
+
     def alone(self) -> Alone:
         self.session.display.stage("a request alone", "load")
         return self.session.measure(probing.run_alone(*self.asked(self.plan, ALONE + 1)))
 
     def burst(self, alone: Alone) -> float:
-        size = min(BURST, self.session.engine.concurrency)
+        size = min(BURST, self.at_once)
         self.session.display.stage(f"{size} requests at once", "load")
         found = self.session.measure(probing.run_burst(*self.asked(self.plan, size), self.plan, alone))
         part = probes("search", TYPICAL_PROBES, search.probe_s(found, Goal.of(self.plan)))
