@@ -16,7 +16,7 @@ from harness.config.plan import Plan
 from harness.loadgen.outcome import SURE, Outcome, Queue
 
 POINTS = 1_200_000  # queries that are simulated, in all
-FEWEST, MOST = 60, 240  # tests that are simulated
+FEWEST, MOST = 60, 100  # tests that are simulated
 HOLD = 0.95  # of them must keep the limit
 PARTS = 16  # of an answer, in a simulation; with 48 an H200's p99 is 3 % higher (docs/evidence/rates.md)
 FINE, LONGEST = 25, 20_000  # steps of a wait at its limit, at least, and of a whole test, at most

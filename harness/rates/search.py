@@ -18,18 +18,22 @@ from harness.rates.law import Alone, Goal, Server, approached, error_of
 
 # Constants that a simulation chose name its case of benchmarks.search.
 PROBE_S = 30.0  # seconds of a probe at a rate that was given, at least, and of as many queries as early stopping takes
-SATURATED_S = 20.0  # seconds of the saturated probe, at least
+SATURATED_S = 30.0  # seconds of the saturated probe, at least: in 20 the ramp is not over (an H200, Server)
 CONFIRMING_S = 60.0  # seconds of the probe at the candidate, at least
 OVERLOAD = 1.3  # ratio of the saturated probe's rate to what the server seems to complete
 FASTER = 2.0  # ratio of the next where that did not saturate it
 MOST_PROBES = 8  # probes of a search
+CAUTION = 0.98  # of a rate by the law: in ten minutes an H200 was 2 to 4 % slower than in its probes
 PRECISE = 0.04  # standard error of a saturated server's completions, as a share; with a larger one it is asked again
-REPEATS = 2  # of a probe in which the server changed
+REPEATS, LONGER = 2, 3.0  # of a probe in which the server changed; ratio of the next one's length (an H200, Server)
 FARTHEST = 2.0  # ratio of a rate to the last, where two on one side of it are the only ones known
 SLIGHT = 0.4  # of TTFT's limit: a p99 below it says that waits are fewer than a queue of random work has (96 at once)
 AGREED = 0.04  # of a probe's rate: a candidate nearer to it than that is not probed again
 ROOM = 0.8  # share of the limits up to which a p99 leaves room for a higher rate
-WORTH = 1.02  # ratio of a higher rate that is worth another full test
+WORTH, FURTHER = (
+    1.02,
+    1.1,
+)  # ratio of a higher rate that is worth a full test; and to which its latencies tell more than the law
 HIGHER = 1.2  # ratio to the highest of several rates, which all held, of one that measures the capacity
 LOWER, NEAR = 0.97, 0.9  # of a rate that did not hold a full test: at most, and where its latencies do not tell
 MARGIN = 0.99  # of a rate by a full test: the next has other luck
@@ -120,6 +124,13 @@ class Facts:
         )
         return Candidate(rate, f"by {reason}")
 
+    @property
+    def chosen(self) -> Candidate:
+        """The rate of the full test."""
+        found, cautious = self.server, self.candidate
+        by_law = found.rate_by_tpot(self.goal) < found.rate_by_ttft(self.goal)
+        return cautious._replace(rate=CAUTION * cautious.rate) if by_law else cautious
+
     def confirming_s(self, rate: float) -> float:
         """Seconds of the probe at a candidate."""
         within_ms = self.goal.ttft_ms + self.goal.tpot_ms * self.server.shared.tokens
@@ -152,7 +163,7 @@ def measure(bench: Bench, goal: Goal) -> Facts:
     facts = Facts(goal, alone)
     most = OVERLOAD * bench.at_once / alone.latency_s
     rate = min(OVERLOAD * bench.burst(alone), most)
-    seconds, reason = probe_s(rate, goal, SATURATED_S), "saturates the server: what it completes"
+    seconds, reason, longer = probe_s(rate, goal, SATURATED_S), "saturates the server: what it completes", 0
     while len(facts.probes) < MOST_PROBES:
         facts.probes.append(bench.probe(Candidate(rate, reason, seconds)))
         queue = facts.last.queue
@@ -162,15 +173,21 @@ def measure(bench: Bench, goal: Goal) -> Facts:
             faster = facts.server.capacity if queue else inf
             rate = min(OVERLOAD * max(rate, faster) if faster < inf else FASTER * rate, most)
             seconds, reason = probe_s(rate, goal, SATURATED_S), "the server kept up: a faster one"
-        elif queue.drift and len(facts.probes) <= REPEATS:
-            reason = f"the server {changed(queue)} meanwhile: again"
-        elif facts.last.has_waited and queue.completed and error_of(queue) > PRECISE and seconds < goal.full_s(rate):
-            times = min(max((error_of(queue) / PRECISE) ** 2, 2.0), 4.0)
-            seconds, reason = min(times * seconds, goal.full_s(rate)), "its completions are uneven: a longer one"
+        elif is_unsure(facts.last) and longer < REPEATS and seconds < goal.full_s(rate):
+            seconds, longer = min(LONGER * seconds, goal.full_s(rate)), longer + 1
+            reason = (
+                f"the server {changed(queue)} meanwhile: longer" if queue.drift else "completions are uneven: longer"
+            )
         else:
             break
     facts.alone = bench.alone()
     return facts
+
+
+def is_unsure(probe: Outcome) -> bool:
+    """Whether a saturated probe saw another speed at its end than at its beginning, or uneven completions."""
+    uneven = probe.has_waited and error_of(probe.queue) > PRECISE
+    return bool(probe.queue and (probe.queue.drift or (uneven and probe.queue.completed)))
 
 
 def changed(queue: Queue) -> str:
@@ -211,7 +228,8 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
     failed; higher where it held with room, None where that is not worth another test."""
     last = tests[-1]
     rate, shares = last.rate, goal.shares(last)
-    has_room = last.has_held and max(shares) < ROOM
+    failed = min((one.load for one in tests if not one.has_held and is_as_long(one, last)), default=inf)
+    has_room = last.has_held and max(shares) < ROOM and last.load < NEAR * failed
     if last.has_held and not has_room:
         return None
     found = [inf if has_room else LOWER * rate]
@@ -219,18 +237,22 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
         seen = Server.of(Alone((last.ttft_ms.min or 0.0) / 1000, last.queue.token_s), tests, goal)
         known = [one.queue.free_capacity for one in tests if one.queue and one.rate < one.queue.free_capacity]
         waited = seen.waited.completed if seen.waited else inf
-        most = (min if has_room else max)((qps for qps in known if qps > rate), default=inf)
+        most = last.queue.free_capacity if has_room else max((qps for qps in known if qps > rate), default=inf)
         for share, capacity in zip(shares, (min(waited, most), most), strict=True):
             if rate < capacity < inf:
                 found.append(MARGIN * approached(capacity, rate, share))
         if has_room:
-            found.append((min(found) + seen.rate(goal)) / 2)
+            found += [(min(found) + seen.rate(goal)) / 2, max(seen.rate(goal), FURTHER * rate)]
         if seen.waited and shares[0] > 1:
             found.append(MARGIN * seen.rate_by_ttft(goal))
     if len(found) == 1 and max(shares) > 1:
         found.append(NEAR * rate)
     following = min(found) * last.load / rate
     return None if has_room and not WORTH * last.load < following < inf else following
+
+
+def is_as_long(test: Outcome, full: Outcome) -> bool:
+    return (test.duration_s or 0.0) >= NEAR * (full.duration_s or inf)
 
 
 def rate_by_waits(tests: Sequence[Outcome], goal: Goal) -> float:

@@ -85,7 +85,7 @@ class Bench(NamedTuple):
         return self.run.facts.probes[-1]
 
 
-class Tests(NamedTuple):
+class Tested(NamedTuple):
     """What a run has tested: its probes, and its full tests, the last of which has just ended."""
 
     probes: Sequence[Outcome] = ()
@@ -106,11 +106,11 @@ class RateSource:
         where no load keeps the limits."""
         return bench.plan
 
-    def correct(self, plan: Plan, result: TestResult, tests: Tests) -> Plan | None:
+    def correct(self, plan: Plan, result: TestResult, tests: Tested) -> Plan | None:
         """The plan for another attempt after the last test; None where another would not help."""
         return None
 
-    def conclude(self, plan: Plan, tests: Tests) -> Plan:
+    def conclude(self, plan: Plan, tests: Tested) -> Plan:
         """The plan of the attempt that counts, with what all of them came to; the last, unless another is better."""
         return plan
 
@@ -147,7 +147,7 @@ class MeasuredRate(TrialRate):
 
     corrections = 1
 
-    def correct(self, plan: Plan, result: TestResult, tests: Tests) -> Plan | None:
+    def correct(self, plan: Plan, result: TestResult, tests: Tested) -> Plan | None:
         if not (result.ran_short and result.samples and result.samples_per_sec):
             return None
         again = self.planned(plan, Trial(result.samples, result.samples / result.samples_per_sec))
@@ -376,7 +376,7 @@ class SearchedRate(RateSource):
     def find(self, bench: Bench) -> Plan:
         return from_search(bench.plan, search.search(bench, Goal.of(bench.plan)))
 
-    def correct(self, plan: Plan, result: TestResult, tests: Tests) -> Plan | None:
+    def correct(self, plan: Plan, result: TestResult, tests: Tested) -> Plan | None:
         before, last = plan.target_qps, tests.attempts[-1] if tests.attempts else None
         unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES  # else it was too short
         if not before or not last or not (result.valid or unsure or "latency" in result.failed):
@@ -384,7 +384,7 @@ class SearchedRate(RateSource):
         held = f"{number(before)} queries/s was {last.verdict.word} over {result.duration_s:.1f} s"
         if given(plan):
             rate = None if result.valid else best_given(plan, [*tests.probes, *tests.attempts], below=before)
-        elif any(one.has_held for one in tests.attempts[:-1]):  # a higher rate than one that held was tried
+        elif not last.has_held and any(one.has_held for one in tests.attempts):  # the last tried had no room after all
             return None
         else:
             rate = search.rate_after([*tests.probes, *tests.attempts], Goal.of(plan))
@@ -393,7 +393,7 @@ class SearchedRate(RateSource):
         why = " with room" if last.has_held else f" ({last.why})" if last.why else ""
         return plan.with_note(f"{held}{why}; retrying at {number(rate)}", target_qps=rate)
 
-    def conclude(self, plan: Plan, tests: Tests) -> Plan:
+    def conclude(self, plan: Plan, tests: Tested) -> Plan:
         held = [one for one in tests.attempts if one.valid]
         if given(plan) or not held:
             return plan
@@ -451,7 +451,7 @@ def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
 def from_search(plan: Plan, facts: Facts) -> Plan:
     """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where a request
     alone is over a limit."""
-    chosen, loads = facts.candidate, [probe.load for probe in facts.probes]
+    chosen, loads = facts.chosen, [probe.load for probe in facts.probes]
     if not chosen.rate:
         alone = f"TTFT {number(1000 * facts.alone.ttft_s)} ms and TPOT {number(1000 * facts.alone.tpot_s)} ms"
         raise NotAcceptedError(f"a single request is over the limits ({alone}): no rate keeps them; see --tpot-limit.")
