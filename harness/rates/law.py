@@ -71,7 +71,7 @@ class Server(NamedTuple):
         """By the last test, and by the best measurement of those that always had some waiting. `tests` have queues."""
         queues = [one.queue for one in tests if one.queue]
         shared = next((queue for queue in reversed(queues) if queue.tokens), queues[-1])
-        full = [one for one in tests if one.has_waited and error_of(one.queue) < VAGUE and has_grown(one)]
+        full = [one for one in tests if error_of(one.queue) < VAGUE and is_full(one, goal)]
         best = min(full, key=lambda one: error_of(one.queue), default=None)
         bounded = best is not None and (best.tpot_ms.p99 or inf) <= goal.tpot_ms
         return cls(alone, shared, best.queue if best else None, bounded)
@@ -108,9 +108,10 @@ class Server(NamedTuple):
         return rate_by_company(alone_s, share * self.shared_qps, *even, limit_s, goal.seconds, goal.queries)
 
 
-def has_grown(test: Outcome) -> bool:
-    """Whether more came than was completed, for however short a time."""
-    return test.queue is not None and test.queue.has_grown
+def is_full(test: Outcome, goal: Goal) -> bool:
+    """Whether queries always waited, and more came than were completed: beyond chance, or for longer than the limit."""
+    queue, is_late = test.queue, goal.shares(test)[0] > 1
+    return bool(queue and test.has_waited and (queue.has_grown or (is_late and queue.growth > queue.chance)))
 
 
 def error_of(queue: Queue | None) -> float:

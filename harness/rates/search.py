@@ -14,7 +14,7 @@ from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import minutes
 from harness.core.document import number
 from harness.loadgen.outcome import SETTLED, Outcome, Queue
-from harness.rates.law import Alone, Goal, Server, approached, error_of
+from harness.rates.law import Alone, Goal, Server, approached, error_of, is_full
 
 # Constants that a simulation chose name its case of benchmarks.search.
 PROBE_S = 30.0  # seconds of a probe at a rate that was given, at least, and of as many queries as early stopping takes
@@ -88,9 +88,7 @@ class Facts:
     @property
     def is_saturated(self) -> bool:
         """Whether the last probe was above what the server completes, and tells it."""
-        found = self.server
-        is_known = self.last.has_waited and self.last.queue is not None and self.last.queue.has_grown
-        return is_known or self.last.rate >= found.shared_qps
+        return is_full(self.last, self.goal) or self.last.rate >= self.server.shared_qps
 
     def implied(self, probe: Outcome) -> float:
         """The rate that a full test should keep by what one probe measured; infinite where it tells no limit."""
