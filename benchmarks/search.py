@@ -19,12 +19,14 @@ from harness.config.mlperf import SCENARIO, Limits
 from harness.config.patterns import Poisson
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.outcome import Times as Latencies
-from harness.rates import probing, search
-from harness.rates.search import Candidate, Evidence, Goal
+from harness.rates import fitting, law, search
+from harness.rates.law import Alone, Goal
+from harness.rates.search import Candidate
 
 Times = Any  # an array of seconds
 FULL_S, SURE = 600.0, 459
-SHARE, ATTEMPTS, HOLD = 0.9, 3, 0.95
+ATTEMPTS, HOLD = 3, 0.95
+ALONE, ALONE_S, BURST = 10, 20.0, 32  # as harness/rates/probing.py has them
 FEW, SEQUENCES, OF_FEW = 5000, 20, 200  # queries of a full test; sequences that tell its truth
 STILL = 1e-6
 SERVER, INTERACTIVE = SCENARIO["server"].limits, SCENARIO["interactive"].limits
@@ -40,6 +42,8 @@ class Pace:
     slow_s: float = 0.0  # until it is at full speed, from 0.7 of it
     stall_s: float = 0.0
     every_s: float = math.inf
+    hot_s: float = math.inf  # seconds of one test, after which its speed is `hot`
+    hot: float = 1.0
 
     def speeds(self, seconds: int, age_s: float, random: Any) -> Times:
         """The speed in each tenth of a second."""
@@ -47,6 +51,7 @@ class Pace:
         times = np.arange(10 * seconds) / 10
         if self.slow_s:
             wander *= np.minimum(1, 0.7 + 0.3 * (age_s + times) / self.slow_s)
+        wander[times >= self.hot_s] *= self.hot
         if self.stall_s:
             wander[times % self.every_s >= self.every_s - self.stall_s] = STILL / 2
         return wander
@@ -110,19 +115,80 @@ class Batching:
 
 
 @dataclass(frozen=True)
+class Serving:
+    """Steps as those of `Batching`, of a server that is less even than that."""
+
+    base_s: float
+    running_s: float
+    prompt_s: float = 0.0
+    power: float = 1.0  # of the number of running requests, by which a step takes longer
+    at_once: int = 10**9  # requests that run; others wait
+    prompt_spread: float = 0.0  # standard deviation over mean of a prompt's work
+    answers: tuple[int, int] = (128, 128)  # tokens, least and most
+    drafted: float = 0.0  # chance of each of two more tokens in a step
+    replicas: int = 1  # which take the requests in turn
+    is_static: bool = False  # the next batch begins when the last is answered
+
+    @property
+    def tokens(self) -> int:
+        return self.answers[1]
+
+    def requests(self, count: int) -> tuple[Times, Times]:
+        """The prompt's work of each, as a share of the mean, and the tokens of its answer."""
+        random, spread = np.random.default_rng(count), self.prompt_spread**2
+        prompts = random.gamma(1 / spread, spread, count) if spread else np.ones(count)
+        return prompts, random.integers(self.answers[0], self.answers[1], count, endpoint=True)
+
+    def answer(self, arrivals: Times, speeds: Times) -> tuple[Times, Times]:
+        """When each request's first token is there, and its last."""
+        prompts, tokens = self.requests(len(arrivals))
+        mean = 1 + 2 * self.drafted
+        spread = np.sqrt(2 * self.drafted * (1 - self.drafted) * tokens / mean) / mean
+        chance = np.random.default_rng(len(arrivals) + 1).normal(size=len(tokens))
+        steps = np.maximum(1, np.rint((tokens - 1) / mean + spread * chance)).astype(int)
+        first, last = np.empty(len(arrivals)), np.empty(len(arrivals))
+        for n in range(self.replicas):
+            mine = slice(n, None, self.replicas)
+            first[mine], last[mine] = self.serve(arrivals[mine], prompts[mine], steps[mine], speeds)
+        return first, last
+
+    def serve(self, arrivals: Times, prompts: Times, steps: Times, speeds: Times) -> tuple[Times, Times]:
+        """The same of one replica, by the steps that each takes after its first token."""
+        came, pace, work, left = arrivals.tolist(), speeds.tolist(), prompts.tolist(), steps.tolist()
+        first, last = np.empty(len(came)), np.empty(len(came))
+        ending: dict[int, list[int]] = {}  # requests, by the step that ends them
+        now, next_, running, step = 0.0, 0, 0, 0
+        while next_ < len(came) or running:
+            if not running and came[next_] > now:
+                now = came[next_]
+            new = list[int]()
+            while next_ < len(came) and came[next_] <= now and running + len(new) < self.at_once:
+                if self.is_static and running:
+                    break
+                new.append(next_)
+                next_ += 1
+            running += len(new)
+            prompt_s = self.prompt_s * sum(work[n] for n in new)
+            now += (self.base_s + self.running_s * running**self.power + prompt_s) / pace[int(10 * now)]
+            for n in new:
+                first[n] = now
+                ending.setdefault(step + left[n], []).append(n)
+            for n in (done := ending.pop(step, [])):
+                last[n] = now
+            running -= len(done)
+            step += 1
+        return first, last
+
+
+@dataclass(frozen=True)
 class Case:
     """A server with a name, its pace, and the limits that it is held to."""
 
     name: str
-    server: Prefill | Batching
+    server: Prefill | Batching | Serving
     pace: Pace = Pace()
     limits: Any = SERVER
     searches: int = 1  # with other arrivals each
-
-    @property
-    def burst(self) -> int:
-        """Requests of the trial before a search: what fills the server, a tenth of a second to a step."""
-        return 256 if isinstance(self.server, Prefill) else round(min(0.1 / self.server.running_s, 20000))
 
 
 def batching(rate: float, base_s: float = 0.02, tpot_s: float = 0.085) -> Batching:
@@ -170,6 +236,42 @@ CASES = (
 )
 
 
+def uneven(capacity: float, alone_s: float = 0.0032, prompts: float = 0.75, **more: Any) -> Serving:
+    """One that is shared like `shared`, but for what `more` says."""
+    each_s = 1 / capacity
+    running_s = (1 - prompts) * each_s / 128
+    return Serving(alone_s - running_s, running_s, prompts * each_s, **more)
+
+
+# Kinds that the search was not made for: written down before it ran on any of them.
+OTHERS = (
+    Case("96 at once", uneven(60, at_once=96), limits=INTERACTIVE),
+    Case("two replicas", uneven(30, replicas=2), limits=INTERACTIVE),
+    Case("prompts of any length", uneven(60, prompts=0.8, prompt_spread=1.0), limits=INTERACTIVE),
+    Case("answers of any length", uneven(60, prompts=0.5, answers=(8, 248)), limits=INTERACTIVE),
+    Case("a tenth slower after 4 min", uneven(60, prompts=0.8), Pace(hot_s=240, hot=0.9), INTERACTIVE),
+    Case("faster over ten minutes", uneven(40, prompts=0.5), Pace(slow_s=600)),
+    Case("draft tokens", uneven(60, 0.0055, 0.4, drafted=0.4), limits=INTERACTIVE),
+    Case("steps that bend", Serving(0.004, 1.0e-5, 0.010, power=1.3), limits=INTERACTIVE),
+    Case("waves", Serving(0.010, 1.0e-4, 0.010, at_once=64, is_static=True)),
+    Case("0.3/s", uneven(0.3, 0.05, 0.2, at_once=64), limits=Limits(10_000, 150)),
+)
+
+# The search was mended while running on those; so ten more, written down before it ran on any of them, and run once.
+UNSEEN = (
+    Case("32 at once, 15/s", uneven(15, at_once=32), limits=INTERACTIVE),
+    Case("three replicas", uneven(25, replicas=3)),
+    Case("prompts of any length, 200/s", uneven(200, prompts=0.6, prompt_spread=1.5), limits=INTERACTIVE),
+    Case("answers of 2 to 60 tokens", uneven(60, answers=(2, 60)), limits=INTERACTIVE),
+    Case("a twentieth slower after 2 min", uneven(60), Pace(hot_s=120, hot=0.95)),
+    Case("noise of 10 %", uneven(60), Pace(noise=0.1), INTERACTIVE),
+    Case("draft tokens, 200 at once", uneven(60, 0.0055, 0.4, drafted=0.7, at_once=200), limits=INTERACTIVE),
+    Case("steps that bend a little", Serving(0.005, 2.0e-5, 0.008, power=1.15)),
+    Case("stalls of a second", uneven(60), Pace(stall_s=1.0, every_s=60)),
+    Case("2/s", uneven(2, 0.03, 0.3), limits=Limits(5000, 100)),
+)
+
+
 @dataclass
 class Bench:
     """Tests of one server, one after the other, in virtual time."""
@@ -180,13 +282,33 @@ class Bench:
     probes: list[Outcome] = field(default_factory=list)
 
     @property
+    def at_once(self) -> int:
+        return 10**9
+
+    @property
     def goal(self) -> Goal:
         return Goal(FULL_S, SURE, self.case.limits.ttft, self.case.limits.tpot)
 
-    def trial(self) -> float:
-        """Requests/s of a burst."""
-        _, last = self.serve(np.zeros(self.case.burst))
-        return self.case.burst / float(last.max())
+    def alone(self) -> Alone:
+        """Ten requests one after the other, or some for 20 s."""
+        spent, found = self.spent_s, list[tuple[float, float, float]]()
+        while len(found) < ALONE and self.spent_s < spent + ALONE_S:
+            first, last = (float(times[0]) for times in self.serve(np.zeros(1)))
+            found.append((first, (last - first) / max(self.tokens(1)[0] - 1, 1), last))
+        return Alone(*np.mean(found, axis=0).tolist())
+
+    def burst(self, alone: Alone) -> float:
+        """Requests/s of some at once, beside what one alone takes."""
+        _, last = self.serve(np.zeros(BURST))
+        return BURST / max(float(last.max()) - alone.latency_s, 0.1 * float(last.max()))
+
+    def tokens(self, count: int) -> Times:
+        server = self.case.server
+        return server.requests(count)[1] if isinstance(server, Serving) else np.full(count, server.tokens)
+
+    def prompts(self, count: int) -> Times:
+        server = self.case.server
+        return server.requests(count)[0] if isinstance(server, Serving) else np.ones(count)
 
     def serve(self, arrivals: Times) -> tuple[Times, Times]:
         random = np.random.default_rng([self.seed, len(self.probes), 1])
@@ -203,11 +325,12 @@ class Bench:
         count = math.ceil(max(qps * seconds, SURE))
         arrivals = np.cumsum(np.random.default_rng([self.seed]).exponential(size=count)) / qps
         first, last = self.serve(arrivals)
-        waits, each = 1000 * (first - arrivals), 1000 * (last - first) / (self.case.server.tokens - 1)
+        tokens = self.tokens(count)
+        waits, each = 1000 * (first - arrivals), 1000 * (last - first) / np.maximum(tokens - 1, 1)
         late = max((waits > self.goal.ttft_ms).sum(), (each > self.goal.tpot_ms).sum())
         ttft, tpot, whole = map(times_of, (waits, each, 1000 * (last - arrivals)))
         kept = ttft["p99"] <= self.goal.ttft_ms and tpot["p99"] <= self.goal.tpot_ms
-        valid = kept and late <= probing.allowed_late(count)
+        valid = kept and late <= law.allowed_late(count)
         probe = Outcome(
             load=qps,
             unit=Poisson.unit,
@@ -218,7 +341,7 @@ class Bench:
             sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
             duration_s=float(arrivals[-1]),
             more=needed(count, int(late)) if kept and not valid else None,
-            queue=probing.queue_of(arrivals.tolist(), last.tolist()),
+            queue=fitting.from_times(arrivals, first - arrivals, last, self.prompts(count), tokens),
         )
         self.probes.append(probe)
         return probe
@@ -233,14 +356,15 @@ def times_of(values: Times) -> dict[str, float]:
 def needed(count: int, late: int) -> int:
     """Queries within the limit that early stopping wants beyond `count`."""
     more = 1
-    while probing.allowed_late(count + more) < late:
+    while law.allowed_late(count + more) < late:
         more += 10
     return more
 
 
 def truth(case: Case) -> float:
     """The highest rate that holds a full test with 19 of 20 sequences of arrivals."""
-    low, high = 0.0, 4 * Bench(case, 0).trial()
+    bench = Bench(case, 0)
+    low, high = 0.0, 4 * bench.burst(bench.alone())
 
     def holds(rate: float) -> bool:
         lost, sequences = 0, OF_FEW if rate * FULL_S < FEW else SEQUENCES
@@ -269,17 +393,17 @@ class Found:
 
 def find_rate(bench: Bench) -> Found:
     """The harness's search, and its full tests."""
-    done = search.search(SHARE * bench.trial(), bench.probe, bench.goal)
-    minutes = bench.spent_s / 60
-    rate, probes = search.best_rate(Evidence(bench.goal, done)), len(done)
-    for attempt in range(1, ATTEMPTS + 1):
-        if rate is None:
+    facts = search.search(bench, bench.goal)
+    minutes, tests, probes = bench.spent_s / 60, list(facts.probes), len(facts.probes)
+    rate, best, attempts = facts.chosen.rate or None, None, 0
+    while rate and attempts < ATTEMPTS:
+        tests.append(bench.test(rate, FULL_S))
+        attempts += 1
+        if best and not tests[-1].has_held:
             break
-        done.append(bench.test(rate, FULL_S))
-        if done[-1].valid:
-            return Found(rate, attempt, probes, minutes)
-        rate = search.rate_below(Evidence(bench.goal, done), rate)
-    return Found(None, ATTEMPTS, probes, minutes)
+        best = rate if tests[-1].has_held else best
+        rate = search.rate_after(tests, bench.goal)
+    return Found(best, attempts, probes, minutes)
 
 
 def cells_of(found: Found, best: float) -> str:
@@ -290,7 +414,7 @@ def cells_of(found: Found, best: float) -> str:
 
 def main(names: Sequence[str]) -> None:
     print("| server | highest rate, queries/s | found | of it | full tests | probes | minutes |\n|---|" + "---|" * 6)
-    for number, case in enumerate(CASES):
+    for number, case in enumerate((*CASES, *OTHERS, *UNSEEN)):
         if names and case.name not in names:
             continue
         best = truth(case)

@@ -20,11 +20,11 @@ from harness.core.screen import Display, show
 from harness.core.secrets import hide
 from harness.engines import discovery, vllm
 from harness.loadgen import recorder, test_run
-from harness.loadgen.folder import BenchmarkRun, RunFolder, finish, history, or_say
+from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, finish, history, or_say
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing
-from harness.rates.source import find_rate, rate_source
+from harness.rates.source import Tested, find_rate, rate_source
 from harness.report import report as rendering
 from harness.report.answer import document
 from harness.results import accuracy, metrics, profile
@@ -65,10 +65,13 @@ def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int
     display.stage("loading model, tokenizer and data")
     doctor.require(config)  # what a run could not do without is found first
     run, session, tokenizer = begin(config, folder, display)
-    evaluation = measure(run, session, tokenizer)
+    evaluation = None if config.quick else measure(run, session, tokenizer)
     if config.is_in_process:
         display.stage(f"stopping {session.engine.name}")
     session.engine.close()
+    if config.quick:  # no result: the folder keeps it, the history does not
+        run.folder.set_status("complete")
+        return DONE
     return exit_code(config, evaluation, report(run))
 
 
@@ -179,18 +182,26 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
 
 
 def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
-    """Runs the performance test, again with a corrected rate if the first was wrong."""
+    """Runs the performance test, again at another rate if the first was wrong, or had room."""
     attempts, source = run.facts.attempts, rate_source(run.config)
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = probing.probe_of(test, run.plan, session.folder.path)
-        tests = [*run.facts.probes, *attempts, attempt]
+        tests = Tested(run.facts.probes, [*attempts, attempt])
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
         if better is None:
             break
         attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])
         run.adopt(better)
+    if (last := source.conclude(run.plan, tests)) is not run.plan:
+        best = next((one for one in attempts if one.valid and one.load == last.target_qps), None)
+        if best and not attempt.valid:
+            attempts[attempts.index(best)] = probing.set_aside(session, attempt, len(attempts) + 1)
+            probing.reinstate(session, best)
+            attempt, test = best, test_run.TestRun.read(session.folder.path / FOLDER["performance"], last)
+        run.display.done(last.notes[-1])
+        run.adopt(last)
     if run.plan.concurrency or run.config.batches:  # a point of the curve as the others
         run.facts.probes.append(attempt)
         run.save()

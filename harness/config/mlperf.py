@@ -71,7 +71,6 @@ class Scenario(NamedTuple):
     headline: str = "tokens_per_sec"  # the metric that is its result
     limits: Limits | None = None
     offline_share: float | None = None  # of the Offline rate that `auto` sends
-    search_share: float | None = None  # of the Offline rate at which a search begins
     loadgen_model: str = "llama3_1-8b"  # in the datacenter category
     unofficial: str = ""
     min_duration_s: float = MIN_DURATION_S
@@ -88,9 +87,7 @@ SCENARIO = {
     rules.name: rules
     for rules in (
         Scenario("offline", "Offline", CATEGORIES, Burst()),
-        Scenario(
-            "server", "Server", ("datacenter",), Poisson(), limits=SERVER_LIMITS, offline_share=0.8, search_share=0.9
-        ),
+        Scenario("server", "Server", ("datacenter",), Poisson(), limits=SERVER_LIMITS, offline_share=0.8),
         Scenario(
             "interactive",
             "Server",
@@ -98,7 +95,6 @@ SCENARIO = {
             Poisson(),
             limits=Limits(500, 30),
             offline_share=0.6,
-            search_share=0.7,
             loadgen_model="llama3_1-8b-interactive",
         ),
         Scenario("singlestream", "SingleStream", ("edge",), Sequential(), "latency_p90_ms"),

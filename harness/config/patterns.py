@@ -176,6 +176,7 @@ class Poisson(LoadPattern):
     """Server, Interactive: queries at random times, at a mean rate, whole passes of the samples."""
 
     rate_flag = "server_target_qps"
+    more_flags = ("quick",)
     is_rated = is_paced = True
 
     def min_queries(self, plan: Load) -> int:

@@ -35,6 +35,7 @@ CHOOSES = {  # flags that only some scenarios take, and the one that the first o
     "arrivals": "arrivals",
     "samples_per_query": "multistream",
     "server_target_qps": "server",
+    "quick": "server",
     "offline_expected_qps": "offline",
     "batch_size": "offline",
     "sort_by_length": "offline",
@@ -52,7 +53,9 @@ SPEED_TESTS: Rules = {
     "--concurrency max, or with several numbers,": lambda run: run.concurrency == "max" or run.levels[1:],
     "--server-target-qps max, or with several rates,": "has_several_rates",
     "--profile": "profile",
+    "--quick": "quick",
 }
+UNTESTED = ("server_target_qps", "compliance", "profile", "json", "mlflow")  # flags of a test or its report
 
 
 class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
@@ -86,6 +89,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     )
     """Queries/s (server, interactive, arrivals); max finds the highest that is VALID. As auto it is 0.8 (server) or 0.6
     (interactive) of the Offline rate; 5,10,20 tests each rate, then runs at the highest that is VALID."""
+    quick: bool = flag(False, RATE, "speed", rank=11)
+    """Estimate in about a minute which rates keep the limits of server and interactive. No result: nothing is VALID."""
     samples_per_query: Count | Annotated[tuple[Count, ...], Distinct] = flag(8, RATE, "work")
     """MultiStream: samples per query, the next when all are answered. 1,2,4,8: test each, then run with the most."""
     concurrency: AtOnce | Literal["auto", "max"] | Annotated[tuple[AtOnce, ...], Distinct] | None = flag(
@@ -154,6 +159,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             engine.may_fail(run.max_failed, 10**9) and run.compliance != "none"
         ),
         "--dry-run has no summary for --json to print: remove one of them.": lambda run: run.dry_run and run.json,
+        "--quick makes no test and no report: remove {run.untested}.": "untested",
         "--engine-arg profiler_config: --profile sets it.": lambda run: (
             run.profile and "profiler_config" in run.engine_args
         ),
@@ -174,6 +180,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             "metrics_url": engine.check_addresses(self.metrics_url, "--metrics-url"),
             "extra_metrics": self.extra_metrics or any(map(engine.exporter, self.telemetry_url)),
             "scenario": scenario,
+            "mode": "performance" if self.quick and self.mode == "both" else self.mode,
             "category": rules.categories[0] if self.category == "auto" else self.category,
             **{name: getattr(self, name) or default for name, default in rules.pattern.defaults.items()},
         }
@@ -213,6 +220,11 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def speed_test(self) -> str:
         """A flag that was given and has a part in performance tests alone."""
         return next(iter(broken(SPEED_TESTS, self)), "")
+
+    @property
+    def untested(self) -> str:
+        """A flag that was given and has no use without a test."""
+        return next((as_flag(name) for name in UNTESTED if self.quick and name in self.given), "")
 
     @property
     def is_timed(self) -> bool:

@@ -20,7 +20,7 @@ from harness.core.statistics import FEWEST_P99
 from harness.core.system import System
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
-PRECISE = 0.04  # of the completions a second: their error, where they are the server's and not the arrivals'
+FREE = 0.03  # of an answer's time: what company takes of it and one cannot tell from chance
 SETTLED = 6  # latencies of a query, after which as many run as ever will
 WAITING = 0.1  # of a query's time: with more, it does not tell what its tokens take
 
@@ -84,9 +84,16 @@ class Queue:
     growth: float  # of what is in flight
     chance: float  # the standard error of `growth`, of arrivals and completions, where the server is just fast enough
     dispersion: float  # variance over mean of the completions: 0 is clockwork, 1 pure chance
-    base_s: float = 0.0  # what a query takes, in seconds: without what follows, ...
-    each_s: float = 0.0  # ... for each that is in flight meanwhile, itself included, ...
-    prompt_s: float = 0.0  # ... and for each that begins meanwhile
+    token_s: float = 0.0  # of an answer's own, after its first, by a fit (rates/fitting.py), ...
+    each_s: float = 0.0  # ... and for each answer that was made meanwhile, ...
+    prompt_s: float = 0.0  # ... and for each prompt
+    prompts: float = 0.0  # share of a query's work that is its prompt's, for which all answers wait
+    spread: float = 0.0  # variance of the prompts' lengths over their mean squared
+    tokens: float = 0.0  # of an answer after its first, on average
+    answer_s: float = 0.0  # that they take, on average
+    beside: float = 0.0  # queries whose work was done meanwhile, on average
+    scatter: float = 0.0  # standard deviation of the logarithm of an answer's time over the fitted one
+    drift: float = 0.0  # of the server's speed from the first third to the last, where that is beyond chance
 
     @property
     def has_grown(self) -> bool:
@@ -94,9 +101,16 @@ class Queue:
         return self.growth > SURE * self.chance
 
     @property
-    def capacity(self) -> float | None:
-        """Queries/s that the server completes at most: known where it always had some waiting, and to `PRECISE`."""
-        return self.completed if self.has_grown and self.completed_error <= PRECISE * self.completed else None
+    def free_capacity(self) -> float:
+        """The same by the fit alone."""
+        return 1 / work if (work := self.each_s + self.prompt_s) > 0 else inf
+
+    def shared_capacity(self, alone_s: float) -> float:
+        """Queries/s at which answers take without end, by how much longer they take than an answer alone, `alone_s` a
+        token: answer = alone / (1 - rate / capacity), or alone + what was done meanwhile / capacity. Infinite where
+        company costs nothing."""
+        longer = self.answer_s - alone_s * self.tokens
+        return self.beside / longer if longer > FREE * self.answer_s and self.beside > 0 else inf
 
 
 KINDS = ("ttft", "tpot", "latency")
@@ -221,11 +235,6 @@ class Outcome(Model):
         return self.sent or self.load
 
     @property
-    def tokens(self) -> float:
-        """Of an answer after the first, about; 0 where they are not known."""
-        return ((self.latency_ms.p50 or 0.0) - (self.ttft_ms.p50 or 0.0)) / (self.tpot_ms.p50 or inf)
-
-    @property
     def is_settled(self) -> bool:
         """Whether it lasted for so long that as many queries ran as ever will."""
         return (self.duration_s or inf) >= SETTLED * (self.latency_ms.p50 or 0.0) / 1000
@@ -233,22 +242,12 @@ class Outcome(Model):
     @property
     def has_grown(self) -> bool:
         """Whether more came than was completed, beyond chance and beyond what fills an idle server."""
-        return self.queue is not None and self.queue.has_grown and (self.is_settled or self.capacity is not None)
+        return self.queue is not None and self.queue.has_grown and (self.is_settled or self.has_waited)
 
     @property
     def has_waited(self) -> bool:
         """Whether waiting was a good part of a query's time, rather than what ran beside it."""
         return (self.ttft_ms.p50 or 0.0) > WAITING * (self.latency_ms.p50 or 0.0)
-
-    @property
-    def capacity(self) -> float | None:
-        """Queries/s that the server completes at most: known where queries always waited."""
-        return self.queue.capacity if self.queue and self.has_waited else None
-
-    @property
-    def served_rate(self) -> float:
-        """The rate that its latencies belong to: the server's own, where it was busy all the time."""
-        return self.capacity or self.rate
 
     @property
     def has_held(self) -> bool:

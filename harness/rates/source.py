@@ -15,14 +15,17 @@ from harness.config.run import RunConfig
 from harness.core import system
 from harness.core.document import number, plural
 from harness.core.errors import NotAcceptedError
+from harness.core.files import write_json
 from harness.loadgen.folder import BenchmarkRun, history
 from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.patterns import trial_size
 from harness.loadgen.session import LoadGenSession
-from harness.rates import probing, search
-from harness.rates.probing import TRIAL_S, Trial
-from harness.rates.search import PROBE_S, Candidate, CapacityEstimate, Evidence, Goal, best_rate, highest_held
+from harness.rates import probing, quick, search
+from harness.rates.law import Alone, Goal
+from harness.rates.probing import ALONE, BURST, TRIAL_S, Trial
+from harness.rates.search import PROBE_S, Candidate, Facts
+from harness.workloads.cnn_dailymail import Prompt
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
 # engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
@@ -31,6 +34,9 @@ OFFLINE_MARGIN = 1.1
 LATENCY_MARGIN = 1.5
 # Of an Offline run that tells the rate of another scenario: what leaves requests/s as they are.
 IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
+
+
+TYPICAL_PROBES = 3  # of a search: benchmarks.search
 
 
 class Bench(NamedTuple):
@@ -46,16 +52,44 @@ class Bench(NamedTuple):
     def trial(self, plan: Plan) -> Trial:
         self.session.display.stage("calibrating", "load")
         at_once = self.session.engine.concurrency
-        size = trial_size(plan, at_once)
-        prompts = list(islice(cycle(self.session.samples(plan).requests), size))
-        engine = probing.TolerantEngine(self.session.engine, plan.config.max_failed, size)
-        return self.session.measure(probing.run_trial(plan, engine, prompts, at_once))
+        return self.session.measure(probing.run_trial(plan, *self.asked(plan, trial_size(plan, at_once)), at_once))
 
-    def probe(self, short: Plan, reason: str = "") -> Outcome:
+    def asked(self, plan: Plan, size: int) -> tuple[probing.TolerantEngine, list[Prompt]]:
+        """The engine of which some requests may fail, and so many prompts."""
+        prompts = list(islice(cycle(self.session.samples(plan).requests), size))
+        return probing.TolerantEngine(self.session.engine, plan.config.max_failed, size), prompts
+
+    @property
+    def at_once(self) -> int:
+        return self.session.engine.concurrency
+
+    def alone(self) -> Alone:
+        self.session.display.stage("a request alone", "load")
+        return self.session.measure(probing.run_alone(*self.asked(self.plan, ALONE + 1)))
+
+    def burst(self, alone: Alone) -> float:
+        size = min(BURST, self.at_once)
+        self.session.display.stage(f"{size} requests at once", "load")
+        found = self.session.measure(probing.run_burst(*self.asked(self.plan, size), self.plan, alone))
+        part = probes("search", TYPICAL_PROBES, search.probe_s(found, Goal.of(self.plan)))
+        self.session.display.say(f"about {number(found)} queries/s: {part.text}, {minutes(part.seconds or 0.0)} in all")
+        return found
+
+    def probe(self, chosen: Candidate) -> Outcome:
+        return self.test(at_rate(self.plan, chosen.rate, chosen.seconds), chosen.reason)
+
+    def test(self, short: Plan, reason: str = "") -> Outcome:
         """A short test, kept in config.json at once."""
         self.run.facts.probes.append(probing.run_probe(self.session, short, reason))
         self.run.save()
         return self.run.facts.probes[-1]
+
+
+class Tested(NamedTuple):
+    """What a run has tested: its probes, and its full tests, the last of which has just ended."""
+
+    probes: Sequence[Outcome] = ()
+    attempts: Sequence[Outcome] = ()
 
 
 class RateSource:
@@ -72,10 +106,13 @@ class RateSource:
         where no load keeps the limits."""
         return bench.plan
 
-    def correct(self, plan: Plan, result: TestResult, tests: Sequence[Outcome]) -> Plan | None:
-        """The plan for another attempt after a test that did not do; None where another would not help. `tests` are
-        the probes and, last, the test of this result."""
+    def correct(self, plan: Plan, result: TestResult, tests: Tested) -> Plan | None:
+        """The plan for another attempt after the last test; None where another would not help."""
         return None
+
+    def conclude(self, plan: Plan, tests: Tested) -> Plan:
+        """The plan of the attempt that counts, with what all of them came to; the last, unless another is better."""
+        return plan
 
     def total(self, plan: Plan) -> str:
         """What a run is going to do after its engine is up, in one line with the sum of its times."""
@@ -87,8 +124,8 @@ def as_probe(plan: Plan) -> Plan:
     return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
 
 
-def probes(name: str, count: int) -> TestPart:
-    return TestPart(name, f"{count} probes or so of at least {minutes(PROBE_S)} each", count * PROBE_S)
+def probes(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
+    return TestPart(name, f"{count} probes or so of at least {minutes(seconds)} each", count * seconds)
 
 
 class TrialRate(RateSource):
@@ -110,7 +147,7 @@ class MeasuredRate(TrialRate):
 
     corrections = 1
 
-    def correct(self, plan: Plan, result: TestResult, tests: Sequence[Outcome]) -> Plan | None:
+    def correct(self, plan: Plan, result: TestResult, tests: Tested) -> Plan | None:
         if not (result.ran_short and result.samples and result.samples_per_sec):
             return None
         again = self.planned(plan, Trial(result.samples, result.samples / result.samples_per_sec))
@@ -141,7 +178,7 @@ class LatencyTrial(MeasuredRate):
         *before, last = sorted(plan.config.batches) or [plan.samples_per_query]
         for size in before:
             short = as_probe(replace(plan, samples_per_query=size))
-            bench.probe(self.planned(short, bench.trial(short)))
+            bench.test(self.planned(short, bench.trial(short)))
         whole = replace(plan, samples_per_query=last)
         return self.planned(whole, bench.trial(whole))
 
@@ -245,7 +282,7 @@ class LevelCurve(RateSource):
             short = after_trial(bench, level)
             if level == before[0]:
                 bench.run.display.say(self.total(short))
-            bench.probe(short)
+            bench.test(short)
         return after_trial(bench, last)
 
 
@@ -262,7 +299,7 @@ class LevelSearch(RateSource):
         plan = bench.plan
 
         def probe(level: int) -> Outcome:
-            return bench.probe(as_probe(after_trial(bench, level)))
+            return bench.test(as_probe(after_trial(bench, level)))
 
         assert plan.limits is not None
         found = highest(probe, plan.limits, max(1, bench.session.engine.concurrency // 4), MOST_AT_ONCE)
@@ -328,11 +365,8 @@ def is_near(probe: Outcome, limits: Limits) -> bool:
     return 1 / CLEAR < max(shares) < CLEAR
 
 
-TYPICAL_PROBES = 4  # of a search: benchmarks.search
-
-
 class SearchedRate(RateSource):
-    """The highest rate that a full test should keep, and a lower one where it did not."""
+    """The highest rate that a full test should keep; a lower one where it did not, a higher one where it had room."""
 
     corrections = 2
 
@@ -340,48 +374,63 @@ class SearchedRate(RateSource):
         return probes("search for the highest rate", TYPICAL_PROBES)
 
     def find(self, bench: Bench) -> Plan:
-        plan, rules, offline = bench.plan, bench.run.config.scenario_rules, last_offline(bench.plan)
+        return from_search(bench.plan, search.search(bench, Goal.of(bench.plan)))
 
-        def probe(chosen: Candidate) -> Outcome:
-            return bench.probe(at_rate(plan, chosen.rate, chosen.seconds), chosen.reason)
-
-        if offline:  # a share of the Offline rate, known or from a short trial
-            start = (rules.search_share or 1.0) * offline.requests_per_sec
-        else:
-            start = (rules.offline_share or 1.0) * bench.trial(plan).samples_per_sec
-        return from_search(plan, search.search(start, probe, Goal.of(plan)))
-
-    def correct(self, plan: Plan, result: TestResult, tests: Sequence[Outcome]) -> Plan | None:
-        before = plan.target_qps
+    def correct(self, plan: Plan, result: TestResult, tests: Tested) -> Plan | None:
+        before, last = plan.target_qps, tests.attempts[-1] if tests.attempts else None
         unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES  # else it was too short
-        if not before or not (unsure or "latency" in result.failed):
+        if not before or not last or not (result.valid or unsure or "latency" in result.failed):
             return None
+        held = f"{number(before)} queries/s was {last.verdict.word} over {result.duration_s:.1f} s"
         if given(plan):
-            rate = best_given(plan, tests, below=before)
-        else:  # below one that did not hold, by what its test measured
-            rate = search.rate_below(Evidence(Goal.of(plan), tests), before) if tests else search.LOWER * before
+            rate = None if result.valid else best_given(plan, [*tests.probes, *tests.attempts], below=before)
+        elif not last.has_held and any(one.has_held for one in tests.attempts):  # the last tried had no room after all
+            return None
+        else:
+            rate = search.rate_after([*tests.probes, *tests.attempts], Goal.of(plan))
         if not rate:
             return None
-        why = f" ({tests[-1].why})" if tests and tests[-1].why else ""
-        note = f"{number(before)} queries/s was INVALID over {result.duration_s:.1f} s{why}; retrying at {number(rate)}"
-        return plan.with_note(note, target_qps=rate)
+        why = " with room" if last.has_held else f" ({last.why})" if last.why else ""
+        return plan.with_note(f"{held}{why}; retrying at {number(rate)}", target_qps=rate)
+
+    def conclude(self, plan: Plan, tests: Tested) -> Plan:
+        held = [one for one in tests.attempts if one.valid]
+        if given(plan) or not held:
+            return plan
+        best = max(held, key=lambda one: one.load)
+        return plan.with_note(
+            search.bracket(best, [*tests.probes, *tests.attempts], Goal.of(plan)), target_qps=best.load
+        )
+
+
+class QuickEstimate(RateSource):
+    """No rate, but what the first measurements of a search tell of it."""
+
+    def outlook(self, plan: Plan) -> TestPart | None:
+        return probes("two facts and what follows", 2, search.SATURATED_S)
+
+    def find(self, bench: Bench) -> Plan:
+        plan, facts = bench.plan, search.estimate(bench, Goal.of(bench.plan))
+        found = quick.estimate_of(facts, quick.goals(plan), bench.run.facts.command)
+        write_json(bench.run.folder.path / "estimate.json", found.model_dump())
+        return plan.with_note(str(found))
 
 
 class CurveRate(SearchedRate):
     """The best of the rates that were given, each a short test."""
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        lengths = {rate: Goal.of(plan).probe_s(rate) for rate in given(plan)}
+        lengths = {rate: search.probe_s(rate, Goal.of(plan)) for rate in given(plan)}
         queries, seconds = round(min(rate * each for rate, each in lengths.items())), sum(lengths.values())
         text = f"of {queries:,} queries or more, about {minutes(seconds)}"
         return TestPart(f"{len(lengths)} rates", text, seconds)
 
     def find(self, bench: Bench) -> Plan:
-        plan = bench.plan
-        for qps in given(plan):
-            bench.probe(at_rate(plan, qps))
-        if more := search.rate_beyond(Evidence(Goal.of(plan), bench.run.facts.probes)):
-            bench.probe(at_rate(plan, more))
+        plan, rates = bench.plan, given(bench.plan)
+        for qps in rates:
+            bench.test(at_rate(plan, qps))
+        if all(one.has_held for one in bench.run.facts.probes):  # the capacity is still to be told
+            bench.test(at_rate(plan, search.HIGHER * rates[-1]))
         return from_curve(plan, bench.run.facts.probes)
 
 
@@ -393,45 +442,38 @@ def given(plan: Plan) -> list[float]:
 
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
     """The plan of a short test at a rate, on as many samples as it takes: LoadGen takes whole passes of them."""
-    length = seconds or Goal.of(plan).probe_s(qps)
+    length = seconds or search.probe_s(qps, Goal.of(plan))
     queries = ceil(qps * length)
     samples = ceil(queries / ceil(queries / plan.samples))
     return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
 
 
-def from_search(plan: Plan, tried: list[Outcome]) -> Plan:
-    """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where none held."""
-    loads = [probe.load for probe in tried]
+def from_search(plan: Plan, facts: Facts) -> Plan:
+    """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where a request
+    alone is over a limit."""
+    chosen, loads = facts.chosen, [probe.load for probe in facts.probes]
+    if not chosen.rate:
+        alone = f"TTFT {number(1000 * facts.alone.ttft_s)} ms and TPOT {number(1000 * facts.alone.tpot_s)} ms"
+        raise NotAcceptedError(f"a single request is over the limits ({alone}): no rate keeps them; see --tpot-limit.")
     ends = " to ".join(dict.fromkeys((number(min(loads)), number(max(loads)))))
-    range_ = f"{plural(len(tried), 'probe')} at {ends} queries/s"
-    evidence = Evidence(Goal.of(plan), tried)
-    rate, best = best_rate(evidence), evidence.low
-    if rate is None or best is None:
-        raise NotAcceptedError(f"no tested rate was VALID ({range_}; logs in Probes/): give a rate to run anyway.")
-    most = f"; the engine completes {number(evidence.capacity.qps)} a second at most" if evidence.capacity else ""
-    found = f"the highest that a full test should keep, by {range_}: {number(best.load)} held{most}"
-    return plan.with_note(f"server_target_qps = {number(rate)} queries/s ({found})", target_qps=rate)
+    found = f"{chosen.reason}, after {plural(len(loads), 'probe')} at {ends} queries/s"
+    return plan.with_note(f"server_target_qps = {number(chosen.rate)} queries/s ({found})", target_qps=chosen.rate)
 
 
 def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
     """The plan with the highest of the given rates that is VALID and leaves a full test steady; the lowest where none
     is."""
-    rate = best_given(plan, tried)
-    lowest = min(probe.load for probe in tried)
-    capacity, top = CapacityEstimate.of(tried), highest_held(tried)
+    rate, lowest = best_given(plan, tried), min(probe.load for probe in tried)
+    top = max((probe.load for probe in tried if probe.has_held), default=0.0)
     found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
-    most = ""
-    if capacity and rate and top and top.load > rate:
-        most = f"; {number(top.load)} would not last: the engine completes {number(capacity.qps)} a second at most"
+    most = f"; {number(top)} would not last: the engine's capacity is too near" if rate and top > rate else ""
     note = f"server_target_qps = {number(rate or lowest)} queries/s ({found} of {len(tried)} rates{most})"
     return plan.with_note(note, target_qps=rate or lowest)
 
 
 def best_given(plan: Plan, tried: Sequence[Outcome], below: float = inf) -> float | None:
     """The highest of the rates that the user gave, under `below`, that held and that the engine's capacity allows."""
-    capacity = CapacityEstimate.of(tried)
-    most = capacity.rate(Goal.of(plan)) if capacity else inf
-    held = {probe.load for probe in tried if probe.has_held}
+    most, held = search.rate_by_waits(tried, Goal.of(plan)), {probe.load for probe in tried if probe.has_held}
     return max((rate for rate in given(plan) if rate in held and rate < below and rate <= most), default=None)
 
 
@@ -441,6 +483,8 @@ def rate_source(config: RunConfig) -> RateSource:
     if config.mode == "accuracy" and not (pattern.is_rated and pattern.is_paced):  # LoadGen paces it by its rate
         return RateSource()
     match pattern, getattr(config, pattern.rate_flag):
+        case Poisson(), _ if config.quick:
+            return QuickEstimate()
         case Burst(), "auto":
             return OfflineTrial()
         case Sequential(), _:
@@ -465,5 +509,7 @@ def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
         return
     run.display.done(found.notes[-1])
     run.adopt(found)
+    if run.config.quick:
+        return
     run.display.say(found.total())
     run.warn_short()

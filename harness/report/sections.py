@@ -176,7 +176,8 @@ def numbers(report: RunReport) -> Iterator[Section]:
         )
     tried = [
         Finished(
-            f"Attempt {n}{f', at {each.text}' if each.load else ''}: INVALID, {escape(each.why)}; its logs are in "
+            f"Attempt {n}{f', at {each.text}' if each.load else ''}: {each.verdict.word}, "
+            f"{escape(each.why) or 'with room'}; its logs are in "
             f"`{each.folder}/`."
         )
         for n, each in enumerate(summary.run.attempts or [], start=1)

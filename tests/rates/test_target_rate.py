@@ -271,7 +271,9 @@ def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Test
 
 
 def corrected(plan: Plan, result: TestResult) -> Plan | None:
-    return rate_source(plan.config).correct(plan, result, [])
+    return rate_source(plan.config).correct(
+        plan, result, source.Tested((), (made.probe(plan.target_qps, False, 100, 20, seconds=result.duration_s),))
+    )
 
 
 def test_a_test_that_ran_short_is_tried_again_at_its_own_rate():

@@ -1,0 +1,92 @@
+"""A number in a minute: what the first measurements of a search tell of the rates that a full test would find."""
+
+from collections.abc import Mapping
+from math import inf, sqrt
+
+from harness.config.mlperf import SCENARIO
+from harness.config.patterns import Poisson
+from harness.config.plan import Plan
+from harness.core.document import number
+from harness.core.schema import Model
+from harness.loadgen.outcome import SURE
+from harness.rates.law import Goal, error_of
+from harness.rates.search import PRECISE, Facts
+
+LEAST = 0.05  # of a rate: its error, however well the probes agree (an H200, Interactive; shared, by prompts)
+MOST = 0.2  # of a rate: with a larger error it is no estimate
+UNEVEN = 0.15  # scatter of the answers' times, from which on they do not share the server as a processor is shared
+
+
+class Estimate(Model):
+    """estimate.json: what --quick found. No result: nothing of it is VALID."""
+
+    ttft_alone_ms: float
+    """Of a single request."""
+    tpot_alone_ms: float
+    capacity: float | None
+    """Queries/s; null where nothing told it."""
+    capacity_error: float | None
+    ranges: dict[str, tuple[float, float | None]]
+    """Queries/s within the limits of each name, lowest and highest, null where nothing told that; none where no law
+    holds."""
+    doubts: tuple[str, ...]
+    """Why no law holds."""
+    command: str
+    """That finds a rate which is VALID."""
+
+    def __str__(self) -> str:
+        alone = f"TPOT of a single request {number(self.tpot_alone_ms, 2)} ms"
+        error = f" \N{PLUS-MINUS SIGN} {number(self.capacity_error, 1)}" if self.capacity_error else ""
+        capacity = f"capacity {number(self.capacity, 3)}{error} queries/s" if self.capacity else "capacity not reached"
+        within = [f"within {name} {between(*ends)}" for name, ends in self.ranges.items()]
+        said = ", ".join(within) or f"no law tells the rates within limits: {', '.join(self.doubts)}"
+        return f"{alone}, {capacity}; {said}; a full test is needed to say VALID: {self.command}"
+
+
+def between(low: float, high: float | None) -> str:
+    if high is None:
+        return f"{number(low, 3)} or more"
+    return f"about {number(low, 3)} to {number(high, 3)}" if high else "none: a single request is over them"
+
+
+def goals(plan: Plan) -> dict[str, Goal]:
+    """The limits that a rate is estimated for, by name: the user's own, or those of each scenario that has a rate."""
+    if plan.config.ttft_limit or plan.config.tpot_limit:
+        return {"your limits": Goal.of(plan)}
+    rules = [one for one in SCENARIO.values() if one.limits and isinstance(one.pattern, Poisson)]
+    return {f"{one.name.capitalize()}'s limits": Goal.of(plan, one.limits) for one in rules}
+
+
+def estimate_of(facts: Facts, held_to: Mapping[str, Goal], command: str) -> Estimate:
+    """What follows from the facts. A range is the rate that they imply, give or take the error of the completions, by
+    how much the last probe alone would have it otherwise, and what chance makes of a full test's tail."""
+    found, ranges, doubts = facts.server, dict[str, tuple[float, float | None]](), list[str]()
+    error = min(2 * error_of(found.waited), MOST) if found.waited else 0.0
+    for name, goal in held_to.items():
+        each = Facts(goal, facts.alone, facts.probes)
+        rate, last = each.candidate.rate, each.implied(facts.last)
+        if rate in (0.0, inf) or last == inf:
+            ranges[name] = (rate, None if rate else 0.0)
+            continue
+        off = max(LEAST, error, abs(last / rate - 1)) + SURE / sqrt(rate * goal.full_s(rate))
+        if off > MOST:
+            doubts.append("two probes contradict each other")
+        if each.is_late(facts.last):
+            doubts.append("queries wait though it keeps up")
+        ranges[name] = ((1 - off) * rate, (1 + off) * rate)
+    if any(one.queue.drift for one in facts.probes if one.queue):
+        doubts.append("the server's speed changed meanwhile")
+    if found.waited and error_of(found.waited) > PRECISE:
+        doubts.append("it completes in waves")
+    if found.shared.scatter > UNEVEN:
+        doubts.append("answers are not slowed down alike")
+    capacity = found.capacity if found.capacity < inf else None
+    return Estimate(
+        ttft_alone_ms=1000 * facts.alone.ttft_s,
+        tpot_alone_ms=1000 * facts.alone.tpot_s,
+        capacity=capacity,
+        capacity_error=capacity and max(LEAST / 2, error) * capacity,
+        ranges={} if doubts else ranges,
+        doubts=tuple(dict.fromkeys(doubts)),
+        command=f"{command.replace(' --quick', '')} --server-target-qps max",
+    )
