@@ -24,7 +24,8 @@ from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, finish, hist
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing
-from harness.rates.source import Tested, find_rate, rate_source
+from harness.rates.bench import Tested
+from harness.rates.source import find_rate, rate_source
 from harness.report import report as rendering
 from harness.report.answer import document
 from harness.results import accuracy, metrics, profile

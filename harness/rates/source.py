@@ -1,15 +1,13 @@
 """Where a run's load comes from: the history, a trial, short tests or a search; said before, and corrected after."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import cycle, islice
-from math import ceil, inf, isqrt
+from math import ceil, inf
 from typing import Any, NamedTuple
 
 from harness.config.comparability import Comparable, differences
-from harness.config.flags import MOST_AT_ONCE
-from harness.config.mlperf import SCENARIO, Limits
-from harness.config.patterns import SURE_P90_QUERIES, SURE_QUERIES, Burst, ClosedLoop, Poisson, Schedule, Sequential
+from harness.config.mlperf import SCENARIO
+from harness.config.patterns import SURE_QUERIES, Burst, ClosedLoop, Poisson, Schedule, Sequential
 from harness.config.plan import Plan, TestPart, minutes
 from harness.config.run import RunConfig
 from harness.core import system
@@ -19,113 +17,18 @@ from harness.core.files import write_json
 from harness.loadgen.folder import BenchmarkRun, history
 from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome
-from harness.loadgen.patterns import trial_size
 from harness.loadgen.session import LoadGenSession
-from harness.rates import probing, quick, search
-from harness.rates.law import Alone, Goal
-from harness.rates.probing import ALONE, BURST, TRIAL_S, Trial
-from harness.rates.search import PROBE_S, Candidate, Facts
-from harness.workloads.cnn_dailymail import Prompt
+from harness.rates import quick, search
+from harness.rates.bench import OFFLINE_MARGIN, TYPICAL_PROBES, Bench, RateSource, Tested, as_probe, at_rate, probes
+from harness.rates.law import Goal
+from harness.rates.levels import LevelCurve, LevelSearch
+from harness.rates.probing import TRIAL_S, Trial
+from harness.rates.search import Facts
 
-# LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
-# engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
-OFFLINE_MARGIN = 1.1
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
 # Of an Offline run that tells the rate of another scenario: what leaves requests/s as they are.
 IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
-
-
-TYPICAL_PROBES = 3  # of a search: benchmarks.search
-
-
-class Bench(NamedTuple):
-    """A run under way, and the session of its tests: where loads are tried."""
-
-    run: BenchmarkRun
-    session: LoadGenSession
-
-    @property
-    def plan(self) -> Plan:
-        return self.run.plan
-
-    def trial(self, plan: Plan) -> Trial:
-        self.session.display.stage("calibrating", "load")
-        at_once = self.session.engine.concurrency
-        return self.session.measure(probing.run_trial(plan, *self.asked(plan, trial_size(plan, at_once)), at_once))
-
-    def asked(self, plan: Plan, size: int) -> tuple[probing.TolerantEngine, list[Prompt]]:
-        """The engine of which some requests may fail, and so many prompts."""
-        prompts = list(islice(cycle(self.session.samples(plan).requests), size))
-        return probing.TolerantEngine(self.session.engine, plan.config.max_failed, size), prompts
-
-    @property
-    def at_once(self) -> int:
-        return self.session.engine.concurrency
-
-    def alone(self) -> Alone:
-        self.session.display.stage("a request alone", "load")
-        return self.session.measure(probing.run_alone(*self.asked(self.plan, ALONE + 1)))
-
-    def burst(self, alone: Alone) -> float:
-        size = min(BURST, self.at_once)
-        self.session.display.stage(f"{size} requests at once", "load")
-        found = self.session.measure(probing.run_burst(*self.asked(self.plan, size), self.plan, alone))
-        part = probes("search", TYPICAL_PROBES, search.probe_s(found, Goal.of(self.plan)))
-        self.session.display.say(f"about {number(found)} queries/s: {part.text}, {minutes(part.seconds or 0.0)} in all")
-        return found
-
-    def probe(self, chosen: Candidate) -> Outcome:
-        return self.test(at_rate(self.plan, chosen.rate, chosen.seconds), chosen.reason)
-
-    def test(self, short: Plan, reason: str = "") -> Outcome:
-        """A short test, kept in config.json at once."""
-        self.run.facts.probes.append(probing.run_probe(self.session, short, reason))
-        self.run.save()
-        return self.run.facts.probes[-1]
-
-
-class Tested(NamedTuple):
-    """What a run has tested: its probes, and its full tests, the last of which has just ended."""
-
-    probes: Sequence[Outcome] = ()
-    attempts: Sequence[Outcome] = ()
-
-
-class RateSource:
-    """Where a run's load comes from. As it is, the load was given: there is nothing to find and nothing to correct."""
-
-    corrections = 0  # attempts with another load, at most
-
-    def outlook(self, plan: Plan) -> TestPart | None:
-        """What comes before the performance test; None for nothing."""
-        return None
-
-    def find(self, bench: Bench) -> Plan:
-        """The plan with its load, and a note of it; tests on the way are recorded at once. Raises NotAcceptedError
-        where no load keeps the limits."""
-        return bench.plan
-
-    def correct(self, plan: Plan, result: TestResult, tests: Tested) -> Plan | None:
-        """The plan for another attempt after the last test; None where another would not help."""
-        return None
-
-    def conclude(self, plan: Plan, tests: Tested) -> Plan:
-        """The plan of the attempt that counts, with what all of them came to; the last, unless another is better."""
-        return plan
-
-    def total(self, plan: Plan) -> str:
-        """What a run is going to do after its engine is up, in one line with the sum of its times."""
-        return plan.total(self.outlook(plan), "after the engine has started")
-
-
-def as_probe(plan: Plan) -> Plan:
-    """The plan of a short test of the same load."""
-    return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
-
-
-def probes(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
-    return TestPart(name, f"{count} probes or so of at least {minutes(seconds)} each", count * seconds)
 
 
 class TrialRate(RateSource):
@@ -254,117 +157,6 @@ def share_of(plan: Plan, full: float, origin: str) -> Plan:
     return plan.with_note(note, target_qps=share * full)
 
 
-LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here
-FINAL_RATIO = 1.1  # the lowest level too high over the highest that held, where the search ends
-MOST_PROBES = 16  # probes of a search
-TYPICAL_LEVELS = 8  # of a search: a few to either side, then half of the gap each time
-CLEAR = 1.5  # times a limit, or a limit over a latency: beyond, one probe tells
-
-
-class LevelCurve(RateSource):
-    """The highest level of concurrency; the others are separate tests before it, as long as it."""
-
-    def outlook(self, plan: Plan) -> TestPart | None:
-        if not plan.config.levels:
-            text = "up to what the engine computes at once, each as long as the last"
-            return TestPart("a test at each power of four", text, None)
-        *lower, _ = plan.config.levels
-        lengths = [plan.pattern.length(plan.with_concurrency(level)) for level in lower]
-        seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
-        each = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
-        text, name = f"at least {minutes(seconds)}, {each}", plural(len(lower), "lower level")
-        return TestPart(name, text, seconds, "at least ") if lower else None
-
-    def find(self, bench: Bench) -> Plan:
-        plan = bench.plan
-        *before, last = levels_of(plan.config.levels, bench.session.engine.concurrency)
-        for level in before:
-            short = after_trial(bench, level)
-            if level == before[0]:
-                bench.run.display.say(self.total(short))
-            bench.test(short)
-        return after_trial(bench, last)
-
-
-class LevelSearch(RateSource):
-    """The highest concurrency that keeps both limits, by short tests."""
-
-    def outlook(self, plan: Plan) -> TestPart | None:
-        """Each with the trial that tells LoadGen its rate."""
-        trial = f"each after a trial of at most {minutes(TRIAL_S)}"
-        text = f"{TYPICAL_LEVELS} levels or so of at least {minutes(PROBE_S)}, {trial}"
-        return TestPart("search for the highest concurrency", text, TYPICAL_LEVELS * (PROBE_S + TRIAL_S))
-
-    def find(self, bench: Bench) -> Plan:
-        plan = bench.plan
-
-        def probe(level: int) -> Outcome:
-            return bench.test(as_probe(after_trial(bench, level)))
-
-        assert plan.limits is not None
-        found = highest(probe, plan.limits, max(1, bench.session.engine.concurrency // 4), MOST_AT_ONCE)
-        if found is None:
-            raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
-        return after_trial(bench, found)
-
-
-def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
-    """The levels to test: those given, or else powers of four up to what the engine computes at once."""
-    if given:
-        return list(given)
-    powers = [LEVEL_RATIO**n for n in range(20) if LEVEL_RATIO**n < concurrency]
-    return [*powers, concurrency]
-
-
-def after_trial(bench: Bench, level: int) -> Plan:
-    """The plan of a test with so many requests in flight, after a short trial."""
-    return at_level(bench.plan, level, bench.trial(replace(bench.plan, concurrency=level)))
-
-
-def at_level(plan: Plan, level: int, found: Trial) -> Plan:
-    """The plan with its concurrency, and the rate that LoadGen has to expect there."""
-    rate = OFFLINE_MARGIN * found.samples_per_sec
-    note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {found})"
-    return plan.with_note(note, concurrency=level, target_qps=rate)
-
-
-def highest(probe: Callable[[int], Outcome], limits: Limits, first: int, most: int) -> int | None:
-    """The most in flight that keep the limits, by probes; None where a single one does not.
-
-    Latencies of a few hundred requests are noisy: near a limit a level holds, and one is too many, if a second probe of
-    it says so too; a probe that is far from it counts twice. Levels double from `first` until one is too many, then
-    halve the gap.
-    """
-    verdicts = dict[int, list[bool]]()
-
-    def is_held(level: int) -> bool:
-        """Tests a level once, and again where the first time does not agree with a second; two of three decide."""
-        said = verdicts.setdefault(level, [])
-        while True:
-            found = probe(level)
-            said.extend([not found.why] * (1 if is_near(found, limits) else 2))
-            if said != [False] and (len(said) != 2 or said[0] == said[1]):
-                return 2 * sum(said) > len(said)
-
-    low, high, level = 0, most + 1, min(first, most)
-    while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(verdicts) < MOST_PROBES:
-        if is_held(level):
-            low = level
-        else:
-            high = level
-        level = min(2 * level, most) if high > most else isqrt(max(low, 1) * high)
-        level = min(max(level, low + 1), high - 1)
-    while low and len(verdicts[low]) < 2 and not is_held(low):  # once was chance
-        low = max((level for level, said in verdicts.items() if level < low and said[0]), default=0)
-    return low or None
-
-
-def is_near(probe: Outcome, limits: Limits) -> bool:
-    """Whether the latency that is nearest to its limit, or farthest beyond it, could be on its other side by chance."""
-    shares = ((probe.ttft_ms.p99 or 0.0) / limits.ttft, (probe.tpot_ms.p99 or 0.0) / limits.tpot)
-    return 1 / CLEAR < max(shares) < CLEAR
-
-
 class SearchedRate(RateSource):
     """The highest rate that a full test should keep; a lower one where it did not, a higher one where it had room."""
 
@@ -438,14 +230,6 @@ def given(plan: Plan) -> list[float]:
     """The rates that the user gave, in order."""
     rates = plan.config.server_target_qps
     return sorted(rates) if isinstance(rates, tuple) else []
-
-
-def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
-    """The plan of a short test at a rate, on as many samples as it takes: LoadGen takes whole passes of them."""
-    length = seconds or search.probe_s(qps, Goal.of(plan))
-    queries = ceil(qps * length)
-    samples = ceil(queries / ceil(queries / plan.samples))
-    return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
 
 
 def from_search(plan: Plan, facts: Facts) -> Plan:

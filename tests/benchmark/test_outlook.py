@@ -19,9 +19,10 @@ from harness.config.plan import minutes, resolve
 from harness.config.run import RunConfig
 from harness.core import command
 from harness.core.errors import UsageError
-from harness.rates import source
+from harness.rates import levels
+from harness.rates.bench import OFFLINE_MARGIN
 from harness.rates.probing import Trial
-from harness.rates.source import OFFLINE_MARGIN, rate_source
+from harness.rates.source import rate_source
 from tests.conftest import ROOT, called, ended
 
 
@@ -69,11 +70,11 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
     config = RunConfig(model="demo", mode="performance", concurrency="1,2,4", min_duration=10)
     plan, _ = steps.prepare_plan(config, checkpoint.load_tokenizer(config))
     rate_of_one = 1 / 3 / OFFLINE_MARGIN
-    first = source.at_level(plan, 1, Trial(4, 4 / rate_of_one))
+    first = levels.at_level(plan, 1, Trial(4, 4 / rate_of_one))
     assert rate_source(config).total(first) == (
         "at least 5.6 min after the engine has started: 2 lower levels at least 4.8 min, performance test 48 s"
     )
-    last = source.at_level(first, 4, Trial(16, 4 / rate_of_one))
+    last = levels.at_level(first, 4, Trial(16, 4 / rate_of_one))
     assert last.total() == "about 48 s from here on: performance test 48 s"
     both = replace(last, config=config.changed(mode="both"), samples=32)
     assert both.total() == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"

@@ -45,6 +45,7 @@ REFUSED: tuple[dict[str, Any], ...] = (
     {"dry_run": True, "json": True},
     {"profile": True, "engine_arg": ("profiler_config={}",)},
     {"scenario": "server", "max_new_tokens": 1},
+    {"quick": True, "compliance": "test06"},
 )
 
 

@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 
 from harness.config.mlperf import Limits
 from harness.loadgen.outcome import Outcome
-from harness.rates import source
+from harness.rates import levels
 from tests import made
 
 LIMITS = Limits(1000, 100)
 
 
 def test_levels_of_auto_end_with_what_the_engine_computes_at_once() -> None:
-    assert source.levels_of((), 256) == [1, 4, 16, 64, 256]
-    assert source.levels_of((), 100) == [1, 4, 16, 64, 100]
-    assert source.levels_of((), 1) == [1]
-    assert source.levels_of((3, 5), 100) == [3, 5]
+    assert levels.levels_of((), 256) == [1, 4, 16, 64, 256]
+    assert levels.levels_of((), 100) == [1, 4, 16, 64, 100]
+    assert levels.levels_of((), 1) == [1]
+    assert levels.levels_of((3, 5), 100) == [3, 5]
 
 
 def searched(truth: int, wrong: float, seed: int, most: int = 4096) -> tuple[int | None, int]:
@@ -29,19 +29,19 @@ def searched(truth: int, wrong: float, seed: int, most: int = 4096) -> tuple[int
         nonlocal count
         count += 1
         share = 0.999 * level / truth if truth else 9.0
-        held = (level <= truth) != (1 / source.CLEAR < share < source.CLEAR and chance.random() < wrong)
+        held = (level <= truth) != (1 / levels.CLEAR < share < levels.CLEAR and chance.random() < wrong)
         return made.probe(
             *(None, True, 1000 * share, 50.0), concurrency=level, why="" if held else "TTFT p99 over its limit"
         )
 
-    return source.highest(probe, LIMITS, 64, most), count
+    return levels.highest(probe, LIMITS, 64, most), count
 
 
 @given(truth=st.integers(1, 4096), seed=st.integers(0, 999))
 def test_the_search_finds_the_highest_level(truth: int, seed: int) -> None:
     found, probes = searched(truth, 0.0, seed)
-    assert found is not None and truth / source.FINAL_RATIO - 1 <= found <= truth
-    assert probes <= 3 * source.MOST_PROBES
+    assert found is not None and truth / levels.FINAL_RATIO - 1 <= found <= truth
+    assert probes <= 3 * levels.MOST_PROBES
 
 
 def test_a_single_request_that_is_too_slow_ends_the_search() -> None:

@@ -28,9 +28,10 @@ from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome, Queue
 from harness.rates import fitting, law, probing, quick, search
 from harness.rates import source as rates
+from harness.rates.bench import Tested
 from harness.rates.law import Alone, Goal, Server
 from harness.rates.search import Facts, crossing, rate_after
-from harness.rates.source import SearchedRate, Tested, rate_source
+from harness.rates.source import SearchedRate, rate_source
 from tests import made
 from tests.conftest import run, tells
 from tests.warm import Warm
