@@ -63,7 +63,7 @@ def photograph(name: str, run: str, height: int) -> None:
     rendering.build(folder)
     shutil.rmtree(folder / "plots")
     (folder / "report.md").unlink()  # whose pictures they are
-    with tempfile.TemporaryDirectory() as place, browser(Path(place)) as tab:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place, browser(Path(place)) as tab:
         tab.open(folder / "report.html")
         clip = {"x": 0, "y": 0, "width": 1280, "height": height, "scale": 1}
         shot = tab.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from math import nan
@@ -390,8 +391,18 @@ def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
     assert answer.document(found).subject.startswith("night: Offline, demo model")
 
 
+@pytest.mark.parametrize("run", [run for run, _ in kept_pictures.PAGES.values()])
+def test_a_run_that_is_kept_whole_has_the_page_that_is_made_today(run: str, tmp_path: Path) -> None:
+    kept = kept_pictures.RUNS / run
+    shutil.copytree(kept, tmp_path / run)
+    rendering.build(tmp_path / run)
+    for name in ("report.html", "summary.json"):
+        assert (tmp_path / run / name).read_text() == (kept / name).read_text(), "make pictures"
+
+
 def test_the_pictures_of_the_docs_are_drawn_from_kept_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_pictures, "IMAGES", tmp_path)
+    monkeypatch.setattr(kept_pictures, "PAGES", {})
     kept_pictures.main()
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {f"{name}.png" for name in kept_pictures.PICTURES} | {"h200-settings.png"}

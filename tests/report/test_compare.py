@@ -181,7 +181,7 @@ def test_numbers_of_a_comparison_are_rounded_as_on_a_page() -> None:
         (["--compare", "{a}", "{a}/nothing"], "nothing: no config.json in it"),
         (["--last", "1"], "--last 1: a comparison needs at least two"),
         (["--last", "2", "--results-dir", "{a}/nothing"], "nothing: no such folder"),
-        (["{a}", "--plot", "x.png"], "--page and --plot need"),
+        (["{a}", "--plot", "x.png"], "--page needs --compare or --last"),
         (["--last", "2", "--plot", "x.gif"], "--plot x.gif: "),
         (["{a}", "--last", "2"], "give one RUN_DIR, or"),
         ([], "give one RUN_DIR, or"),
