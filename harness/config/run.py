@@ -26,6 +26,7 @@ from harness.config.flags import (
     positive,
 )
 from harness.core.files import as_flag
+from harness.core.reading import ROOT
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 
@@ -288,8 +289,9 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def work(self) -> dict[str, object]:
         """The work of the engine, by flag: speeds at other work are not compared."""
-        data = str(self.dataset_path or self.model_spec.data or "hub")
-        return self.values(RunConfig.affecting("work")) | {"dataset_path": data}
+        own = self.model_spec.data  # of this program, wherever it lies
+        data = self.dataset_path or (own.relative_to(ROOT) if own else "hub")
+        return self.values(RunConfig.affecting("work")) | {"dataset_path": str(data)}
 
     @property
     def task(self) -> mlperf.Task:
