@@ -52,14 +52,14 @@ NAMES = FLAGS | {
 
 
 def section() -> str:
-    """The table, a line for each comparison, and the flags of the aspects that have any."""
+    """The table, a line for each comparison, and the flags of the work."""
     aspects = [*Comparable._fields]
     head = ["comparison", *(f"{name}: {MEANING[name]}" for name in aspects)]
     lines = [head, ["---"] * len(head)]
     lines += [[who, *(cell(name, ignored) for name in aspects)] for who, ignored in COMPARISONS.items()]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    flags = (f"*{name}*: {', '.join(f'`{as_flag(flag)}`' for flag in FLAGS[name])}.\n" for name in FLAGS)
-    return "\n".join((table, *flags))
+    work = ", ".join(f"`{as_flag(flag)}`" for flag in FLAGS["work"])
+    return f"{table}\n*work*: {work}. *settings*: every other flag that answers or speed depend on.\n"
 
 
 def cell(aspect: str, ignored: Collection[str]) -> str:

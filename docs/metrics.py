@@ -4,10 +4,10 @@ of it.
 python -m docs.metrics
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -37,7 +37,7 @@ difference of more than 2 % between the server's count and this program's, which
 
 **TPOT.** LoadGen divides the time after the first token by the tokens but one. At fixed concurrency and with custom
 arrivals, where times are this program's, it is the time after the first message over the tokens that came after it: a
-message may hold several. Where half of the answers come in fewer than half as many messages as tokens, or with half
+message may have several. Where half of the answers come in fewer than half as many messages as tokens, or with half
 of their tokens in the first, the report says that TTFT and TPOT describe the buffering, and SLO attainment, goodput and
 tokens/s per user are left out.
 
@@ -98,23 +98,45 @@ def page() -> str:
     """The whole page, in Markdown."""
     sampled = [metric for metric in METRICS if TELEMETRY in metric.path]
     plain = [metric for metric in METRICS if metric not in sampled]
-    lines = (table_line([*alike]) for _, alike in groupby(plain, attrgetter("path")))
+    lines = (table_line([*alike]) for _, alike in groupby(plain, row_of))
     recorded = (telemetry_line([*alike]) for _, alike in groupby(sampled, quantity))
     return wrapped("".join((HEAD, *lines, TELEMETRY_HEAD, *recorded)))
 
 
+def row_of(metric: Metric) -> str:
+    """What the metrics of a row share: the points of one latency, the scores, or the path."""
+    parent = metric.path.rpartition(".")[0]
+    return parent if parent.endswith(("_ms", ".scores")) else metric.path
+
+
 def table_line(metrics: Sequence[Metric]) -> str:
-    """The metrics of one path: more than one where scenarios call it differently."""
-    first = metrics[0]
+    """Metrics of one row: more than one where they are points of the same, or where scenarios call one differently."""
+    first, row = metrics[0], row_of(metrics[0])
+    ends = "" if row == first.path else f": {', '.join(f'`{metric.steps[-1]}`' for metric in metrics)}"
     cells = (
         ", ".join(f"`{metric.name}`" for metric in metrics),
-        ", ".join(metric.label for metric in metrics),
-        ", ".join(word for place, word in WHERE.items() if place in first.places) or "the report",
-        f"`{first.path}`",
+        label_of(metrics),
+        "; ".join(places_of(metrics)) or "the report",
+        f"`{row}`{ends}",
         first.better or "–",
         meaning(first),
     )
     return f"| {' | '.join(cells)} |\n"
+
+
+def label_of(metrics: Sequence[Metric]) -> str:
+    """The label, without the point where there are several of one latency."""
+    labels = [metric.label for metric in metrics]
+    shared = {re.sub(r" (mean|p\d+)\b", "", label) for label in labels}
+    return "; ".join(shared if len(shared) == 1 else labels)
+
+
+def places_of(metrics: Sequence[Metric]) -> Iterator[str]:
+    """Where the metrics of a row are, and which of them where it is not all."""
+    for place, word in WHERE.items():
+        found = [metric for metric in metrics if place in metric.places]
+        some = f" ({', '.join(metric.steps[-1] for metric in found)})" if len(found) < len(metrics) else ""
+        yield from [f"{word}{some}"] if found else []
 
 
 def telemetry_line(metrics: Sequence[Metric]) -> str:

@@ -33,13 +33,9 @@ OTHER, TWO = "another run", "the other test"  # what the host's other cards did
 FOUR, ALONE = "three more tests", "not known"
 OFFLINE = {  # by what the row is called; the settings stand in the runs' own files
     "off-static-vllm024": "0.24.0: as a checkpoint comes",
-    "off-again-vllm024": "0.24.0: the same again",
-    "off-dummy-vllm024": "0.24.0: dummy weights, nearly zeros (flattering)",
     "off-torchmm-vllm024": "0.24.0: `linear_backend=torch` (cuBLASLt)",
     "off-2048x32k-vllm024": "0.24.0: 2,048 sequences, steps of 32,768",
     "off-kv16-vllm024": "0.24.0: KV cache in 16 bits",
-    "off-tok8192-vllm024": "0.24.0: steps of 8,192",
-    "off-fused-vllm024": "0.24.0: norm and activation fused with quantization",
     "off-triton-vllm024": "0.24.0: attention by Triton",
     "off-static-vllm032": "0.32.0: as a checkpoint comes",
     "off-torchmm-vllm032": "0.32.0: `linear_backend=torch`",
@@ -50,7 +46,7 @@ PATCHED = {  # one card of one host, one after the other; its second card: the t
     "off-3000-both-vllm032": "fast accumulation, activation by Inductor",
     "off-3000-fast-vllm032": "fast accumulation",
     "off-3000-both-again-vllm032": "both, again",
-    "off-3000-base-vllm032": "vLLM as it is installed (after Server's test at full length)",
+    "off-3000-base-vllm032": "vLLM as it is installed",
 }
 SINGLE = {"single-both-vllm032": "both", "single-base-vllm032": "vLLM as it is installed"}
 FULL = {  # the run, what was asked, what else the host did
@@ -61,7 +57,6 @@ FULL = {  # the run, what was asked, what else the host did
     "full-server-64-fast-vllm032": ("Server, 64 queries/s, fast accumulation, graphs to 2,048", OTHER),
     "full-server-61-vllm032": ("Server, 61 queries/s, graphs to 2,048", OTHER),
     "full-server-max-vllm032": ("Server, `max`, graphs to 1,024", OTHER),
-    "full-server-62-vllm032": ("Server, 62 queries/s, steps of 4,096", TWO),
     "full-interactive-55-both-cap208-vllm032": ("Interactive, 55 queries/s, both patches, cap 208", TWO),
     "full-interactive-57-both-cap208-vllm032": ("Interactive, 57 queries/s, both patches, cap 208", FOUR),
     "full-interactive-52-fast-cap208-vllm032": (
@@ -82,11 +77,11 @@ HEADS = (  # one H200, one after the other: in bf16, in fp8, in bf16 again
     "off-3000-head-fp8-vllm032",
     "off-3000-head-bf16-again-vllm032",
 )
-IN_TURN = {  # bf16, one card, one after the other, and what its host's second card did
-    "reference-bs1024-bf16-before": ("reference, batches of 1,024", "an engine that started"),
-    "off-3072-bf16-between-vllm032": ("this runner, vLLM's defaults", "Server"),
-    "reference-bs1024-bf16-after": ("reference, batches of 1,024, again", "Server"),
-}
+IN_TURN = (  # bf16, one card, one after the other: the reference, this runner, the reference
+    "reference-bs1024-bf16-before",
+    "off-3072-bf16-between-vllm032",
+    "reference-bs1024-bf16-after",
+)
 REFERENCE = {  # MLPerf's implementation, by weights and batch, and ours: each kind of weights on one card
     "fp8": {
         "reference, its batch of 16": "reference-bs16-fp8",
@@ -109,10 +104,7 @@ H100 = {  # the same of H100s
     "h100-interactive-48-both-cap208": ("Interactive, 48 queries/s, both patches, cap 208", TWO),
     "h100-interactive": ("Interactive, 40 queries/s", TWO),
 }
-H100_PATCHED = {  # one H100 after Offline at full length with both patches, over one cache of compiled graphs
-    "h100-off-3000-base": ("no patch", "Interactive at full length"),
-    "h100-off-3000-both": ("fast-accumulation,inductor-activation", "an engine that started"),
-}
+H100_PATCHED = ("h100-off-3000-both", "h100-off-3000-base")  # one card, 1,024 sequences, steps of 32,768
 
 
 @dataclass(frozen=True)
@@ -179,8 +171,6 @@ def page() -> str:
     names = [path.name for path in (RUNS / "h200").iterdir() if (path / "summary.json").exists()]
     kept = {name: read(name) for name in names}
     two, one = (kept[name].test.tokens_per_sec or 0.0 for name in ("off-two-gpus-13368-vllm032", "off-6684-vllm032"))
-    single = kept["single-vllm024"].test.tpot_ms
-    alone = single.p50 if single else 0.0
     single_both = Kept.of("h100-single-both", RUNS / "h100-single-both").test.tpot_ms
     best = (f"{name} {number(economics.fastest(name, 'NVIDIA H200').samples_per_sec)} samples/s" for name in SCENARIOS)
     by_weights = {weights: {head: rate(name, kept) for head, name in row.items()} for weights, row in REFERENCE.items()}
@@ -194,8 +184,6 @@ def page() -> str:
     joules = {name: number(each.test.joules_per_output_token) for name, each in kept.items()}
     text = render(
         "performance.md.j2",
-        alone=number(alone),
-        capacities=" and ".join(number(capacity(kept[name].test, alone), 3) for name in FULL if "4096" in name),
         speed={name: number(each.test.tokens_per_sec) for name, each in kept.items()},
         full=at_full_length([kept[name] for name in FULL], "test", FULL),
         offline=Table.of(
@@ -222,7 +210,6 @@ def page() -> str:
             ["weights, samples/s", *REFERENCE["fp8"]], [[name, *row.values()] for name, row in by_weights.items()]
         ),
         bf16_behind=number(100 * (whole / ours - 1), 2),
-        in_turn=in_turn(kept),
         in_turn_ahead=" and ".join(number(100 * (theirs / between - 1), 2) for theirs in (before, after)),
         in_turn_scatter=number(100 * (after / before - 1), 2),
         preempted=preempted(kept["off-3072-bf16-between-vllm032"].test),
@@ -234,13 +221,8 @@ def page() -> str:
         ratio=number(two / one / 2, 3),
         sweep=sweep(),
         h100=at_full_length([Kept.of(name, RUNS / name) for name in H100], "one H100", H100),
-        h100_patched=Table.of(
-            [Kept.of(name, RUNS / name) for name in H100_PATCHED],
-            {
-                "`--engine-patch`": lambda each: H100_PATCHED[each.name][0],
-                **SPEEDS,
-                "on the second card": lambda each: H100_PATCHED[each.name][1],
-            },
+        h100_patched=" instead of ".join(
+            number(Kept.of(name, RUNS / name).test.samples_per_sec) for name in H100_PATCHED
         ),
         h100_single=number(single_both.p50) if single_both else "",
         submitted=submitted(),
@@ -273,32 +255,11 @@ def logged(name: str, what: str) -> float:
     return float(found[1])
 
 
-def in_turn(kept: Mapping[str, Kept]) -> Table:
-    """MLPerf's implementation and ours in turn; energy and load of the first's GPU were read beside it."""
-    rows = []
-    for name, (what, neighbour) in IN_TURN.items():
-        if name in kept:
-            tokens, joules = kept[name].test.tokens_per_sec, kept[name].test.joules_per_output_token
-            idle = share("idle")(kept[name])
-        else:
-            energy = files.read_json(RUNS / "h200" / name / "energy.json")
-            tokens = logged(name, "Tokens per second")
-            joules, idle = energy["gpu_joules"] / energy["seconds"] / tokens, number(energy["idle_percent"], 3)
-        rows.append([what, rate(name, kept), tokens, joules, idle, neighbour])
-    return Table(["bf16", *SPEEDS, "idle, %", "on the second card"], rows)
-
-
 def preempted(test: Performance) -> str:
     """How many requests of a test were preempted, and what share of its requests."""
     assert test.usage["preemptions"] and test.duration_s and test.samples_per_sec
     count = test.usage["preemptions"].mean * test.duration_s
     return f"{number(count, 3)} requests ({number(100 * count / (test.samples_per_sec * test.duration_s), 2)} %)"
-
-
-def capacity(test: Performance, alone_ms: float) -> float:
-    """The rate at which TPOT has no end, queries/s, by its mean and that of one request alone."""
-    assert test.tpot_ms and test.samples_per_sec
-    return test.samples_per_sec / (1 - alone_ms / test.tpot_ms.mean)
 
 
 def sweep() -> Any:

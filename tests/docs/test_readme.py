@@ -51,7 +51,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def linked(page: Path) -> list[Path]:
-    """The files of this repository that a page links to, without the sections of its own that it names with `#` alone."""
+    """The files of this repository that a page links to, but for sections of its own (`#NAME`)."""
     found = (link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", page.read_text()))
     return [(page.parent / name).resolve() for name in found if name and "://" not in name]
 
