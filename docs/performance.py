@@ -63,7 +63,7 @@ FULL = {  # the run, what was asked, what else the host did
         "Interactive, 52 queries/s, fast accumulation, cap 208",
         OTHER,
     ),
-    "full-interactive-max-4096-graphs2048-vllm032": ("Interactive, `max` of an older search", OTHER),
+    "full-interactive-max-4096-graphs2048-vllm032": ("Interactive, `max`", OTHER),
     "full-interactive-53-4096-graphs2048-vllm032": ("Interactive, 53 queries/s", OTHER),
 }
 POOL = {"full-pool-interactive-105-both-vllm032": ("Interactive, 105 queries/s, both patches, cap 208 each", FOUR)}
