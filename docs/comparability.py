@@ -1,5 +1,5 @@
-"""Writes a section of docs/evidence/regression.md: what each comparison of runs asks them to share, as its own code
-says it.
+"""Writes two sections of docs/comparability.md: what each tool means by its figures (`benchmarks.crosscheck`), and what
+each comparison of runs asks them to share, as its own code says it.
 
 python -m docs.comparability
 """
@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from benchmarks import crosscheck
+from docs.wrapping import wrapped
 from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
 from harness.config.run import RunConfig
@@ -18,7 +20,7 @@ from harness.results import summary
 from harness.submission import refusals, tree
 from harness.sweep import loop, rows
 
-PAGE = Path(__file__).parent / "evidence" / "regression.md"
+PAGE = Path(__file__).with_suffix(".md")
 SECTION = re.compile(r"(?<=<!-- made by `python -m docs.comparability` -->\n).*?(?=<!-- end -->)", re.S)
 MEANING = {
     "work": "what is asked of the engine",
@@ -50,14 +52,14 @@ NAMES = FLAGS | {
 
 
 def section() -> str:
-    """The table, a line for each comparison, and the flags of the aspects that have any."""
+    """The table, a line for each comparison, and the flags of the work."""
     aspects = [*Comparable._fields]
     head = ["comparison", *(f"{name}: {MEANING[name]}" for name in aspects)]
     lines = [head, ["---"] * len(head)]
     lines += [[who, *(cell(name, ignored) for name in aspects)] for who, ignored in COMPARISONS.items()]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    flags = (f"*{name}*: {', '.join(f'`{as_flag(flag)}`' for flag in FLAGS[name])}.\n" for name in FLAGS)
-    return "\n".join((table, *flags))
+    work = ", ".join(f"`{as_flag(flag)}`" for flag in FLAGS["work"])
+    return f"{table}\n*work*: {work}. *settings*: every other flag that answers or speed depend on.\n"
 
 
 def cell(aspect: str, ignored: Collection[str]) -> str:
@@ -68,9 +70,18 @@ def cell(aspect: str, ignored: Collection[str]) -> str:
     return " but: ".join(["none" if aspect in FLAWS else "the same", *filter(None, [", ".join(names)])])
 
 
+def words_of_tools() -> str:
+    """What each tool means by the same words."""
+    columns = ("TTFT", "TPOT", "tokens")
+    lines = [["tool", *columns], ["---"] * (len(columns) + 1)]
+    lines += [[tool.name, *(getattr(tool, name.lower()) for name in columns)] for tool in crosscheck.TOOLS]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def page() -> str:
-    """The whole page with the section as it is now."""
-    return SECTION.sub(lambda _: f"\n{section()}\n", PAGE.read_text())
+    """The whole page with both sections as they are now."""
+    made = iter((words_of_tools(), section()))
+    return wrapped(SECTION.sub(lambda _: f"\n{next(made)}\n", PAGE.read_text()))
 
 
 def main() -> None:

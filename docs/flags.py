@@ -9,38 +9,30 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from docs.wrapping import wrapped
 from harness.commands import COMMANDS
 from harness.core.command import Group, shown_default
-from harness.core.document import Table
 from harness.core.files import write_text
 
 PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Flags
 
-What you get: every flag of every command. One command prints the same on the screen: `python run.py --help-all`.
-This page is made
-by `python -m docs.flags` from the flags' own declarations.
+What you get: every flag of every command. One command prints the same on the screen: `python run.py --help-all`. This
+page is made by `python -m docs.flags` from the flags' own declarations.
 
 The flags of `run.py` and `mmlu.py` are also keys of a `--config FILE.yaml`; a flag on the command line wins over the
-file. A switch takes an optional 0 or 1: `--mlflow` and `--mlflow 1` turn it on, `--mlflow 0` turns it off. A choice
-or a default
-stands in the second column; (required) marks what a command cannot do without. `mmlu` and `compare`
-take flags of `run` as well: their tables have those that are theirs alone.
+file. A switch takes an optional 0 or 1: `--mlflow` and `--mlflow 1` turn it on, `--mlflow 0` turns it off. The default
+stands in parentheses; (required) marks what a command cannot do without. `mmlu` and `compare` take flags of `run` as
+well: their lists have those that are theirs alone.
 
-`python run.py` is the form from a checkout; after `pip install .` the same command is `llama31-mlperf run`, and
-every other one
-is `llama31-mlperf NAME`, from a checkout `python -m harness NAME`.
-"""
+`python run.py` is the form from a checkout; after `pip install .` the same command is `llama31-mlperf run`, and every
+other one is `llama31-mlperf NAME`, from a checkout `python -m harness NAME`.
 
+Prefix caching is off by default (`--engine-arg enable_prefix_caching=true` turns it on): LoadGen repeats its samples,
+so a cache would raise the throughput above that of new requests. The report says when it was on.
 
-TAIL = """
-Prefix caching is off by default (`--engine-arg enable_prefix_caching=true` turns it on): LoadGen repeats its
-samples, so a
-cache would raise the throughput above that of new requests. The report says when it was on.
-
-A `.env` file in the checkout is read, one NAME=VALUE a line without quotes; variables that are set win. Completion
-in bash (or
-zsh, fish): `eval "$(_LLAMA31_MLPERF_COMPLETE=source_bash llama31-mlperf)"`.
+A `.env` file in the checkout is read, one NAME=VALUE a line without quotes; variables that are set win. Completion in
+bash (or zsh, fish): `eval "$(_LLAMA31_MLPERF_COMPLETE=source_bash llama31-mlperf)"`.
 """
 
 
@@ -64,15 +56,22 @@ def rows(parameters: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
         yield f"`{name}`", default, re.sub(r"\s+", " ", getattr(each, "help", "") or "")
 
 
+def item(row: tuple[str, str, str]) -> str:
+    """A row as an item of a list."""
+    name, default, meaning = row
+    shown = f" ({default.strip('()')})" if default else ""
+    return f"- {name}{shown}: {meaning}\n"
+
+
 def page() -> str:
     """The page."""
-    parts = [HEAD + TAIL]
+    parts = [HEAD]
     loaded = {name: import_module(f"harness.commands.{name}").command for name in COMMANDS}
     shared = set(rows(loaded["run"].params))
     for name, command in leaves(loaded):
         if found := [line for line in rows(command.params) if name == "run" or line not in shared]:
-            parts.append(f"## {name}\n\n{Table(['flag', 'default', 'meaning'], found)}\n")
-    return "\n".join(parts)
+            parts.append(f"## {name}\n\n{''.join(map(item, found))}")
+    return wrapped("\n".join(parts))
 
 
 if __name__ == "__main__":

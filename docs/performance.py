@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from docs.wrapping import wrapped
 from harness.core import files
 from harness.core.document import Column, Table, number, render
 from harness.core.files import write_text
-from harness.loadgen.outcome import Outcome
 from harness.loadgen.recording import Recording
 from harness.results import economics
 from harness.results.performance import Performance
@@ -29,18 +29,13 @@ HERE = Path(__file__).parent
 PAGE, RUNS = HERE / "evidence" / "performance.md", HERE / "runs"
 RECORDINGS = HERE.parent / "tests" / "results" / "h200_recordings.json.gz"
 SWEEP, CARD = "sweep-single-vllm032", "NVIDIA H100 80GB HBM3"
-OTHER, TWO = "another run on the second card", "the two at once, a card each"
-FOUR = "its four cards at once: Offline, Interactive, and two as one pool"
-ALONE = "its virtual machine had no other card; what the host's others did is not known"
+OTHER, TWO = "another run", "the other test"  # what the host's other cards did
+FOUR, ALONE = "three more tests", "not known"
 OFFLINE = {  # by what the row is called; the settings stand in the runs' own files
     "off-static-vllm024": "0.24.0: as a checkpoint comes",
-    "off-again-vllm024": "0.24.0: the same again",
-    "off-dummy-vllm024": "0.24.0: dummy weights, nearly zeros (flattering)",
     "off-torchmm-vllm024": "0.24.0: `linear_backend=torch` (cuBLASLt)",
     "off-2048x32k-vllm024": "0.24.0: 2,048 sequences, steps of 32,768",
     "off-kv16-vllm024": "0.24.0: KV cache in 16 bits",
-    "off-tok8192-vllm024": "0.24.0: steps of 8,192",
-    "off-fused-vllm024": "0.24.0: norm and activation fused with quantization",
     "off-triton-vllm024": "0.24.0: attention by Triton",
     "off-static-vllm032": "0.32.0: as a checkpoint comes",
     "off-torchmm-vllm032": "0.32.0: `linear_backend=torch`",
@@ -51,7 +46,7 @@ PATCHED = {  # one card of one host, one after the other; its second card: the t
     "off-3000-both-vllm032": "fast accumulation, activation by Inductor",
     "off-3000-fast-vllm032": "fast accumulation",
     "off-3000-both-again-vllm032": "both, again",
-    "off-3000-base-vllm032": "vLLM as it is installed (after Server's test at full length)",
+    "off-3000-base-vllm032": "vLLM as it is installed",
 }
 SINGLE = {"single-both-vllm032": "both", "single-base-vllm032": "vLLM as it is installed"}
 FULL = {  # the run, what was asked, what else the host did
@@ -62,42 +57,31 @@ FULL = {  # the run, what was asked, what else the host did
     "full-server-64-fast-vllm032": ("Server, 64 queries/s, fast accumulation, graphs to 2,048", OTHER),
     "full-server-61-vllm032": ("Server, 61 queries/s, graphs to 2,048", OTHER),
     "full-server-max-vllm032": ("Server, `max`, graphs to 1,024", OTHER),
-    "full-server-62-vllm032": ("Server, 62 queries/s, steps of 4,096", TWO),
-    "full-interactive-55-both-cap208-vllm032": ("Interactive, 55 queries/s, both patches, at most 208 running", TWO),
-    "full-interactive-57-both-cap208-vllm032": ("Interactive, 57 queries/s, both patches, at most 208 running", FOUR),
+    "full-interactive-55-both-cap208-vllm032": ("Interactive, 55 queries/s, both patches, cap 208", TWO),
+    "full-interactive-57-both-cap208-vllm032": ("Interactive, 57 queries/s, both patches, cap 208", FOUR),
     "full-interactive-52-fast-cap208-vllm032": (
-        "Interactive, 52 queries/s, fast accumulation, at most 208 running",
+        "Interactive, 52 queries/s, fast accumulation, cap 208",
         OTHER,
     ),
-    "full-interactive-max-4096-graphs2048-vllm032": ("Interactive, `max` of an older search", OTHER),
+    "full-interactive-max-4096-graphs2048-vllm032": ("Interactive, `max`", OTHER),
     "full-interactive-53-4096-graphs2048-vllm032": ("Interactive, 53 queries/s", OTHER),
 }
-POOL = {
-    "full-pool-interactive-105-both-vllm032": ("Interactive, 105 queries/s, both patches, at most 208 on each", FOUR)
+POOL = {"full-pool-interactive-105-both-vllm032": ("Interactive, 105 queries/s, both patches, cap 208 each", FOUR)}
+ATTENTION = {  # Interactive at 50 queries/s on two cards of a host with four: FlashAttention, and FlashInfer
+    "interactive-50-fa3-full-vllm032": "interactive-50-flashinfer-vllm032",
+    "interactive-50-fa3-full-again-vllm032": "interactive-50-flashinfer-again-vllm032",
 }
-ATTENTION = {  # Interactive at 50 queries/s on two cards of a host with four, the two in one order and in the other
-    "interactive-50-flashinfer-vllm032": ("FlashInfer", "first on one card"),
-    "interactive-50-fa3-full-vllm032": ("FlashAttention 3, full graphs", "second on that card"),
-    "interactive-50-fa3-full-again-vllm032": ("FlashAttention 3, full graphs", "first on another card"),
-    "interactive-50-flashinfer-again-vllm032": ("FlashInfer", "second on that card"),
-}
-WRITERS = {  # of the KV cache; one after the other on a third card of that host
-    "off-3000-kv-vllm-vllm032": "vLLM's",
-    "off-3000-kv-triton-vllm032": "Triton's",
-    "off-3000-kv-vllm-again-vllm032": "vLLM's, again",
-}
-ONE_TOKEN = {"single-both-graphs-vllm032": "as it is", "single-both-graphs-again-vllm032": "as it is, again"}
-HEADS = {  # one H200, one after the other, after Server's test at 62.5 queries/s
-    "off-3000-head-bf16-profile-vllm032": "bf16",
-    "off-3000-head-fp8-vllm032": "fp8",
-    "off-3000-head-bf16-again-vllm032": "bf16, again",
-}
-HEAD_SINGLE = "single-head-fp8-vllm032"
-IN_TURN = {  # bf16, one card, one after the other, and what its host's second card did
-    "reference-bs1024-bf16-before": ("reference, batches of 1,024", "an engine that started"),
-    "off-3072-bf16-between-vllm032": ("this runner, vLLM's defaults", "Server"),
-    "reference-bs1024-bf16-after": ("reference, batches of 1,024, again", "Server"),
-}
+WRITERS = ("off-3000-kv-triton-vllm032", "off-3000-kv-vllm-vllm032", "off-3000-kv-vllm-again-vllm032")  # one card
+HEADS = (  # one H200, one after the other: in bf16, in fp8, in bf16 again
+    "off-3000-head-bf16-profile-vllm032",
+    "off-3000-head-fp8-vllm032",
+    "off-3000-head-bf16-again-vllm032",
+)
+IN_TURN = (  # bf16, one card, one after the other: the reference, this runner, the reference
+    "reference-bs1024-bf16-before",
+    "off-3072-bf16-between-vllm032",
+    "reference-bs1024-bf16-after",
+)
 REFERENCE = {  # MLPerf's implementation, by weights and batch, and ours: each kind of weights on one card
     "fp8": {
         "reference, its batch of 16": "reference-bs16-fp8",
@@ -117,13 +101,10 @@ H100 = {  # the same of H100s
     "h100-offline-both": ("Offline, both patches", TWO),
     "h100-offline": ("Offline", ALONE),
     "h100-server": ("Server, 50 queries/s", TWO),
-    "h100-interactive-48-both-cap208": ("Interactive, 48 queries/s, both patches, at most 208 running", TWO),
+    "h100-interactive-48-both-cap208": ("Interactive, 48 queries/s, both patches, cap 208", TWO),
     "h100-interactive": ("Interactive, 40 queries/s", TWO),
 }
-H100_PATCHED = {  # one H100 after Offline at full length with both patches, over one cache of compiled graphs
-    "h100-off-3000-base": ("no patch", "Interactive at full length"),
-    "h100-off-3000-both": ("fast-accumulation,inductor-activation", "an engine that started"),
-}
+H100_PATCHED = ("h100-off-3000-both", "h100-off-3000-base")  # one card, 1,024 sequences, steps of 32,768
 
 
 @dataclass(frozen=True)
@@ -190,8 +171,7 @@ def page() -> str:
     names = [path.name for path in (RUNS / "h200").iterdir() if (path / "summary.json").exists()]
     kept = {name: read(name) for name in names}
     two, one = (kept[name].test.tokens_per_sec or 0.0 for name in ("off-two-gpus-13368-vllm032", "off-6684-vllm032"))
-    single = kept["single-vllm024"].test.tpot_ms
-    alone = single.p50 if single else 0.0
+    single_both = Kept.of("h100-single-both", RUNS / "h100-single-both").test.tpot_ms
     best = (f"{name} {number(economics.fastest(name, 'NVIDIA H200').samples_per_sec)} samples/s" for name in SCENARIOS)
     by_weights = {weights: {head: rate(name, kept) for head, name in row.items()} for weights, row in REFERENCE.items()}
     whole, ours = ([*by_weights["bf16"].values()][place] for place in (1, 2))
@@ -200,10 +180,10 @@ def page() -> str:
     one_card, other_card = (
         rate(name, kept) for name in ("off-3000-fast-another-card-vllm032", "off-3072-fast-vllm032")
     )
-    return render(
+    triton, vllm, vllm_again = (number(rate(name, kept)) for name in WRITERS)
+    joules = {name: number(each.test.joules_per_output_token) for name, each in kept.items()}
+    text = render(
         "performance.md.j2",
-        alone=number(alone),
-        capacities=" and ".join(number(capacity(kept[name].test, alone), 3) for name in FULL if "4096" in name),
         speed={name: number(each.test.tokens_per_sec) for name, each in kept.items()},
         full=at_full_length([kept[name] for name in FULL], "test", FULL),
         offline=Table.of(
@@ -214,16 +194,8 @@ def page() -> str:
         pool_queue=queued(RUNS / "h200" / "full-pool-interactive-105-both-vllm032"),
         queue=queued(RUNS / "h200" / "full-interactive-57-both-cap208-vllm032"),
         many=MANY,
-        attention=at_full_length([kept[name] for name in ATTENTION], "attention", ATTENTION),
-        writers=Table.of([kept[name] for name in WRITERS], {"kernel": lambda each: WRITERS[each.name], **SPEEDS}),
-        one_token=Table.of(
-            [kept[name] for name in ONE_TOKEN],
-            {
-                "graphs": lambda each: ONE_TOKEN[each.name],
-                "TPOT p50, ms": of("tpot_ms.p50"),
-                "J per token": of("joules_per_output_token"),
-            },
-        ),
+        attention=" and ".join(f"{joules[name]} instead of {joules[other]}" for name, other in ATTENTION.items()),
+        writers=f"{triton} instead of {vllm} and {vllm_again}",
         patched_single=Table.of(
             [kept[name] for name in SINGLE],
             {
@@ -238,46 +210,24 @@ def page() -> str:
             ["weights, samples/s", *REFERENCE["fp8"]], [[name, *row.values()] for name, row in by_weights.items()]
         ),
         bf16_behind=number(100 * (whole / ours - 1), 2),
-        in_turn=in_turn(kept),
         in_turn_ahead=" and ".join(number(100 * (theirs / between - 1), 2) for theirs in (before, after)),
         in_turn_scatter=number(100 * (after / before - 1), 2),
         preempted=preempted(kept["off-3072-bf16-between-vllm032"].test),
-        heads=Table.of([kept[name] for name in HEADS], {"`lm_head`": lambda each: HEADS[each.name], **SPEEDS}),
+        heads=f"{number(head)} instead of {number(plain)} and {number(plain_again)}",
         head_ahead=number(100 * (2 * head / (plain + plain_again) - 1), 2),
         head_scatter=number(100 * (plain_again / plain - 1), 2),
-        head_single=Table.of(
-            [kept[HEAD_SINGLE]],
-            {
-                "`lm_head`": lambda each: "fp8",
-                "TPOT p50, ms": of("tpot_ms.p50"),
-                "J per token": of("joules_per_output_token"),
-            },
-        ),
-        cards=f"{number(one_card)} and {number(other_card)}",
         cards_differ=number(100 * (other_card / one_card - 1), 2),
         two=f"{number(two)} output tokens/s against {number(one)}",
         ratio=number(two / one / 2, 3),
         sweep=sweep(),
         h100=at_full_length([Kept.of(name, RUNS / name) for name in H100], "one H100", H100),
-        h100_patched=Table.of(
-            [Kept.of(name, RUNS / name) for name in H100_PATCHED],
-            {
-                "`--engine-patch`": lambda each: H100_PATCHED[each.name][0],
-                **SPEEDS,
-                "on the second card": lambda each: H100_PATCHED[each.name][1],
-            },
+        h100_patched=" instead of ".join(
+            number(Kept.of(name, RUNS / name).test.samples_per_sec) for name in H100_PATCHED
         ),
-        h100_single=Table.of(
-            [Kept.of("h100-single-both", RUNS / "h100-single-both")],
-            {
-                "`--engine-patch`": lambda each: "fast-accumulation,inductor-activation",
-                "TPOT p50, ms": of("tpot_ms.p50"),
-                "J per token": of("joules_per_output_token"),
-            },
-        ),
+        h100_single=number(single_both.p50) if single_both else "",
         submitted=submitted(),
-        search=search(),
     )
+    return wrapped(text)
 
 
 SCENARIOS = ("Offline", "Server", "Interactive")
@@ -305,32 +255,11 @@ def logged(name: str, what: str) -> float:
     return float(found[1])
 
 
-def in_turn(kept: Mapping[str, Kept]) -> Table:
-    """MLPerf's implementation and ours in turn; energy and load of the first's GPU were read beside it."""
-    rows = []
-    for name, (what, neighbour) in IN_TURN.items():
-        if name in kept:
-            tokens, joules = kept[name].test.tokens_per_sec, kept[name].test.joules_per_output_token
-            idle = share("idle")(kept[name])
-        else:
-            energy = files.read_json(RUNS / "h200" / name / "energy.json")
-            tokens = logged(name, "Tokens per second")
-            joules, idle = energy["gpu_joules"] / energy["seconds"] / tokens, number(energy["idle_percent"], 3)
-        rows.append([what, rate(name, kept), tokens, joules, idle, neighbour])
-    return Table(["bf16", *SPEEDS, "idle, %", "on the second card"], rows)
-
-
 def preempted(test: Performance) -> str:
     """How many requests of a test were preempted, and what share of its requests."""
     assert test.usage["preemptions"] and test.duration_s and test.samples_per_sec
     count = test.usage["preemptions"].mean * test.duration_s
     return f"{number(count, 3)} requests ({number(100 * count / (test.samples_per_sec * test.duration_s), 2)} %)"
-
-
-def capacity(test: Performance, alone_ms: float) -> float:
-    """The rate at which TPOT has no end, queries/s, by its mean and that of one request alone."""
-    assert test.tpot_ms and test.samples_per_sec
-    return test.samples_per_sec / (1 - alone_ms / test.tpot_ms.mean)
 
 
 def sweep() -> Any:
@@ -361,8 +290,8 @@ def at_full_length(kept: Sequence[Kept], head: str, words: Mapping[str, tuple[st
         "TTFT p99, ms": of("ttft_ms.p99"),
         "TPOT p99, ms": of("tpot_ms.p99"),
         "idle, %": share("idle"),
-        "clock held down, %": share("held"),
-        "on the host": lambda each: words[each.name][1],
+        "clock lowered, %": share("held"),
+        "other cards": lambda each: words[each.name][1],
     }
     return Table.of(kept, columns)
 
@@ -387,22 +316,6 @@ def submitted() -> Table:
         "samples/s of a card": "samples_per_sec",
     }
     return Table.of(theirs, columns)
-
-
-def search() -> Table:
-    """The probes of the search that an H100 began."""
-    found = files.read_json(RUNS / "h100-interactive-search" / "probes.json")["probes"]
-    return Table.of(
-        [Outcome.model_validate(probe) for probe in found],
-        {
-            "queries/s": "load",
-            "LoadGen": lambda probe: probe.verdict.word,
-            "output tokens/s": "tokens_per_sec",
-            "TTFT p99, ms": lambda probe: probe.ttft_ms.p99,
-            "TPOT p50, ms": lambda probe: probe.tpot_ms.p50,
-            "TPOT p99, ms": lambda probe: probe.tpot_ms.p99,
-        },
-    )
 
 
 if __name__ == "__main__":

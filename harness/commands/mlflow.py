@@ -4,7 +4,6 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from datetime import datetime
 from os import environ
 from pathlib import Path
@@ -162,11 +161,13 @@ def entry(folder: Path) -> TrackedRun:
 def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
     facts, summary = results.facts_of(folder), read(folder / "summary.json", Summary)
     meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
-    numbers: dict[str, float | None] = metrics.values(summary, "mlflow")
-    numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
+    numbers: dict[str, float | None] = {}
     for name in ("latency_ms", "ttft_ms", "tpot_ms"):
-        times = getattr(test, name, None)
-        numbers |= {f"{name}/{point}": value for point, value in asdict(times).items()} if times else {}
+        times = getattr(test and test.counted, name, None)
+        if times:
+            numbers |= {f"{name[:-2]}{point}_ms": value for point, value in vars(times).items()}
+    numbers |= metrics.values(summary, "mlflow")
+    numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
     tags = {
         "kind": "benchmark",
         "category": meta.category,

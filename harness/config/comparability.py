@@ -1,7 +1,7 @@
 """What two runs must share for their numbers to be compared, decided in one way for all.
 
-Each comparison says which aspects, or which names within them, it ignores; docs/evidence/regression.md has them as
-one table.
+Each comparison says which aspects, or which names within them, it ignores; docs/comparability.md has them as one
+table.
 """
 
 import re

@@ -30,7 +30,7 @@ from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
 METRICS_S = 1.0  # for its metrics, once a second
 SPARE_FILES = 256
 PROBE_TOKENS = 2
-MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/serving.md)
+MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/evidence/serving.md)
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
 
 

@@ -87,12 +87,12 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
     return config.engine_args | {"additional_config": {**(own if isinstance(own, dict) else {}), "engine_patch": names}}
 
 
-# Arguments that one copy of the model heeds only from a version on: name, version, why.
+# Arguments that one copy of the model ignores before a version: name, version, why.
 HEEDED_FROM = (("prefill_schedule_interval", (0, 33), "works only under data parallelism before vLLM 0.33"),)
 
 
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
-    """Which engine arguments and VLLM_ variables the installed vLLM does not have, or does not heed with so many copies
+    """Which engine arguments and VLLM_ variables the installed vLLM does not have, or ignores with so many copies
     of the model, in words; empty if it has all."""
     missing = [f"no engine argument {name}" for name in arguments if name not in secrets.arguments()]
     named = [name for name in variables if name.startswith("VLLM_")]

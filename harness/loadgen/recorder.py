@@ -22,7 +22,7 @@ from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.system import SM_CLOCK, ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none
 from harness.engines import discovery
 
-# The reasons for which a GPU's clock is held down, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
+# The reasons for which a GPU's clock is lowered, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
 Remote = Callable[[], dict[str, dict[str, float]]]
@@ -31,7 +31,7 @@ MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 
 
 def throttle_percent(nvml: Any, handle: Any, reasons: int) -> int:
-    """100 while a GPU's clock is held down for one of the reasons, else 0."""
+    """100 while a GPU's clock is lowered for one of the reasons, else 0."""
     return 100 if nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons else 0
 
 
@@ -233,7 +233,7 @@ class BackgroundLoad:
         if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
             why.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores {when}")
         if self.gpus:
-            why.append(f"other programs held memory of GPU {', '.join(map(str, self.gpus))}")
+            why.append(f"other programs used memory of GPU {', '.join(map(str, self.gpus))}")
         if self.client_share is not None and self.client_share > CLIENT_SHARE:
             why.append(
                 f"this client's busiest process used {100 * self.client_share:.0f} % of a core: times may be its own, "

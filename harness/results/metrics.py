@@ -124,11 +124,13 @@ def test(name: str, label: str, better: Better, shown: Places, path: str = "", *
 
 
 def latency(kind: str, point: str, *more: Place, places: Places = ("compare",)) -> Metric:
-    """A percentile of one kind of latency, or its mean; MLflow gets all of LoadGen's. Offline's count from the start of
-    the test, since all requests are issued at once."""
+    """A percentile of one kind of latency, or its mean; MLflow has all. Offline's count from the start of the
+    test, since all requests are issued at once."""
     streamed = kind != "latency"
-    label, path = f"{kind.upper() if streamed else kind} {point}, ms", f"{kind}_ms.{point}"
-    return test(f"{kind}_{point}_ms", label, "lower", (*places, *more), path, streaming=streamed)
+    label = f"{kind.upper() if streamed else kind} {point}, ms"
+    return test(
+        f"{kind}_{point}_ms", label, "lower", (*places, *more, "mlflow"), f"{kind}_ms.{point}", streaming=streamed
+    )
 
 
 def score(name: str, label: str) -> Metric:

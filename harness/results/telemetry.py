@@ -18,14 +18,14 @@ from harness.loadgen.test_run import TestRun
 SHARES = {  # of a GPU's time, in words
     "idle": "idle, empty queue",
     "idle_while_waiting": "idle while requests waited",
-    "held_by_power": "clock held down by power",
-    "held_by_heat": "clock held down by heat",
-    "busy": "busy, as time at full clock",
+    "held_by_power": "clock lowered by power",
+    "held_by_heat": "clock lowered by heat",
+    "busy": "busy, counted at the maximum clock",
 }
 
 
 class GpuTime(Model):
-    """Percent of the seconds of a test, over its GPUs; the shares add up to 100. The clock was held down for load x
+    """Percent of the seconds of a test, over its GPUs; the shares add up to 100. The clock was lowered for load x
     (1 - clock / maximum) of each second."""
 
     test: str
@@ -38,7 +38,7 @@ class GpuTime(Model):
     held_by_power: float
     held_by_heat: float
     busy: float
-    """As if at full clock."""
+    """Counted at the maximum clock."""
     max_clock_mhz: float
     is_clock_of_nvml: bool
     """Whether the maximum is NVML's; else it is the highest that the run recorded."""
@@ -136,8 +136,8 @@ QUANTITIES = (
     Quantity("gpu_memory_load_percent", "GPU memory controller busy", "% of the time"),
     Quantity("gpu_memory_clock_mhz", "GPU memory clock", "MHz"),
     Quantity("gpu_memory_temperature_c", "GPU memory temperature", "\N{DEGREE SIGN}C"),
-    Quantity("gpu_power_capped_percent", "GPU clock held down by the power limit", "% of the time"),
-    Quantity("gpu_too_hot_percent", "GPU clock held down by heat", "% of the time"),
+    Quantity("gpu_power_capped_percent", "GPU clock lowered by the power limit", "% of the time"),
+    Quantity("gpu_too_hot_percent", "GPU clock lowered by heat", "% of the time"),
     *(
         Quantity(f"gpu_{link.lower()}_{way}_gb_per_s", f"{link} {way}", "GB/s", total=True)
         for link in ("NVLink", "PCIe")
@@ -234,10 +234,10 @@ LOSSES = {  # shares of the GPUs' time: in words, and what helps where `launch` 
     "idle": ("the GPU was idle {} % of its time, and nothing waited", ""),
     "idle_while_waiting": ("the GPU was idle {} % of its time while requests waited", ""),
     "held_by_power": (
-        "clock held down by power, {} % of the GPU's time",
+        "clock lowered by power, {} % of the GPU's time",
         "what is left is work that costs less energy: fewer bits, other kernels, or a higher limit",
     ),
-    "held_by_heat": ("clock held down by heat, {} % of the GPU's time", "see to its cooling"),
+    "held_by_heat": ("clock lowered by heat, {} % of the GPU's time", "see to its cooling"),
 }
 
 
@@ -258,7 +258,7 @@ def ran_out(
 ) -> Iterator[Statement]:
     """What set the speed, then what was used up beside it; nothing where there was enough of all.
 
-    More room would not make a GPU faster whose clock is held down, nor a GPU or CPU that is busy: then none is advised.
+    More room would not make a GPU faster whose clock is lowered, nor a GPU or CPU that is busy: then none is advised.
     `times` end with the test's; `args` are the engine's; `client`: the CPU is that of a client of an endpoint;
     `others`: percent of it that other programs used, which is no bound of the engine's.
     """

@@ -19,10 +19,12 @@ from harness.__main__ import main
 from harness.commands import mlflow
 from harness.core.files import read, write_json
 from harness.core.reading import ROOT
+from harness.results import metrics
 from harness.results.summary import Summary
 from harness.sweep.experiment import ExperimentRecord, from_summary
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.report import State
+from tests import made
 from tests.conftest import Finished, launch, patience
 
 
@@ -64,7 +66,7 @@ def check(client: MlflowClient, run: Any, summary: Any) -> None:
     """Every kind of thing that must be there, with the numbers of the summary."""
     test, score = summary["run"]["performance"], summary["run"]["accuracy"]
     assert run.data.metrics["tokens_per_sec"] == test["tokens_per_sec"]
-    assert run.data.metrics["latency_ms/p99"] == test["latency_ms"]["p99"]
+    assert run.data.metrics["latency_p99_ms"] == test["latency_ms"]["p99"]
     assert run.data.metrics["rouge1"] == score["scores"]["rouge1"]
     assert run.data.metrics["valid"] == 1
     assert run.data.metrics["gate"] == 1
@@ -90,6 +92,18 @@ def test_a_local_store_and_sending_twice(offline: Finished, folder: Path, send: 
     assert run.info.status == "FINISHED"
     assert run.info.end_time > run.info.start_time
     check(client, run, offline.summary)
+
+
+def test_a_metric_has_one_name_in_mlflow_and_in_the_csv(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "r"
+    summary = made.rendered(folder, scenario="server", server_target_qps=10.0)
+    numbers = mlflow.entry(folder).numbers
+    shared = {name: value for name, value in metrics.values(summary, "compare").items() if name in numbers}
+    assert {name: numbers[name] for name in shared} == shared
+    assert {"latency_p50_ms", "ttft_p50_ms", "tpot_p99_ms"} <= {*shared}
+    assert summary.performance is not None and summary.performance.ttft_ms is not None
+    assert numbers["ttft_p95_ms"] == summary.performance.ttft_ms.p95
+    assert [name for name in numbers if "/" in name] == []
 
 
 @pytest.mark.engine

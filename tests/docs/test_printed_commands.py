@@ -38,7 +38,7 @@ def printed(text: str) -> Iterator[list[str]]:
 
 
 def commands(line: str) -> Iterator[list[str]]:
-    line = line.replace("llama31-mlperf run", "python run.py")  # as `pip install .` calls it
+    line = line.replace("llama31-mlperf run", "python run.py").replace(" 2>&1", "")  # as `pip install .` calls it
     found = re.search(rf"\bpython3? ((?:-m (?:{FOLDERS})\b|[a-z_]+\.py\b)(?:'[^']*'|[^`|>;&)'])*)", line)
     if found:
         words = shlex.split(found[1].partition(" #")[0].replace("[--", "--").replace("]", "").replace("…", ""))

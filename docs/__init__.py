@@ -1,0 +1,1 @@
+"""What makes the pages of docs/: each module writes the page that it names."""
