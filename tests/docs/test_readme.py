@@ -15,7 +15,11 @@ from harness.core.reading import ROOT
 
 ENGLISH = (ROOT / "README.md").read_text()
 TOP = ("README.md", "README.ko.md", "CONTRIBUTING.md", "CHANGELOG.md")
-PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").rglob("*.md"))]
+RUNS = ROOT / "docs" / "runs"  # whose folders have pages of their own
+PAGES = [
+    *(ROOT / name for name in TOP),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if RUNS not in page.parents),
+]
 FLAGS = (ROOT / "docs" / "reference" / "flags.md").read_text()
 WORDS = 1200  # of the README: what does not fit has its own page
 FOLDERS = "harness|docs|tests|benchmarks|configs|sweeps|demo|templates|third_party"
