@@ -16,8 +16,8 @@ HEAD = """# Files
 
 What you get: what a run's JSON files hold. One command prints the first: `python run.py --model demo --json`. This page
 is made by `python -m docs.files` from [the demo's run](../runs/demo/report.html); of each list and of alike entries the
-first are shown. Every key of summary.json: [metrics](metrics.md), `templates/summary.schema.json`. The columns of requests.csv:
-[results](../results.md).
+first are shown. Every key of summary.json: [metrics](metrics.md), `templates/summary.schema.json`. The columns of
+requests.csv: [results](../results.md).
 
 """
 SHOWN = {"system", "setup", "work", "performance", "usage", "digests", "plots"}  # of these only the first entries
@@ -30,7 +30,7 @@ def shortened(value: Any, name: str = "") -> Any:
         return [shortened(value[0])] if value else []
     if isinstance(value, dict):
         kept = list(value.items())[: FIRST if name in SHOWN else None]
-        return {key: shortened(each, key) for key, each in kept}
+        return {key: shortened(each, key) for key, each in kept if key != "command"}
     return value
 
 

@@ -102,7 +102,7 @@ def without_speed(summary: Summary) -> str:
     score, meta = summary.accuracy, summary.meta
     if score is None:
         kept = [each.text for each in summary.curve if each.has_kept and each.verdict.tone == "good"]
-        held = f"; {kept[-1]} held until then" if kept else ""
+        held = f"; {kept[-1]} kept its limits until then" if kept else ""
         return f"No result{f': {meta.ended}' if meta.ended else ''}{held}"
     if score.verdict == "FAIL":
         stopped = "; no speed was measured" if meta.mode == "both" else ""

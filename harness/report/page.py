@@ -35,7 +35,7 @@ WIDE = 20  # times the smallest: from here on an axis is logarithmic
 MARGIN = 0.12  # of an axis of loads, beside the lowest and the highest
 SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
 COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
-SHARES = {"idle": "GPU idle, %", "clock": "GPU clock held down, %"}
+SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
 Limits = Mapping[str, float | None]  # milliseconds at p99, by kind of latency; None: no limit
 
 

@@ -13,7 +13,7 @@ from tests.docs.test_readme import ENGLISH, PAGES, blocks, named, prose, targets
 
 README = ROOT / "README.ko.md"
 GUIDE = sorted((ROOT / "docs" / "ko").glob("*.md"))
-WORDS = 950
+WORDS = 980
 ORIGINALS = {  # what README.ko.md links: what README.md links in its place
     "docs/ko/accuracy.md": "docs/accuracy.md",
     "docs/ko/docker.md": "docs/clusters.md#docker",
