@@ -54,7 +54,7 @@ def check(folder: Path) -> tuple[list[str], str]:
 
 def claimed_name(folder: Path) -> str:
     """The run's name, as its summary has it: a folder may have been renamed since."""
-    name = claims.parse(folder / claims.PAGES).get("meta", {}).get("run") if (folder / claims.PAGES).is_file() else None
+    name = claims.parse(folder / claims.PAGES).get("meta", {}).get("run")
     return Path(str(name or folder.resolve().name)).name
 
 

@@ -76,7 +76,7 @@ def report(folder: Path) -> tuple[list[str], bool]:
         return list(remarks(folder)), True
     found, wrong = verify(folder)
     counts = Counter(claim.verdict for claim in found)
-    total = ", ".join(f"{count:,} {verdict}" for verdict, count in sorted(counts.items(), key=lambda item: item[0]))
+    total = ", ".join(f"{count:,} {verdict}" for verdict, count in sorted(counts.items()))
     return [*map(str, found), *(f"{'differs':<20}  {each}" for each in wrong), total], not (wrong or counts["differs"])
 
 

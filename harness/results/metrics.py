@@ -166,9 +166,9 @@ METRICS: tuple[Metric, ...] = (
         "tokens_per_sec_per_user", "tokens/s per user", "higher", (*PLACES, "levels"), "steady.tokens_per_sec_per_user"
     ),
     latency("latency", "mean", "batch matrix"),
-    latency("latency", "p50", "sweep", "batches", "batch row", "batch matrix"),
+    latency("latency", "p50", "report", "sweep", "batches", "batch row", "batch matrix"),
     latency("latency", "p90", "batches", "batch row", "beside"),
-    latency("latency", "p99", "sweep", "index", "levels", *SIDES),
+    latency("latency", "p99", "report", "sweep", "index", "levels", *SIDES),
     latency("ttft", "p50", "sweep", "levels", "rates", "batches", "row", "beside"),
     latency("ttft", "p90", places=("levels", "rates")),
     latency("ttft", "p99", "sweep", "sweep row", "index", "levels", "rates", "row", "beside", *SIDES),
@@ -242,6 +242,8 @@ def rows(summary: Summary) -> list[tuple[Metric, str]]:
     """The metrics that a run has, for its report's table with one a line."""
     found = [metric for metric in metrics_of("report") if metric.figure(summary).value is not None]
     test = summary.performance
+    if summary.scenario.pattern.is_streamed:  # they stand in the table of all latencies
+        found = [metric for metric in found if not metric.name.startswith("latency_")]
     if test and test.counted is not test:  # the same as the output tokens/s above it
         found = [metric for metric in found if metric.name != "steady_tokens_per_sec"]
     return [(metric, metric.shown(summary)) for metric in found]
