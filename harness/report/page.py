@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
-from harness.core.document import Block, Document, Picture, Section, Table, block_text, number, sentence
+from harness.core.document import Block, Document, Line, Picture, Section, Table, block_text, number, sentence
 from harness.core.errors import plain
 from harness.core.reading import ROOT, read_text
 from harness.core.statistics import tail_name
@@ -277,11 +277,18 @@ def environment() -> Any:
         lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
-    found.filters |= {each.__name__: each for each in (number, sentence, without_places)}
+    found.filters |= {each.__name__: each for each in (number, sentence, without_places, gravest)}
     found.filters["million"] = lambda value: value and 1e6 * value
     found.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
     found.globals |= {"glossary": glossary(), "latencies": LATENCIES}
     return found
+
+
+def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
+    """The verdicts that a page begins with, and the others: what is bad comes first, cautions and unknowns last."""
+    told = [line for line in lines if line.tone and line.text]
+    first = sorted(told, key=lambda line: (line.tone != "bad", line.label == "careful", line.tone == "unknown"))
+    return [line for line in told if line in first[:CHIPS]], first[CHIPS:]
 
 
 def page(
@@ -331,6 +338,7 @@ def glossary() -> dict[str, str]:
 
 
 # A run among the published results of its scenario, by the rate of an accelerator.
+CHIPS = 3  # verdicts on a page's first screen
 ROW, MIDDLE = 24, 12  # pixels
 # Of a name, which is longer than a line of the picture has room for.
 SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
