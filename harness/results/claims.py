@@ -42,6 +42,7 @@ NANOSECOND = 1e-6  # milliseconds: LoadGen cuts its times off to whole ones, of 
 ENERGY = 0.02  # by which a sum of power, read once a second, may differ from a counter of energy
 NEAR = 0.005  # ratio within which a rate is that of the configuration, a count that of every answer
 COUNTED = (128, 129)  # tokens of each answer, where a system counts what it may write and not what it wrote
+LARGEST = 2**30  # bytes of a file that has a digest
 CONFIG, PAGES = "config.json", "summary.json"
 
 
@@ -96,7 +97,7 @@ def verify(folder: Path) -> tuple[list[Claim], list[str]]:
         for claim in test_claims(folder / name, said, config)
     ]
     for name, said in (summary.get("digests") or {}).items():
-        claims.append(Claim(name, said, "SHA-256", digest(folder / name) if (folder / name).is_file() else "not there"))
+        claims.append(Claim(name, said, "SHA-256", digest(folder / name) or "not there"))
     places = sorted({path.parent for path in folder.rglob(DETAIL)})
     return claims, [each for place in places for each in disagreements(place)]
 
@@ -112,6 +113,9 @@ def parse(path: Path) -> Any:
 
 
 def digest(path: Path) -> str:
+    """Empty for what is no file, or larger than any that is read."""
+    if not path.is_file() or path.stat().st_size > LARGEST:
+        return ""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -120,7 +124,8 @@ def digests(folder: Path, but: Collection[str]) -> dict[str, str]:
     """SHA-256 of each file of a run, but for those at its top that these names begin a path to."""
     names = (Path(place) / name for place, _, names in os.walk(folder, followlinks=True) for name in names)
     paths = {str(path.relative_to(folder)): path for path in sorted(names)}
-    return {name: digest(path) for name, path in paths.items() if Path(name).parts[0] not in but}
+    found = {name: digest(path) for name, path in paths.items() if Path(name).parts[0] not in but}
+    return {name: value for name, value in found.items() if value}
 
 
 def test_claims(folder: Path, said: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[Claim]:
