@@ -110,6 +110,8 @@ def of_version(run: Path, version: str, target: Path) -> Path:
             text = text.replace(str(seed), str(getattr(mlperf.SEEDS[version], name)))
         path.write_text(text)
     change(target / "config.json", lambda facts: facts["plan"]["config"].update(round=version))
+    if (target / "Performance").exists():
+        retell(target / "Performance")
     return target
 
 
@@ -566,7 +568,7 @@ def test_a_server_on_this_machine_may_be_closed_once_it_is_declared(
             run / "config.json",
             lambda facts: facts.update(engine="the client of vLLM", engine_args={"server": "vLLM 0.32.0"}),
         )
-        of_config(endpoint=["http://127.0.0.1:8000/v1"])(run)
+        of_config(endpoint=["http://127.0.0.1:8000/v1"], backend="auto")(run)
         change(run / "config.json", lambda facts: facts["plan"]["running"].update(prefix_caching=False))
     asked = tmp_path / "asked.json"
     done = submission("system", "--run", acceptable[0], "--out", asked)
@@ -583,7 +585,7 @@ def test_a_server_on_this_machine_may_be_closed_once_it_is_declared(
     assert not set(SERVED) & set(written) and tells(written["sw_notes"], "Declared, not recorded", *SERVED.values())
     how = [json.loads(path.read_text()) for path in (tmp_path / "closed").rglob("*_vllm_*.json")]
     assert {each["weight_data_types"] for each in how} == {"bf16"}
-    of_config(endpoint=["http://gpu-host:8000/v1"])(acceptable[0])
+    of_config(endpoint=["http://gpu-host:8000/v1"], backend="auto")(acceptable[0])
     far = build(tmp_path / "far", system, acceptable, "closed")
     assert far.returncode == 1 and "the machine behind http://gpu-host:8000/v1 was not recorded" in far.stderr
 
