@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import isclose
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,7 +16,7 @@ from harness.core import reading
 from harness.core.document import number
 from harness.core.errors import UsageError
 from harness.loadgen import log, recording
-from harness.loadgen.log import DETAIL, Latency, TestResult, records
+from harness.loadgen.log import DETAIL, TestResult, records
 from harness.loadgen.mending import mend, steady_part
 from harness.loadgen.recording import Recording, joules_by_power
 from harness.loadgen.requests import (
@@ -138,7 +138,7 @@ def test_claims(folder: Path, said: Mapping[str, Any], config: Mapping[str, Any]
     level = said.get("concurrency") or (said.get("load") if said.get("unit") == ClosedLoop.unit else None)
     requests, is_probe = read_requests(folder), "unit" in said
     result = mend(log.read(folder), requests, Limits(**limits) if limits else None, expected=False)
-    test = Source(folder, result, requests, int(level) if level else None, is_probe)
+    test = LoggedTest(folder, result, requests, int(level) if level else None, is_probe)
     given = {name: {key: value for key, value in of(test).items() if value is not None} for name, of in sources.items()}
     for key, value in claimed.items():
         found = [Claim(key, value, name, figures[key]) for name, figures in given.items() if key in figures]
@@ -146,7 +146,7 @@ def test_claims(folder: Path, said: Mapping[str, Any], config: Mapping[str, Any]
             yield from found or [Claim(key, value)]
 
 
-class Source(NamedTuple):
+class LoggedTest(NamedTuple):
     """A test as its files have it; of a probe at a level the claims are of the part without ramps."""
 
     folder: Path
@@ -156,67 +156,46 @@ class Source(NamedTuple):
     is_probe: bool
 
 
-def by_log(test: Source) -> Figures:
+def by_log(test: LoggedTest) -> Figures:
     """What LoadGen's detail log says, mended."""
     result = test.result
-    found: Figures = {} if test.is_probe else {"duration_s": result.duration_s, "samples": result.samples}
     if test.is_probe and test.level:
         return {"valid": bool(result.valid)}
-    for kind in TIMES:
-        found |= {
-            f"{kind}.{point}": value
-            for point, value in vars(getattr(result, kind) or object).items()
-            if point[0] != "_"
-        }
-    found |= {"valid": bool(result.valid), "tokens_per_sec": result.tokens_per_sec}
-    rate = result.target_qps if result.scenario == "Server" else None
-    found |= leaves({"seeds": result.seeds, "early_stopping": result.early_stopping})
-    return found | {"samples_per_sec": result.samples_per_sec, "target_qps": rate}
-
-
-def by_requests(test: Source) -> Figures:
-    """What the requests of a test come to."""
-    whole, seconds = without_failures(test.requests), test.result.duration_s
-    part = steady_part(test.requests, test.level) if test.level else None
-    steady = (
-        times(part.requests)
-        | {"tokens_per_sec": part.tokens_per_sec, "samples_per_sec": part.samples_per_sec, "trend": part.trend}
-        if part and part.requests
-        else {}
-    )
+    found: Figures = {"valid": bool(result.valid)} | times(vars(result))
+    found |= {name: getattr(result, name) for name in ("tokens_per_sec", "samples_per_sec")}
     if test.is_probe:
-        return steady if test.level else times(whole, test.result)
-    new, prompts = (sum(getattr(each, name) for each in whole) for name in ("output_tokens", "prompt_tokens"))
-    found = times(whole, test.result) | {f"steady.{name}": value for name, value in steady.items()}
-    for name, counts in (("input", "prompt_tokens"), ("output", "output_tokens")):
-        spread_of = spread(float(getattr(each, counts)) for each in whole)
-        found |= {
-            f"{name}_lengths.{point}": getattr(spread_of, point)
-            for point in ("min", "mean", "p50", "p99", "max")
-            if whole
-        }
-    found |= {"total_new_tokens": new or None, "total_input_tokens": prompts or None}
-    return found | {"input_tokens_per_sec": prompts / seconds if seconds and prompts else None}
+        return found
+    rate = result.target_qps if result.scenario == "Server" else None
+    found |= {"duration_s": result.duration_s, "samples": result.samples, "target_qps": rate}
+    return found | dict(leaves({"seeds": result.seeds, "early_stopping": result.early_stopping}))
 
 
-def times(requests: Sequence[Request], result: TestResult | None = None) -> Figures:
-    """Their latencies, TTFT and TPOT by percentile; nothing where LoadGen's are those of whole queries."""
-    if result and result.scenario == "MultiStream":
-        return {}
-    spreads = times_of(requests)
-    return {
-        f"{kind}.{point}": value
-        for kind in TIMES
-        for point, value in vars(spreads[kind] or object).items()
-        if point[0] != "_"
-    }
+def by_requests(test: LoggedTest) -> Figures:
+    """What the requests of a test come to; latencies of single requests are not claimed where LoadGen's are those of
+    whole queries."""
+    whole, seconds = without_failures(test.requests), test.result.duration_s
+    part, steady = steady_part(test.requests, test.level) if test.level else None, Figures()
+    if part and part.requests:
+        steady = times(times_of(part.requests))
+        steady |= {name: getattr(part, name) for name in ("tokens_per_sec", "samples_per_sec", "trend")}
+    found = {} if test.result.scenario == "MultiStream" else times(times_of(whole))
+    if test.is_probe:
+        return steady if test.level else found
+    counts = {name: [getattr(each, name) for each in whole] for name in ("prompt_tokens", "output_tokens")}
+    read, written = counts.values()
+    lengths = {"input_lengths": spread(map(float, read)), "output_lengths": spread(map(float, written))}
+    found |= leaves({name: vars(each) for name, each in lengths.items() if each})
+    found |= {f"steady.{name}": value for name, value in steady.items()}
+    found |= {"total_new_tokens": sum(written) or None, "total_input_tokens": sum(read) or None}
+    return found | {"input_tokens_per_sec": sum(read) / seconds if seconds and read else None}
 
 
-def points(spread: Latency | None) -> Iterable[tuple[str, float]]:
-    return vars(spread).items() if spread else ()
+def times(spreads: Mapping[str, Any]) -> Figures:
+    """Latency, TTFT and TPOT by percentile, as far as they are known."""
+    return dict(leaves({kind: vars(spreads[kind]) for kind in TIMES if spreads[kind]}))
 
 
-def by_machine(test: Source) -> Figures:
+def by_machine(test: LoggedTest) -> Figures:
     """Energy by the power that was recorded."""
     joules = joules_by_power(Recording.read(test.folder / recording.FILE))
     tokens = sum(each.output_tokens for each in without_failures(test.requests))
