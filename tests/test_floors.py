@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -140,6 +141,12 @@ def test_no_file_is_too_long() -> None:
         str(path): lines for path in HARNESS.rglob("*.py") if (lines := len(path.read_text().splitlines())) > LONGEST
     }
     assert long == {}
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    trees = (ast.parse(path.read_text()) for path in HARNESS.rglob("*.py"))
+    names = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
 def can_fail(test: ast.AST, helpers: Collection[str]) -> bool:

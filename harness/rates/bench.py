@@ -74,6 +74,8 @@ class Bench(NamedTuple):
 class Tested(NamedTuple):
     """What a run has tested: its probes, and its full tests, the last of which has just ended."""
 
+    __test__ = False  # no test of pytest's
+
     probes: Sequence[Outcome] = ()
     attempts: Sequence[Outcome] = ()
 

@@ -57,7 +57,7 @@ class Alone(NamedTuple):
     latency_s: float = 0.0
 
 
-class Server(NamedTuple):
+class SharedServer(NamedTuple):
     """What is known of a server: an answer alone, the queue of the test that tells how answers hold each other up, and
     that of the test in which some queries always waited; None where none ever did."""
 

@@ -52,6 +52,7 @@ def probe_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
         client_delay_ms=Times.of(test.client_delay),
         queries=queries,
         tokens_per_sec=result.tokens_per_sec,
+        input_tokens_per_sec=(window or test).input_tokens_per_sec,
         samples_per_sec=result.samples_per_sec,
         joules_per_output_token=joules / tokens if joules and tokens else None,
         trend=window.trend if window else None,

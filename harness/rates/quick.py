@@ -1,5 +1,6 @@
 """A number in a minute: what the first measurements of a search tell of the rates that a full test would find."""
 
+import re
 from collections.abc import Mapping
 from math import inf, sqrt
 
@@ -10,8 +11,9 @@ from harness.core.document import number
 from harness.core.schema import Model
 from harness.loadgen.outcome import SURE
 from harness.rates.law import Goal, error_of
-from harness.rates.search import PRECISE, Facts
+from harness.rates.search import PRECISE, SearchFacts
 
+QUICK = re.compile(r" --quick([ =][01])?(?= |$)")  # in the words of a command
 LEAST = 0.05  # of a rate: its error, however well the probes agree (an H200, Interactive; shared, by prompts)
 MOST = 0.2  # of a rate: with a larger error it is no estimate
 UNEVEN = 0.15  # scatter of the answers' times, from which on they do not share the server as a processor is shared
@@ -57,13 +59,13 @@ def goals(plan: Plan) -> dict[str, Goal]:
     return {f"{one.name.capitalize()}'s limits": Goal.of(plan, one.limits) for one in rules}
 
 
-def estimate_of(facts: Facts, held_to: Mapping[str, Goal], command: str) -> Estimate:
+def estimate_of(facts: SearchFacts, held_to: Mapping[str, Goal], command: str) -> Estimate:
     """What follows from the facts. A range is the rate that they imply, give or take the error of the completions, by
     how much the last probe alone would have it otherwise, and what chance makes of a full test's tail."""
     found, ranges, doubts = facts.server, dict[str, tuple[float, float | None]](), list[str]()
     error = min(2 * error_of(found.waited), MOST) if found.waited else 0.0
     for name, goal in held_to.items():
-        each = Facts(goal, facts.alone, facts.probes)
+        each = SearchFacts(goal, facts.alone, facts.probes)
         rate, last = each.candidate.rate, each.implied(facts.last)
         if rate in (0.0, inf) or last == inf:
             ranges[name] = (rate, None if rate else 0.0)
@@ -88,5 +90,5 @@ def estimate_of(facts: Facts, held_to: Mapping[str, Goal], command: str) -> Esti
         capacity_error=capacity and max(LEAST / 2, error) * capacity,
         ranges={} if doubts else ranges,
         doubts=tuple(dict.fromkeys(doubts)),
-        command=f"{command.replace(' --quick', '')} --server-target-qps max",
+        command=f"{QUICK.sub('', command)} --server-target-qps max",
     )

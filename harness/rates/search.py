@@ -14,7 +14,7 @@ from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import minutes
 from harness.core.document import number
 from harness.loadgen.outcome import SETTLED, Outcome, Queue
-from harness.rates.law import Alone, Goal, Server, approached, error_of, is_full
+from harness.rates.law import Alone, Goal, SharedServer, approached, error_of, is_full
 
 # Constants that a simulation chose name its case of benchmarks.search.
 PROBE_S = 30.0  # seconds of a probe at a rate that was given, at least, and of as many queries as early stopping takes
@@ -30,10 +30,8 @@ FARTHEST = 2.0  # ratio of a rate to the last, where two on one side of it are t
 SLIGHT = 0.4  # of TTFT's limit: a p99 below it says that waits are fewer than a queue of random work has (96 at once)
 AGREED = 0.04  # of a probe's rate: a candidate nearer to it than that is not probed again
 ROOM = 0.8  # share of the limits up to which a p99 leaves room for a higher rate
-WORTH, FURTHER = (
-    1.02,
-    1.1,
-)  # ratio of a higher rate that is worth a full test; and to which its latencies tell more than the law
+WORTH = 1.02  # ratio of a higher rate that is worth a full test
+FURTHER = 1.1  # ratio of a higher rate up to which a full test's latencies tell more than the law
 HIGHER = 1.2  # ratio to the highest of several rates, which all held, of one that measures the capacity
 LOWER, NEAR = 0.97, 0.9  # of a rate that did not hold a full test: at most, and where its latencies do not tell
 MARGIN = 0.99  # of a rate by a full test: the next has other luck
@@ -47,7 +45,7 @@ class Candidate(NamedTuple):
     seconds: float = 0.0
 
 
-class Bench(Protocol):
+class MeasuredServer(Protocol):
     """Where a server is measured. It is idle again before each measurement begins."""
 
     @property
@@ -70,7 +68,7 @@ def probe_s(rate: float, goal: Goal, least: float = PROBE_S) -> float:
 
 
 @dataclass
-class Facts:
+class SearchFacts:
     """What is known of a server while it is searched."""
 
     goal: Goal
@@ -78,8 +76,8 @@ class Facts:
     probes: list[Outcome] = field(default_factory=list)
 
     @property
-    def server(self) -> Server:
-        return Server.of(self.alone, self.probes, self.goal)
+    def server(self) -> SharedServer:
+        return SharedServer.of(self.alone, self.probes, self.goal)
 
     @property
     def last(self) -> Outcome:
@@ -92,7 +90,7 @@ class Facts:
 
     def implied(self, probe: Outcome) -> float:
         """The rate that a full test should keep by what one probe measured; infinite where it tells no limit."""
-        found, goal = Server.of(self.alone, [*self.probes, probe], self.goal), self.goal
+        found, goal = SharedServer.of(self.alone, [*self.probes, probe], self.goal), self.goal
         by_ttft, (share, _) = found.rate_by_ttft(goal), goal.shares(probe)
         if probe.rate < found.capacity < inf:
             by_waits = approached(found.capacity, probe.rate, share)
@@ -155,10 +153,10 @@ def crossing(points: Sequence[tuple[float, float]]) -> float:
     return min(max(found, rate / FARTHEST), FARTHEST * rate)
 
 
-def measure(bench: Bench, goal: Goal) -> Facts:
+def measure(bench: MeasuredServer, goal: Goal) -> SearchFacts:
     """The two facts: a request alone, and a probe that saturates the server; faster ones where it does not."""
     alone = bench.alone()
-    facts = Facts(goal, alone)
+    facts = SearchFacts(goal, alone)
     most = OVERLOAD * bench.at_once / alone.latency_s
     rate = min(OVERLOAD * bench.burst(alone), most)
     seconds, reason, longer = probe_s(rate, goal, SATURATED_S), "saturates the server: what it completes", 0
@@ -192,7 +190,7 @@ def changed(queue: Queue) -> str:
     return f"became {abs(queue.drift):.0%} {'faster' if queue.drift > 0 else 'slower'}"
 
 
-def estimate(bench: Bench, goal: Goal) -> Facts:
+def estimate(bench: MeasuredServer, goal: Goal) -> SearchFacts:
     """The facts, and a short probe at the candidate, where there is one."""
     facts = measure(bench, goal)
     if any(one.queue for one in facts.probes):
@@ -202,7 +200,7 @@ def estimate(bench: Bench, goal: Goal) -> Facts:
     return facts
 
 
-def search(bench: Bench, goal: Goal) -> Facts:
+def search(bench: MeasuredServer, goal: Goal) -> SearchFacts:
     """The facts, and probes at the candidate until it agrees with what it was probed at."""
     facts, repeats = measure(bench, goal), 0
     if not any(one.queue for one in facts.probes):
@@ -232,7 +230,7 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
         return None
     found = [inf if has_room else LOWER * rate]
     if last.queue:
-        seen = Server.of(Alone((last.ttft_ms.min or 0.0) / 1000, last.queue.token_s), tests, goal)
+        seen = SharedServer.of(Alone((last.ttft_ms.min or 0.0) / 1000, last.queue.token_s), tests, goal)
         known = [one.queue.free_capacity for one in tests if one.queue and one.rate < one.queue.free_capacity]
         waited = seen.waited.completed if seen.waited else inf
         most = last.queue.free_capacity if has_room else max((qps for qps in known if rate < qps < inf), default=inf)
@@ -258,7 +256,7 @@ def rate_by_waits(tests: Sequence[Outcome], goal: Goal) -> float:
     the capacity."""
     known = [one for one in tests if one.queue]
     first_s = min((one.ttft_ms.min or 0.0 for one in known), default=0.0) / 1000
-    return Server.of(Alone(first_s, 0.0), known, goal).rate_by_ttft(goal) if known else inf
+    return SharedServer.of(Alone(first_s, 0.0), known, goal).rate_by_ttft(goal) if known else inf
 
 
 def bracket(best: Outcome, tests: Sequence[Outcome], goal: Goal) -> str:

@@ -23,7 +23,7 @@ from harness.rates.bench import OFFLINE_MARGIN, TYPICAL_PROBES, Bench, RateSourc
 from harness.rates.law import Goal
 from harness.rates.levels import LevelCurve, LevelSearch
 from harness.rates.probing import TRIAL_S, Trial
-from harness.rates.search import Facts
+from harness.rates.search import SearchFacts
 
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
@@ -232,7 +232,7 @@ def given(plan: Plan) -> list[float]:
     return sorted(rates) if isinstance(rates, tuple) else []
 
 
-def from_search(plan: Plan, facts: Facts) -> Plan:
+def from_search(plan: Plan, facts: SearchFacts) -> Plan:
     """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where a request
     alone is over a limit."""
     chosen, loads = facts.chosen, [probe.load for probe in facts.probes]

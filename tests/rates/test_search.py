@@ -29,8 +29,8 @@ from harness.loadgen.outcome import Outcome, Queue
 from harness.rates import fitting, law, probing, quick, search
 from harness.rates import source as rates
 from harness.rates.bench import Tested
-from harness.rates.law import Alone, Goal, Server
-from harness.rates.search import Facts, crossing, rate_after
+from harness.rates.law import Alone, Goal, SharedServer
+from harness.rates.search import SearchFacts, crossing, rate_after
 from harness.rates.source import SearchedRate, rate_source
 from tests import made
 from tests.conftest import run, tells
@@ -333,8 +333,8 @@ def test_a_quick_estimate_is_for_scenarios_with_a_rate_and_makes_no_test() -> No
 
 def test_facts_without_a_queue_tell_nothing_of_waits() -> None:
     assert search.rate_by_waits([made.probe(5.0, True, 100, 20)], GOAL) == np.inf
-    known = Facts(GOAL, Alone(0.02, 0.0032, 0.4), [busy(74.4, 60.8, 6000)])
-    assert isinstance(known.server, Server) and known.server.capacity == 60.8
+    known = SearchFacts(GOAL, Alone(0.02, 0.0032, 0.4), [busy(74.4, 60.8, 6000)])
+    assert isinstance(known.server, SharedServer) and known.server.capacity == 60.8
 
 
 def test_the_reason_of_a_probe_is_on_the_screen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
