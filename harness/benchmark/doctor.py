@@ -234,10 +234,10 @@ def gpu(config: RunConfig) -> str:
 def gpu_settings(config: RunConfig) -> str:
     """A power limit under the maker's, and a slider that the fastest published pools set and this machine does not."""
     found = system.gpu_settings()
+    lowered = [(limit, default) for limit, default, _ in system.power_limits() if limit < default]
     wrong = [
         f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`"
-        for limit, default, _ in system.power_limits()[:1]
-        if limit < default
+        for limit, default in lowered[:1]
     ]
     if found.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:
         wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {found['vboost']}")

@@ -152,12 +152,10 @@ GPU_SETTINGS: dict[
 
 def gpu_settings() -> dict[str, str]:
     """The settings of the visible GPUs, those of unlike ones side by side."""
-    found = {name: ask_gpus(question, *about) for name, (question, about, _) in GPU_SETTINGS.items()}
-    words = {
-        name: [GPU_SETTINGS[name][2](each) for each in told]
-        for name, told in found.items()
-        if told and None not in told
-    }
+    words = dict[str, list[str]]()
+    for name, (question, about, say) in GPU_SETTINGS.items():
+        if (told := ask_gpus(question, *about)) and None not in told:
+            words[name] = [say(each) for each in told]
     with nvml_gpus() as (nvml, handles):
         if handles and (state := query_or_none(lambda library: library.nvmlSystemGetConfComputeState(), nvml)):
             words["confidential computing"] = [SWITCH[state.ccFeature]]

@@ -82,7 +82,6 @@ GPU_COLUMNS: dict[str, Callable[[Any, Any], float | None]] = {
     "memory_temperature_c": lambda nvml, handle: memory_temperature(nvml, handle),
     "power_capped_percent": lambda nvml, handle: throttle_percent(nvml, handle, POWER_CAPPED),
     "too_hot_percent": lambda nvml, handle: throttle_percent(nvml, handle, TOO_HOT),
-    **{name: Increase(*counter) for name, counter in COUNTERS.items()},
 }
 
 
@@ -132,7 +131,8 @@ def record_telemetry(
     begin, engine = time.monotonic(), discovery.Reader()
     with path.open("w", newline="") as file, nvml_gpus() as (nvml, handles):
         table, handles, far = csv.writer(file), handles[:gpus], sorted(remote())
-        names = [f"gpu{index}_{column}" for index in range(len(handles) + len(far)) for column in GPU_COLUMNS]
+        reads = GPU_COLUMNS | {name: Increase(*counter) for name, counter in COUNTERS.items()}  # since this test began
+        names = [f"gpu{index}_{column}" for index in range(len(handles) + len(far)) for column in reads]
         columns = [column.name for column in discovery.COLUMNS]
         table.writerow(["seconds", "cpu_percent", "memory_gib", *names, *columns])
         psutil.cpu_percent()  # which tells of the time since it was last called
@@ -140,9 +140,9 @@ def record_telemetry(
         while not stop.wait(1.0):
             seconds = time.monotonic() - begin
             machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
-            told = [query_or_none(partial(read, nvml), handle) for handle in handles for read in GPU_COLUMNS.values()]
+            told = [query_or_none(partial(read, nvml), handle) for handle in handles for read in reads.values()]
             now = remote()
-            told += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_COLUMNS]
+            told += [now.get(gpu, {}).get(column) for gpu in far for column in reads]
             table.writerow([*machine, *told, *engine.values(seconds, prometheus_metrics())])
             file.flush()
 

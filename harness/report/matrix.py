@@ -59,8 +59,11 @@ class Matrix(NamedTuple):
                 f"--reference {reference}: the runs' labels are {', '.join(filter(None, labels)) or 'empty'}."
             )
         found = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=sort_key)
-        place = metrics_of("batch matrix" if BATCH in axes else "matrix")
-        shown = [metric for metric in place if any(cell.figures[metric.name].value is not None for cell in found)]
+        shown = [
+            metric
+            for metric in metrics_of(place_of(axes))
+            if any(cell.figures[metric.name].value is not None for cell in found)
+        ]
         return cls(axes, found, shown, reference)
 
     @property
@@ -118,6 +121,11 @@ class Matrix(NamedTuple):
         return Bars(f"{BY_NAME[SPEED].label} by {' and '.join(self.axes)}", BY_NAME[SPEED].label, rows)
 
 
+def place_of(axes: Sequence[str]) -> Place:
+    """Where METRICS lists the columns."""
+    return "batch matrix" if BATCH in axes else "matrix"
+
+
 def sort_key(cell: Cell) -> list[tuple[str, float]]:
     """By the last axis first; what begins with a number by its unit, then by the number."""
     parts = [(text, re.match(r"[\d.]+", text)) for text in reversed(cell.axes)]
@@ -135,7 +143,7 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
     is_by_level = BATCH in axes and bool(summary.levels)
     tests = summary.levels if is_by_level else [result] if result else []
-    place: Place = "batch matrix" if BATCH in axes else "matrix"
+    place = place_of(axes)
     if not tests:
         yield Cell(places(summary, axes), names, figures(summary, place), "no speed was measured")
     for one in tests:
