@@ -24,7 +24,7 @@ from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, finish, hist
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing
-from harness.rates.bench import Tested
+from harness.rates.bench import DoneTests
 from harness.rates.source import find_rate, rate_source
 from harness.report import report as rendering
 from harness.report.answer import document
@@ -188,7 +188,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = probing.probe_of(test, run.plan, session.folder.path)
-        tests = Tested(run.facts.probes, [*attempts, attempt])
+        tests = DoneTests(run.facts.probes, [*attempts, attempt])
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
         if better is None:
             break

@@ -85,15 +85,15 @@ class EngineConfig(Settings):
     """Run Python code that comes with the model. Off unless given."""
 
     tensor_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed", rank=15)
-    """GPUs one copy of the model is split over; more where one is too small. As auto: as few as hold the model."""
+    """GPUs one copy of the model is split over; more where one is too small. auto: as few as hold the model."""
     data_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed")
     """Copies of the model that share the load. auto: as many as the visible GPUs hold."""
 
     max_model_len: Context | Auto = flag("auto", ENGINE, "answers", rank=15)
     """Longest prompt plus answer, in tokens; out of memory: lower it. auto: 2668 (every sample fits); demo: 1024."""
     gpu_memory_utilization: Share | Auto = flag("auto", ENGINE, "speed", rank=15)
-    """Share of each GPU's memory that vLLM may take; out of memory at the start: lower it. As auto it is 0.9; on a CPU
-    a quarter of what is free."""
+    """Share of each GPU's memory that vLLM may take; out of memory at the start: lower it. auto: 0.9; on a CPU a
+    quarter of what is free."""
     max_num_seqs: Count | None = flag(None, ENGINE, "speed", rank=16)
     """Maximum requests computed at once; out of memory, or TPOT over its limit: lower it. Unset: vLLM decides."""
     max_num_batched_tokens: Context | None = flag(None, ENGINE, "speed", rank=17)

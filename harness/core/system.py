@@ -292,7 +292,7 @@ def module() -> list[str]:
 
 def program() -> str:
     """This program with its commit, if it is a checkout, and the packages that a number rests on."""
-    found = detect()
-    commit = f" ({found.git_revision[:12]})" if found.git_revision else ""
-    versions = [f"{name} {found.packages[name]}" for name in MEASURING_PACKAGES if name in found.packages]
-    return ", ".join([f"{NAME} {VERSION}{commit}", *versions])
+    revision, packages = git_revision(), versions()
+    commit = f" ({revision[:12]})" if revision else ""
+    named = [f"{name} {packages[name]}" for name in MEASURING_PACKAGES if name in packages]
+    return ", ".join([f"{NAME} {VERSION}{commit}", *named])

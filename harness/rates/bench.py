@@ -71,10 +71,8 @@ class Bench(NamedTuple):
         return self.run.facts.probes[-1]
 
 
-class Tested(NamedTuple):
+class DoneTests(NamedTuple):
     """What a run has tested: its probes, and its full tests, the last of which has just ended."""
-
-    __test__ = False  # no test of pytest's
 
     probes: Sequence[Outcome] = ()
     attempts: Sequence[Outcome] = ()
@@ -94,11 +92,11 @@ class RateSource:
         where no load keeps the limits."""
         return bench.plan
 
-    def correct(self, plan: Plan, result: TestResult, tests: Tested) -> Plan | None:
+    def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         """The plan for another attempt after the last test; None where another would not help."""
         return None
 
-    def conclude(self, plan: Plan, tests: Tested) -> Plan:
+    def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
         """The plan of the attempt that counts, with what all of them came to; the last, unless another is better."""
         return plan
 

@@ -19,7 +19,7 @@ from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.session import LoadGenSession
 from harness.rates import quick, search
-from harness.rates.bench import OFFLINE_MARGIN, TYPICAL_PROBES, Bench, RateSource, Tested, as_probe, at_rate, probes
+from harness.rates.bench import OFFLINE_MARGIN, TYPICAL_PROBES, Bench, DoneTests, RateSource, as_probe, at_rate, probes
 from harness.rates.law import Goal
 from harness.rates.levels import LevelCurve, LevelSearch
 from harness.rates.probing import TRIAL_S, Trial
@@ -50,7 +50,7 @@ class MeasuredRate(TrialRate):
 
     corrections = 1
 
-    def correct(self, plan: Plan, result: TestResult, tests: Tested) -> Plan | None:
+    def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         if not (result.ran_short and result.samples and result.samples_per_sec):
             return None
         again = self.planned(plan, Trial(result.samples, result.samples / result.samples_per_sec))
@@ -168,7 +168,7 @@ class SearchedRate(RateSource):
     def find(self, bench: Bench) -> Plan:
         return from_search(bench.plan, search.search(bench, Goal.of(bench.plan)))
 
-    def correct(self, plan: Plan, result: TestResult, tests: Tested) -> Plan | None:
+    def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         before, last = plan.target_qps, tests.attempts[-1] if tests.attempts else None
         unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES  # else it was too short
         if not before or not last or not (result.valid or unsure or "latency" in result.failed):
@@ -185,7 +185,7 @@ class SearchedRate(RateSource):
         why = " with room" if last.has_held else f" ({last.why})" if last.why else ""
         return plan.with_note(f"{held}{why}; retrying at {number(rate)}", target_qps=rate)
 
-    def conclude(self, plan: Plan, tests: Tested) -> Plan:
+    def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
         held = [one for one in tests.attempts if one.valid]
         if given(plan) or not held:
             return plan

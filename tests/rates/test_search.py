@@ -28,7 +28,7 @@ from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome, Queue
 from harness.rates import fitting, law, probing, quick, search
 from harness.rates import source as rates
-from harness.rates.bench import Tested
+from harness.rates.bench import DoneTests
 from harness.rates.law import Alone, Goal, SharedServer
 from harness.rates.search import SearchFacts, crossing, rate_after
 from harness.rates.source import SearchedRate, rate_source
@@ -210,7 +210,7 @@ def failed(qps: float) -> TestResult:
 
 
 def corrected(plan: Plan, result: TestResult, probes: list[Outcome], *attempts: Outcome) -> Plan | None:
-    return rate_source(plan.config).correct(plan, result, Tested(probes, attempts))
+    return rate_source(plan.config).correct(plan, result, DoneTests(probes, attempts))
 
 
 def test_what_a_full_test_measured_decides_the_next_rate() -> None:
@@ -256,10 +256,10 @@ def test_room_that_is_left_is_tried_once() -> None:
     assert tells(again.notes[-1], "50 queries/s was VALID", " with room; retrying at ")
     after = made.changed(full(higher, 104, False), why="TPOT p99 104 of 100 ms")
     assert corrected(replace(plan, target_qps=higher), failed(higher), [], full(50, 60, True), after) is None
-    said = rate_source(plan.config).conclude(plan, Tested((), (full(50, 60, True), after)))
+    said = rate_source(plan.config).conclude(plan, DoneTests((), (full(50, 60, True), after)))
     assert said.target_qps == 50
     assert tells(said.notes[-1], "VALID at 50 queries/s for 10.7 min, INVALID at ", "(TPOT p99 104 of 100 ms)")
-    alone = rate_source(plan.config).conclude(plan, Tested((), (full(50, 60, True),)))
+    alone = rate_source(plan.config).conclude(plan, DoneTests((), (full(50, 60, True),)))
     assert tells(alone.notes[-1], "VALID with margin: up to ", " queries/s may be VALID")
 
 

@@ -272,7 +272,7 @@ def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Test
 
 def corrected(plan: Plan, result: TestResult) -> Plan | None:
     return rate_source(plan.config).correct(
-        plan, result, source.Tested((), (made.probe(plan.target_qps, False, 100, 20, seconds=result.duration_s),))
+        plan, result, source.DoneTests((), (made.probe(plan.target_qps, False, 100, 20, seconds=result.duration_s),))
     )
 
 
