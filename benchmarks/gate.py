@@ -24,6 +24,7 @@ from benchmarks.start import start
 from harness.config import mlperf
 from harness.core import files
 from harness.core.document import number
+from harness.core.errors import UsageError
 from harness.core.reading import ROOT
 from harness.results import accuracy
 
@@ -167,6 +168,10 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
+    if not given.table and not (given.model / "config.json").exists():
+        raise UsageError(f"{given.model}: not a model's folder; benchmarks/smollm2.py makes one.")
+    if given.table and not (given.out / "0" / "latest").exists():
+        raise UsageError(f"{given.out}: no runs in it; leave out --table to make them.")
     for place, variant in enumerate(VARIANTS if not given.table else ()):
         out = given.out / str(place)
         if not (out / "latest").exists():
