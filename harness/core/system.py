@@ -167,10 +167,9 @@ def boosts() -> list[str]:
     """The position of each GPU's slider vboost, which nvidia-smi alone tells, in a table with a column of that name."""
     with suppress(OSError, subprocess.SubprocessError):
         said = subprocess.run(["nvidia-smi", "boost-slider", "-l"], capture_output=True, text=True, timeout=10).stdout
-        rows = [re.split(r" {2,}", line.strip("| ")) for line in said.splitlines()]
-        head = next((row for row in rows if any("current" in cell.lower() for cell in row)), [])
-        place = next((n for n, cell in enumerate(head) if "current" in cell.lower()), 0)
-        return [row[place] for row in rows if len(row) == len(head) and any("vboost" in cell.lower() for cell in row)]
+        rows = [re.split(r" {2,}", line.strip("| ").lower()) for line in said.splitlines()]
+        place = next((n for row in rows for n, cell in enumerate(row) if "current" in cell), 0)
+        return [row[place] for row in rows if place and "vboost" in row and len(row) > place]
     return []
 
 

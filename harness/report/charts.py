@@ -132,6 +132,8 @@ class Bars(NamedTuple):
     rows: Sequence[Bar]
     lines: Sequence[float] = ()
     span: Scale | None = None
+    order: Sequence[str] = ()  # of the colours in the legend
+    is_aligned: bool = False  # each row below the one before, also where there is room beside it
     kind: Literal["bars"] = "bars"
 
     @property
@@ -141,7 +143,8 @@ class Bars(NamedTuple):
     @property
     def keys(self) -> dict[str, str]:
         """What the colours mean, by what they mean."""
-        return {part.name: part.color for row in self.rows for part in row.parts if part.name}
+        found = {part.name: part.color for row in self.rows for part in row.parts if part.name}
+        return {name: color for color in self.order or found.values() for name in found if found[name] == color}
 
     @property
     def inches(self) -> float:

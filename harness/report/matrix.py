@@ -92,12 +92,12 @@ class Matrix(NamedTuple):
 
     def ratios(self, cell: Cell, other: Cell) -> list[str]:
         """A row of ratios to another cell, those of doubtful figures marked."""
-        doubt, found = UNSURE * bool(cell.flaw or other.flaw), []
+        found = []
         for metric in self.metrics:
             mine, theirs = cell.figures[metric.name], other.figures[metric.name]
-            unsure = doubt or UNSURE * bool(mine.doubts or theirs.doubts)
+            is_unsure = bool(cell.flaw or other.flaw or mine.doubts or theirs.doubts)
             is_known = mine.value is not None and theirs.value
-            found.append(f"{number(mine.value / theirs.value, 3)}×{unsure}" if is_known else "–")  # type: ignore[operator]
+            found.append(f"{number(mine.value / theirs.value, 3)}×{UNSURE * is_unsure}" if is_known else "–")  # type: ignore[operator]
         why = "; ".join(dict.fromkeys(filter(None, (cell.flaw, other.flaw))))
         return [*[""] * (len(self.heads) - 1), f"to {self.reference}", *found, f"* {why}" if why else ""]
 

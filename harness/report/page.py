@@ -287,8 +287,8 @@ def environment() -> Any:
 def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
     """The verdicts that a page begins with, and the others: what is bad comes first, cautions and unknowns last."""
     told = [line for line in lines if line.tone and line.text]
-    first = sorted(told, key=lambda line: (line.tone != "bad", line.label == "careful", line.tone == "unknown"))
-    return [line for line in told if line in first[:CHIPS]], first[CHIPS:]
+    ranked = sorted(told, key=lambda line: (line.tone != "bad", line.label == "careful", line.tone == "unknown"))
+    return ranked[:CHIPS], ranked[CHIPS:]
 
 
 def page(

@@ -11,6 +11,7 @@ from harness.config.patterns import Poisson
 from harness.core.document import Picture, Statement, number
 from harness.core.screen import Stage
 from harness.loadgen.outcome import Doubt, Outcome
+from harness.loadgen.recorder import COUNTERS
 from harness.loadgen.recording import Recording
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
@@ -278,7 +279,6 @@ def labels(curve: Curve, right: float, top: float) -> Series:
 
 
 # The pictures with a clock: what the engine and the machine did during a test, and the stages of a run.
-LINKS = tuple(f"gpu_{link}_{way}_gb_per_s" for link in ("nvlink", "pcie") for way in ("sent", "received"))
 PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
     ("requests", ("requests_running", "requests_waiting"), None),
     ("KV cache, %", ("kv_cache_percent", "prefix_hit_percent"), 105),
@@ -288,7 +288,7 @@ PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quan
     ("load, %", ("gpu_load_percent", "cpu_percent"), 105),
     ("memory, GiB", ("gpu_memory_gib", "memory_gib"), None),
     ("power, W", ("gpu_power_w",), None),
-    ("links, GB/s", LINKS, None),
+    ("links, GB/s", tuple(f"gpu_{name}" for name in COUNTERS), None),
     ("clock, MHz", ("gpu_clock_mhz",), None),
     ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
 )
@@ -347,7 +347,8 @@ def load_strip(recording: Recording) -> list[Panel]:
             elif shade:
                 parts.append(Part(begin, end, shade, name=SHADES[shade]))
         rows += [Bar(name, "", parts)] if parts else []
-    return [Bars("", "seconds; power in % of the most of this test", rows)] if rows else []
+    words, span = "seconds; power in % of the most of this test", Scale(0.0, max(recording.seconds, default=0.0))
+    return [Bars("", words, rows, span=span, order=[*SHADES], is_aligned=True)] if rows else []
 
 
 def gpu_times(times: Sequence[GpuTime]) -> Bars:
