@@ -15,7 +15,8 @@ from pydantic import BaseModel
 
 from docs.wrapping import wrapped
 from harness.core.files import write_text
-from harness.results.metrics import METRICS, Metric
+from harness.rates.quick import Estimate
+from harness.results.metrics import ESTIMATE, METRICS, Metric
 from harness.results.summary import Summary
 
 PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name
@@ -116,8 +117,8 @@ def table_line(metrics: Sequence[Metric]) -> str:
     cells = (
         ", ".join(f"`{metric.name}`" for metric in metrics),
         label_of(metrics),
-        "; ".join(places_of(metrics)) or "the report",
-        f"`{row}`{ends}",
+        "; ".join(places_of(metrics)) or ("a sweep" if is_estimate(first) else "the report"),
+        "–" if is_estimate(first) else f"`{row}`{ends}",
         first.better or "–",
         meaning(first),
     )
@@ -156,13 +157,20 @@ def quantity(metric: Metric) -> str:
 
 def meaning(metric: Metric) -> str:
     """The description that is nearest to the value: of its field, or else of what the field belongs to."""
-    found = [text for text in descriptions(Summary, metric.path.split(".")) if text]
+    kind, steps = (Estimate, metric.steps[1:]) if is_estimate(metric) else (Summary, metric.path.split("."))
+    found = [text for text in descriptions(kind, steps) if text]
     parts = [MEANINGS.get(metric.name) or " ".join(found[-1].split()).replace("|", "\\|")]
     if metric.streaming:
         parts.append("Streaming scenarios only.")
+    if is_estimate(metric):
+        parts.append("By `--quick`, in `estimate.json`.")
     if metric.in_process:
         parts.append("vLLM in this process only.")
     return " ".join(parts)
+
+
+def is_estimate(metric: Metric) -> bool:
+    return metric.steps[0] == ESTIMATE
 
 
 def descriptions(kind: type, steps: list[str]) -> Iterator[str | None]:

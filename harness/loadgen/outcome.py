@@ -137,8 +137,9 @@ class Outcome(Model):
     reasons: tuple[Said, ...] = ()
     """Why it is INVALID, or too fast for a full test, or over one's own limits."""
     tokens_per_sec: float | None = None
-    input_tokens_per_sec: Known[float] = None  # prompts read
     """Output."""
+    input_tokens_per_sec: Known[float] = None
+    """Of prompts that were read."""
     samples_per_sec: float | None = None
     latency_ms: Times = Times()
     """Of a query."""

@@ -19,8 +19,8 @@ POINTS = 1_200_000  # queries that are simulated, in all
 FEWEST, MOST = 60, 100  # tests that are simulated
 HOLD = 0.95  # of them must keep the limit
 PARTS = 16  # of an answer, in a simulation; with 48 an H200's p99 is 3 % higher (docs/evidence/rates.md)
-FINE, LONGEST = 25, 20_000  # steps of a wait at its limit, at least, and of a whole test, at most
-ROUNDS, CLOSE = 5, 0.02  # of simulations for a rate; of its p99 to the limit, as a share, where they end
+FINE, LONGEST = 25, 24_000  # steps of a wait at its limit, at least, and of a whole test, at most: an H200's
+ROUNDS, CLOSE = 10, 0.02  # of simulations for a rate; of its p99 to the limit, as a share, where they end
 VAGUE = 0.25  # standard error of completions, as a share, from which on they tell nothing
 
 
@@ -94,7 +94,7 @@ class SharedServer(NamedTuple):
         return min(self.rate_by_ttft(goal, share), self.rate_by_tpot(goal, share))
 
     def rate_by_ttft(self, goal: Goal, share: float = 1.0) -> float:
-        if not self.waited:
+        if not self.waited or not self.is_bounded:  # TPOT is over its limit before any query waits
             return inf
         room_s, even = goal.ttft_ms / 1000 - self.alone.ttft_s, min(self.waited.dispersion, 1.0)
         return rate_by_waits(share * self.waited.completed, even, room_s, goal.seconds, goal.queries)
@@ -162,6 +162,7 @@ def rate_by_company(
     import numpy as np
 
     def p99_s(rate: float, seconds: float, random: Any) -> float:
+        seconds = min(seconds, LONGEST * alone_s / PARTS)  # of short answers, so many tell the tail
         clock = np.zeros(tests := tests_of(rate * seconds))
         begun, took, flying, own = list[Any](), [clock + alone_s / PARTS], clock + rate * alone_s, list[Any]()
         while clock.min() < seconds:
@@ -206,12 +207,15 @@ def rate_at(
     """The rate at which a p99 is at its limit, by simulated tests: from each to the rate that follows from it."""
     import numpy as np
 
+    low, high = 0.0, capacity
     for _ in range(ROUNDS):
         share = p99_s(rate, max(seconds, queries / rate), np.random.default_rng(0)) / limit_s
-        rate = max(rate / 2, approached(capacity, rate, share))
-        if abs(share - 1) < CLOSE:
-            break
-    return rate
+        low, high = (rate, high) if share <= 1 else (low, rate)
+        following = approached(capacity, rate, share)
+        if abs(share - 1) < CLOSE or high / max(low, rate / 3) < 1 + CLOSE:
+            return following
+        rate = following if low < following < high else (low + high) / 2
+    return low or rate
 
 
 def approached(capacity: float, rate: float, share: float) -> float:

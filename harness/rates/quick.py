@@ -2,35 +2,43 @@
 
 import re
 from collections.abc import Mapping
-from math import inf, sqrt
+from math import exp, floor, inf, sqrt
 
 from harness.config.mlperf import SCENARIO
 from harness.config.patterns import Poisson
 from harness.config.plan import Plan
 from harness.core.document import number
 from harness.core.schema import Model
-from harness.loadgen.outcome import SURE
+from harness.loadgen.outcome import SURE, Queue
 from harness.rates.law import Goal, error_of
 from harness.rates.search import PRECISE, SearchFacts
 
+FILE = "estimate.json"
 QUICK = re.compile(r" --quick([ =][01])?(?= |$)")  # in the words of a command
 LEAST = 0.05  # of a rate: its error, however well the probes agree (an H200, Interactive; shared, by prompts)
 MOST = 0.2  # of a rate: with a larger error it is no estimate
+CAPPED = 0.95  # of TPOT's limit, that a cap on running requests keeps
 UNEVEN = 0.15  # scatter of the answers' times, from which on they do not share the server as a processor is shared
 
 
 class Estimate(Model):
-    """estimate.json: what --quick found. No result: nothing of it is VALID."""
+    """What --quick found. No result: nothing of it is VALID."""
 
     ttft_alone_ms: float
     """Of a single request."""
     tpot_alone_ms: float
+    """Of a single request."""
     capacity: float | None
-    """Queries/s; null where nothing told it."""
+    """Queries/s that the server completes; null where nothing told it."""
     capacity_error: float | None
     ranges: dict[str, tuple[float, float | None]]
     """Queries/s within the limits of each name, lowest and highest, null where nothing told that; none where no law
     holds."""
+    rate: float | None
+    """Queries/s that a full test of this scenario is expected to keep; null where no law holds or nothing told it."""
+    most_running: int | None
+    """Requests in flight that hold TPOT's p99 at 95 % of this scenario's limit, however many wait; null where nothing
+    told it."""
     doubts: tuple[str, ...]
     """Why no law holds."""
     command: str
@@ -59,6 +67,15 @@ def goals(plan: Plan) -> dict[str, Goal]:
     return {f"{one.name.capitalize()}'s limits": Goal.of(plan, one.limits) for one in rules}
 
 
+def most_running(queue: Queue, goal: Goal) -> int | None:
+    """How many requests may run so that TPOT's p99 is CAPPED of its limit: while one is answered, each of the others is
+    given as many tokens, and begins once. None where what answers cost each other is not known."""
+    if not queue.tokens or (others_s := queue.each_s + queue.prompt_s) <= 0:
+        return None
+    slowest_s = CAPPED * goal.tpot_ms / 1000 * queue.tokens / exp(SURE * queue.scatter)
+    return max(1, 1 + floor((slowest_s - queue.token_s * queue.tokens) / others_s))
+
+
 def estimate_of(facts: SearchFacts, held_to: Mapping[str, Goal], command: str) -> Estimate:
     """What follows from the facts. A range is the rate that they imply, give or take the error of the completions, by
     how much the last probe alone would have it otherwise, and what chance makes of a full test's tail."""
@@ -82,13 +99,15 @@ def estimate_of(facts: SearchFacts, held_to: Mapping[str, Goal], command: str) -
         doubts.append("it completes in waves")
     if found.shared.scatter > UNEVEN:
         doubts.append("answers are not slowed down alike")
-    capacity = found.capacity if found.capacity < inf else None
+    capacity, expected = (value if value < inf else None for value in (found.capacity, facts.candidate.rate))
     return Estimate(
         ttft_alone_ms=1000 * facts.alone.ttft_s,
         tpot_alone_ms=1000 * facts.alone.tpot_s,
         capacity=capacity,
         capacity_error=capacity and max(LEAST / 2, error) * capacity,
         ranges={} if doubts else ranges,
+        rate=None if doubts else expected,
+        most_running=most_running(found.shared, facts.goal),
         doubts=tuple(dict.fromkeys(doubts)),
         command=f"{QUICK.sub('', command)} --server-target-qps max",
     )

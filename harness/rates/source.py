@@ -204,7 +204,7 @@ class QuickEstimate(RateSource):
     def find(self, bench: Bench) -> Plan:
         plan, facts = bench.plan, search.estimate(bench, Goal.of(bench.plan))
         found = quick.estimate_of(facts, quick.goals(plan), bench.run.facts.command)
-        write_json(bench.run.folder.path / "estimate.json", found.model_dump())
+        write_json(bench.run.folder.path / quick.FILE, found.model_dump())
         return plan.with_note(str(found))
 
 

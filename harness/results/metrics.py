@@ -26,6 +26,7 @@ Better = Literal["higher", "lower"] | None
 
 
 TEST = "run.performance."
+ESTIMATE = "estimate"  # what --quick found, in a file of that name
 
 
 class Metric(NamedTuple):
@@ -217,6 +218,10 @@ METRICS: tuple[Metric, ...] = (
         for item in QUANTITIES
         for how in ("mean", "max")
     ),
+    Metric("estimated_qps", "estimated queries/s", f"{ESTIMATE}.rate", "higher", ("sweep",)),
+    Metric("capacity_qps", "capacity, queries/s", f"{ESTIMATE}.capacity", "higher", ("sweep",)),
+    Metric("tpot_alone_ms", "TPOT of a single request, ms", f"{ESTIMATE}.tpot_alone_ms", "lower", ("sweep",)),
+    Metric("most_running", "running within TPOT's limit", f"{ESTIMATE}.most_running", None, ("sweep",)),
     Metric("engine_start_s", "engine start, s", "meta.engine_start_s", "lower", SWEPT, in_process=True),
     *(score(name, label) for name, label in mlperf.SCORES.items()),
 )

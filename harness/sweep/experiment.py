@@ -16,6 +16,7 @@ from harness.core import errors, files, processes, schema, system
 from harness.core.reading import ROOT
 from harness.loadgen.folder import RunFolder, status_of
 from harness.loadgen.outcome import RunStatus
+from harness.rates.quick import FILE, Estimate
 from harness.report import answer
 from harness.results import metrics
 from harness.results.summary import Summary
@@ -198,9 +199,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     if left and run_status and run_status.status == "running":
         RunFolder(folder, left.name).set_status("failed", reason)
     made = str(left.relative_to(place)) if left else None
-    path = left / "summary.json" if left else None
-    found = from_summary(files.read(path, Summary)) if path and path.exists() else ExperimentOutcome()
-    return job.record(lane, status, reason, seconds=seconds, run=made, outcome=found)
+    return job.record(lane, status, reason, seconds=seconds, run=made, outcome=outcome_of(left))
 
 
 def start_run(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
@@ -265,6 +264,17 @@ def last_line(path: Path) -> str:
         file.seek(max(0, path.stat().st_size - 2000))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     return lines[-1].removeprefix("error: ") if lines else ""
+
+
+def outcome_of(run: Path | None) -> ExperimentOutcome:
+    """What a run folder has: a summary, or an estimate, of which nothing is VALID."""
+    if run and (path := run / "summary.json").exists():
+        return from_summary(files.read(path, Summary))
+    if run and (path := run / FILE).exists():
+        found = {metrics.ESTIMATE: files.read(path, Estimate)}
+        values = {metric.name: metrics.value_at(found, metric.steps) for metric in metrics.metrics_of("sweep")}
+        return ExperimentOutcome(values, flaws=found[metrics.ESTIMATE].doubts)
+    return ExperimentOutcome()
 
 
 def from_summary(summary: Summary) -> ExperimentOutcome:

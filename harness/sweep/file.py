@@ -39,13 +39,13 @@ from harness.results import economics
 BASELINE = "baseline"
 LARGEST_FILE = 4 * MIB
 MOST_EXPERIMENTS = 1000
-Kind = Literal["baseline", "isolation", "stacked", "grid", "combined"]
+Kind = Literal["baseline", "isolation", "stacked", "grid", "combined", "capped"]
 Part = Literal["set", "engine", "env"]
 PARTS: tuple[Part, ...] = ("set", "engine", "env")
 SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail")  # the sweep's own business
-COMBINED = "best-combined"
+COMBINED, CAPPED = "best-combined", "capped"  # made of what the others came to
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
-RESERVED = {COMBINED, "plots", "report.md", "sweep.json", "status.json", BASELINE}
+RESERVED = {COMBINED, CAPPED, "plots", "report.md", "sweep.json", "status.json", BASELINE}
 FIXED_FLAGS: dict[str, bool] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
 ValuesByName = dict[str, Any]
 Parts = dict[Part, ValuesByName]
@@ -220,6 +220,7 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
                 config.scenario_rules.pattern.is_rated
                 and config.mode != "accuracy"
                 and config.server_target_qps == "auto"
+                and not config.quick
             ):
                 yield (
                     f"{where}: {item.name}: the speed of a Server test is its target rate: give server_target_qps, "

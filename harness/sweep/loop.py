@@ -28,6 +28,7 @@ from harness.sweep import experiment, report, rows
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, run_experiment
 from harness.sweep.file import (
     BASELINE,
+    CAPPED,
     COMBINED,
     Experiment,
     Part,
@@ -38,12 +39,23 @@ from harness.sweep.file import (
     make_experiment,
     merge_parts,
 )
-from harness.sweep.rows import SPEED, ExperimentResult, State, experiment_rows, finalists, is_known, speedup
+from harness.sweep.rows import (
+    CAP,
+    SPEED,
+    ExperimentResult,
+    State,
+    experiment_rows,
+    finalists,
+    is_estimate,
+    is_known,
+    speedup,
+)
 
 # A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
 #
 # What has ended is kept in sweep.json at once, so that a sweep can be resumed. Not for two threads at the same time.
 SHORTENED_FLAGS = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
+SHORTEST_S = 60  # of the full test of an estimate, under a time limit
 FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
 STATE = TypeAdapter(State)
 
@@ -101,7 +113,7 @@ class SweepState:
             turn = self.turn([self.chosen[0], *self.order_of(number)], number, lane)
             yield from reversed(turn) if options.alternate and number % 2 else turn
         if self.finals:
-            yield from self.turn(list(map(full, self.finals)), 0, lane, final=True)
+            yield from self.turn(self.finals, 0, lane, final=True)
 
     def turn(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
         """The baseline and what is not begun yet of a round; nothing where all others are."""
@@ -117,7 +129,8 @@ class SweepState:
         return key not in self.taken and (before is None or before.status not in ENDED or again)
 
     def take(self, job: Job, lane: Lane) -> Job | None:
-        if self.is_late(self.seconds_of(job)):
+        seconds = self.seconds_of(job)
+        if self.is_late(seconds + (seconds + SHORTEST_S if is_estimate(job.item) else 0.0)):  # then it is confirmed
             self.out_of_time = True
             return None
         self.taken.add(job.key(lane))
@@ -149,21 +162,39 @@ class SweepState:
             self.keep(combined=made)
             self.chosen = [*self.chosen, made]
             return True
-        if self.options.finalists and not self.finals:
-            names = finalists(experiment_rows(self.kept), self.options.finalists)
-            self.finals = [item for item in self.chosen if item.name in names]
+        wanted = self.is_of_estimates and self.chosen[-1].kind != "capped"
+        if wanted and (made := self.kept.capped or cap_fastest(experiment_rows(self.kept))):
+            self.keep(capped=made)
+            self.chosen = [*self.chosen, made]
             return True
+        if not self.finals:
+            names = finalists(experiment_rows(self.kept), self.options.finalists, self.is_of_estimates)
+            self.finals = [self.full(item) for item in self.chosen if item.name in names]
+            return bool(self.finals)
         return False
+
+    @property
+    def is_of_estimates(self) -> bool:
+        return is_estimate(self.chosen[0])
+
+    def full(self, item: Experiment) -> Experiment:
+        """An experiment at full official length; one that was estimated as a search for its rate, no longer than the
+        time that is left allows for two full tests."""
+        shortened = (*SHORTENED_FLAGS, "quick")
+        settings = {key: value for key, value in item.settings.items() if key not in shortened}
+        if is_estimate(item):
+            settings["server_target_qps"] = "max"
+            left = (self.began + self.options.limit - time.monotonic() - self.seconds_of(Job(item, 0))) / 2
+            if left < (given := item.settings.get("min_duration", inf)):
+                settings["min_duration"] = max(SHORTEST_S, round(left))
+            elif given < inf:
+                settings["min_duration"] = given
+        return replace(item, settings=settings)
 
     def left(self) -> list[str]:
         """The experiments that some round lacks, or the finalists."""
         jobs = (job for job in self.jobs(Lane()) if not job.final and job.item.name != BASELINE)
         return list(dict.fromkeys(job.item.name for job in jobs)) or ["finalists"]
-
-
-def full(item: Experiment) -> Experiment:
-    """An experiment at full official length."""
-    return replace(item, settings={key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS})
 
 
 def combine_helpful(found: Sequence[ExperimentResult]) -> Experiment | None:
@@ -186,6 +217,19 @@ def combine_helpful(found: Sequence[ExperimentResult]) -> Experiment | None:
     for (part, key), value in taken.items():
         getattr(together, part)[key] = value
     return make_experiment(together, "combined", merge_parts(base, together), base) if len(names) > 1 else None
+
+
+def cap_fastest(found: Sequence[ExperimentResult]) -> Experiment | None:
+    """The fastest of the estimated experiments with no more requests running than keep TPOT near its limit; None where
+    that is not known, or no more run anyway."""
+    best = next((result for result in found if result.name in finalists(found, 1, True)), None)
+    running = best.numbers.get(CAP.name) if best else None
+    if best is None or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
+        return None
+    about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
+    change = Variant(name=CAPPED, about=about, set={"max_num_seqs": round(running)})
+    base = next(parts(result.experiment) for result in found if result.name == BASELINE)
+    return make_experiment(change, "capped", merge_parts(parts(best.experiment), change), base)
 
 
 def parts(item: Experiment) -> Parts:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from statistics import mean
 from typing import Literal
@@ -30,6 +31,8 @@ BRIEF_S = 5.0  # tests of a second were seen to differ by a fifth with the same 
 LOOK_ERROR = 0.02
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
 SPEED, OF_RATE = BY_NAME["tokens_per_sec"], BY_NAME["latency_p50_ms"]  # where the rate is given, the speed follows it
+ESTIMATED, CAP = BY_NAME["estimated_qps"], BY_NAME["most_running"]  # of --quick
+RATE = BY_NAME["target_qps"]
 TAIL = BY_NAME["ttft_p99_ms"]  # which users see
 SCORE = SHORT_SCORES[0]
 HOLDS = regression.condition(f"{SCORE}<-1%")  # of the baseline's score, what MLPerf's gate allows of the reference's
@@ -49,6 +52,7 @@ class State:
     records: tuple[ExperimentRecord, ...]
     note: str = ""  # of the sweep as a whole: what its time limit left out
     combined: Experiment | None = None  # made of what helped
+    capped: Experiment | None = None  # the best estimate, with as many requests running as TPOT allows
     within: float = 0.0  # percent: it ends when every interval is narrower; 0: after its rounds
     fail_if: tuple[str, ...] = ()  # what makes an experiment a regression
     schema_version: int = SCHEMA
@@ -60,7 +64,7 @@ class State:
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        return (*self.sweep.experiments, *([self.combined] if self.combined else []))
+        return (*self.sweep.experiments, *filter(None, (self.combined, self.capped)))
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,14 @@ class ExperimentResult:
     @property
     def metric(self) -> Metric:
         """By which it is judged."""
+        if is_estimate(self.experiment):
+            return ESTIMATED
         return OF_RATE if has_fixed_rate(self.experiment) else SPEED
+
+    @property
+    def figure(self) -> float | None:
+        """The mean of that."""
+        return self.numbers.get(self.metric.name)
 
     def ratios(self, metric: Metric) -> list[float]:
         return [mine / theirs for theirs, mine in self.values(metric)]
@@ -153,8 +164,9 @@ class ExperimentResult:
 
     @property
     def is_usable(self) -> bool:
-        """Whether its speed counts: VALID, within the limits, undisputed, and no failed gate."""
-        return self.is_valid is True and self.accuracy != "UNSAFE" and not self.flaws
+        """Whether its speed counts: VALID or an estimate, within the limits, undisputed, and no failed gate."""
+        is_known = self.is_valid is True or self.numbers.get(ESTIMATED.name)
+        return bool(is_known) and self.accuracy != "UNSAFE" and not self.flaws
 
     @property
     def flaws(self) -> list[str]:
@@ -164,7 +176,7 @@ class ExperimentResult:
     @property
     def doubt(self) -> Effect | None:
         """Why its speed is not judged; rounds enough show themselves what they scatter."""
-        is_brief = (self.numbers.get("duration_s") or 0.0) < BRIEF_S and len(self.done) < FEWEST
+        is_brief = (self.numbers.get("duration_s") or inf) < BRIEF_S and len(self.done) < FEWEST
         return "busy machine" if self.background_load else "too short" if is_brief else None
 
     @property
@@ -213,11 +225,14 @@ def speedup(result: ExperimentResult) -> float:
     return result.gain.mean if result.gain else 0.0
 
 
-def finalists(found: Sequence[ExperimentResult], count: int) -> list[str]:
+def finalists(found: Sequence[ExperimentResult], count: int, of_estimates: bool) -> list[str]:
     """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
-    and the baseline."""
-    faster = [result for result in found if result.is_usable and result.name != BASELINE and speedup(result) >= 1]
-    return [BASELINE, *(result.name for result in sorted(faster, key=speedup, reverse=True)[:count])]
+    and the baseline; of estimates the best alone, and where none counts none."""
+    usable = [result for result in found if result.is_usable]
+    if of_estimates:
+        return [result.name for result in sorted(usable, key=lambda result: result.figure or 0.0)[-1:]]
+    faster = [result for result in usable if result.name != BASELINE and speedup(result) >= 1]
+    return [BASELINE, *(result.name for result in sorted(faster, key=speedup, reverse=True)[:count])] if count else []
 
 
 def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
@@ -229,6 +244,11 @@ def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
         found.append(Comparable({name: str(settings[name]) for name in (*RunConfig.affecting("work"), *rate)}))
     mine, theirs = found
     return differences(mine, theirs, IGNORED)
+
+
+def is_estimate(item: Experiment) -> bool:
+    """Whether it asks for an estimate of the rate within the limits, and for no test."""
+    return bool(item.settings.get("quick"))
 
 
 def has_fixed_rate(item: Experiment) -> bool:
@@ -278,7 +298,7 @@ class SweepReport:
     @property
     def is_timed(self) -> bool:
         """Whether any experiment measured a speed."""
-        return any(result.speed for result in self.rows)
+        return any(result.figure or is_estimate(result.experiment) for result in self.rows)
 
     @property
     def judged(self) -> list[ExperimentResult]:
@@ -325,6 +345,8 @@ def title(report: SweepReport) -> str:
     base, judged = report.baseline, report.judged
     if base is None or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
+    if is_estimate(base.experiment) and not base.is_usable:
+        return "no law tells the baseline's rate, so no change can be judged"
     if report.is_timed and not base.is_usable:
         return "the baseline has no valid throughput, so no speedup can be given"
     if not report.is_timed:
@@ -346,7 +368,7 @@ def sentence(result: ExperimentResult, verb: str = "is") -> str:
     said = result.change.describe(metric := result.metric)
     if result.doubt == "busy machine":
         return f"{result.name} was {said} while the machine was busy: do not publish"
-    mine, theirs = (number(each.numbers.get(metric.name)) for each in (result, result.base))
+    mine, theirs = (number(each.figure) for each in (result, result.base))
     return f"{result.name} {verb} {said}: {mine} {metric.label}; baseline {theirs}"
 
 
@@ -374,23 +396,28 @@ def lines(report: SweepReport) -> Iterator[Line]:
         yield from servers(report)
     for result in report.rows:
         other = [as_flag(e.name) for e in incomparable_reason(result.experiment, base.experiment)] if base else []
-        if result.speed and other:
+        if result.figure and other:
             yield Line("not compared", f"{result.name}: its work is not the baseline's ({', '.join(other)})", "careful")
-    if invalid := [result.name for result in report.rows if result.is_valid is False]:
+    every = (*report.rows, *report.finals)
+    if invalid := [result.name for result in every if result.is_valid is False]:
         yield Line("INVALID", f"{', '.join(invalid)}, by LoadGen: no valid speed", "bad")
-    yield from (Line("not counted", f"{r.name}: {'; '.join(r.flaws)}", "bad") for r in report.rows if r.flaws)
+    yield from (Line("not counted", f"{r.name}: {'; '.join(r.flaws)}", "bad") for r in every if r.flaws)
+    if base and is_estimate(base.experiment):
+        yield Line("estimates", "of the rate within the limits, by --quick: nothing of them is VALID", "careful")
     stack = [r for r in report.rows if r.name == BASELINE or (r.gain and r.experiment.kind == "stacked")]
     if len(stack) > 1:
-        steps = (f"{r.name} {number(r.speed)}{'' if r.is_usable else ' (not usable)'}" for r in stack)
-        yield Line("stacked", f"{' → '.join(steps)} output tokens/s")
+        steps = (f"{r.name} {number(r.figure)}{'' if r.is_usable else ' (not usable)'}" for r in stack)
+        yield Line("stacked", f"{' → '.join(steps)} {stack[0].metric.label}")
     yield from references(report)
     if full := [result for result in report.finals if result.is_usable and result.speed]:
         best = max(full, key=lambda result: result.speed or 0)
         of = f" is the fastest of {len(full)}" if len(full) > 1 else ""
-        yield Line("full length", f"{best.name}{of}: {number(best.speed)} output tokens/s", "good")
+        rate = best.complete[0].values.get(RATE.name)
+        at = f" at {number(rate)} queries/s" if rate else ""
+        yield Line("full length", f"{best.name}{of}: {number(best.speed)} output tokens/s{at}", "good")
     if base is not None and any(record.gpu for record in base.records):
         yield Line("careful", SHARING_NOTE + cards(base), "careful")
-    for result in report.rows:
+    for result in every:
         if found := result.failure:
             yield Line(found.status, f"{result.name}: {found.reason}", "bad" if found.status == "failed" else "unknown")
     if count:
