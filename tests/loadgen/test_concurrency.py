@@ -186,9 +186,10 @@ def test_answers_end_when_loadgen_hears_of_them(curve: Path) -> None:
 
 @pytest.mark.slow
 def test_one_in_flight_is_as_singlestream(curve: Path, tmp_path: Path) -> None:
+    """By the fastest requests, which a machine that does other work as well slows down least."""
     single = measured(tmp_path, "--category", "edge", "--scenario", "singlestream")
     loadgens = json.loads((single / "summary.json").read_text())["run"]["performance"]
     ours = json.loads((curve / "summary.json").read_text())["run"]["search"][0]
-    assert ours["ttft_ms"]["p50"] == pytest.approx(loadgens["ttft_ms"]["p50"], abs=1)
-    assert ours["tpot_ms"]["p50"] == pytest.approx(loadgens["tpot_ms"]["p50"], abs=0.02)
-    assert ours["latency_ms"]["p50"] == pytest.approx(loadgens["latency_ms"]["p50"], abs=2)
+    assert ours["ttft_ms"]["min"] == pytest.approx(loadgens["ttft_ms"]["min"], abs=1)
+    assert ours["tpot_ms"]["min"] == pytest.approx(loadgens["tpot_ms"]["min"], abs=0.02)
+    assert ours["latency_ms"]["min"] == pytest.approx(loadgens["latency_ms"]["min"], abs=2)
