@@ -161,6 +161,8 @@ class Serving:
         while next_ < len(came) or running:
             if not running and came[next_] > now:
                 now = came[next_]
+            while pace[int(10 * now)] < STILL:
+                now = (int(10 * now) + 1.001) / 10
             new = list[int]()
             while next_ < len(came) and came[next_] <= now and running + len(new) < self.at_once:
                 if self.is_static and running:

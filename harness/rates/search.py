@@ -254,7 +254,7 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
                 found.append(MARGIN * approached(capacity, rate, share))
         if has_room:
             law = max(seen.rate(goal), rate)  # where it holds less than this test, it does not hold
-            found += [(min(found) + law) / 2, max(law, FURTHER * rate)]
+            found += [(min(found) + law) / 2, max(law, FURTHER * rate), (rate + failed) / 2]
         if seen.waited and shares[0] > 1:
             found.append(MARGIN * seen.rate_by_ttft(goal))
     if len(found) == 1 and max(shares) > 1:

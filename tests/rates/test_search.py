@@ -92,7 +92,8 @@ SLOW = (
 def test_what_a_search_finds_holds_a_full_test(name: str) -> None:
     server = Bench(BY_NAME[name], 7)
     found = find_rate(server)
-    assert found.rate and found.attempts <= 2 and found.probes <= search.MOST_PROBES
+    by_chance = name == "waves"  # which jump by a whole wave from rate to rate
+    assert found.rate and found.attempts <= 2 + by_chance and found.probes <= search.MOST_PROBES
 
 
 def test_a_cap_on_running_requests_leaves_the_first_token_to_be_judged() -> None:
@@ -105,11 +106,26 @@ def test_a_cap_on_running_requests_leaves_the_first_token_to_be_judged() -> None
 
 
 def test_a_server_that_changes_is_measured_again() -> None:
-    """It warms up for 40 s: what it completes at the end of a saturated probe is more than at the beginning."""
+    """It warms up for a minute: a request alone is faster after the saturated probe than before it, so that both are
+    measured again, and what the first probe said does not count."""
     server = Bench(Case("", Prefill(60), Pace(slow_s=60)), 2)
     facts = search.measure(server, server.goal)
-    assert facts.probes[0].queue and facts.probes[0].queue.drift > 0 and len(facts.probes) > 1
+    assert len(server.probes) > len(facts.probes) and server.probes[0].queue
+    assert server.probes[0].queue.completed < 57
     assert facts.server.waited.completed == pytest.approx(60, rel=0.02)
+
+
+def test_a_rate_that_held_with_room_is_not_undercut() -> None:
+    """What is completed at few requests at once tells too low a capacity; a probe that held says otherwise."""
+    server = Bench(BY_NAME["32 at once, 15/s"], 1)
+    facts = search.search(server, server.goal)
+    held = [one.load for one in facts.probes if one.has_held and max(server.goal.shares(one)) < search.ROOM]
+    assert held and facts.candidate.rate >= max(held)
+
+
+def test_what_a_slow_server_can_keep() -> None:
+    """Of `0.3/s` 95 % of tests hold at 0.037/s: a test has 459 queries, of which none may be late."""
+    assert 0.03 < law.rate_by_company(6.35, 0.31, 0.2, 0.0, 0.01, 19.05, 600, 459) < 0.07
 
 
 @pytest.mark.slow
@@ -294,6 +310,8 @@ def test_what_a_quick_estimate_says() -> None:
         capacity=61.3,
         capacity_error=2.1,
         ranges={"Server's limits": (57.2, 62.1), "Interactive's limits": (46.0, 50.1)},
+        rate=59.5,
+        most_running=700,
         doubts=(),
         command="python run.py --server-target-qps max",
     )
