@@ -43,7 +43,7 @@ from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig, Prompt
 from harness.report.answer import model_name
-from harness.report.charts import Bar, Bars, Part, Scale, save
+from harness.report.charts import Bar, Bars, Panel, Part, Scale, save
 from harness.report.page import page
 
 
@@ -256,7 +256,7 @@ def write(
         write_csv(place / "samples.csv", rows)
         if config.details:
             write_text(place / "details.jsonl", details(data, rows))
-        picture = save({"score_by_subject": ("Accuracy of each subject", [by_subject(subjects)])}, place / "plots")
+        picture = save({"scores": ("Accuracy by domain and subject", panels(domains, subjects))}, place / "plots")
         found = replace(
             document(config, facts, summary, rows),
             sections=[*sections(config, facts, data.source, summary, domains, subjects, *picture.values())],
@@ -266,8 +266,12 @@ def write(
     return summary
 
 
-def accuracy_cells(part: Score) -> list[str]:
-    return [percent(part.accuracy), percent(part.standard_error)]
+HEAD = ("accuracy %", "std. error", "95 % interval", "right", "questions")
+
+
+def score_cells(part: Score) -> list[object]:
+    ends = f"{percent(part.low)} to {percent(part.high)}"
+    return [percent(part.accuracy), percent(part.standard_error), ends, part.correct, part.n]
 
 
 def sections(
@@ -294,18 +298,10 @@ def sections(
         ["questions/s", f"{number(summary.questions_per_s)} in {summary.seconds:.1f} s, model load left out"],
         ["prefix cache", f"{known} of {number(summary.prompt_tokens)} prompt tokens"],
     ]
-    head = ["accuracy %", "std. error", "95 % interval", "right", "questions"]
-    by_domain = [
-        [name, *accuracy_cells(part), f"{percent(part.low)} to {percent(part.high)}", part.correct, part.n]
-        for name, part in domains.items()
-    ]
-    yield Section("Scores", right, [Table(["", ""], overall_rows), Table(["domain", *head], by_domain)])
-    listed = [
-        [name.replace("_", " "), DOMAIN_OF[name], *accuracy_cells(part), part.correct, part.n]
-        for name, part in subjects.items()
-    ]
-    heads = ["subject", "domain", "accuracy %", "std. error", "right", "questions"]
-    yield Section("Subjects", f"{summary.subjects} subjects", [Table(heads, listed)])
+    by_domain = Table(["domain", *HEAD], [[name, *score_cells(part)] for name, part in domains.items()])
+    yield Section("Scores", right, [Table(["", ""], overall_rows), by_domain])
+    listed = [[spoken(name), DOMAIN_OF[name], *score_cells(part)] for name, part in subjects.items()]
+    yield Section("Subjects", f"{summary.subjects} subjects", [Table(["subject", "domain", *HEAD], listed)])
     chosen, right_ones = (
         ", ".join(f"{letter} {counts[letter]}" for letter in LETTERS)
         for counts in (summary.predictions, summary.answers)
@@ -379,31 +375,42 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Seque
     machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
     size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
     domains = (f"{name} {percent(part.accuracy)} %" for name, part in group_scores(rows, "domain").items())
-    few = summary.n // summary.subjects
+    small = sum(part.n < FEW for part in group_scores(rows, "subject").values())
+    undrawn = f"; {small} of them have fewer than {FEW} questions and are not drawn" * bool(small)
     rate = summary.cache_hit_rate
     hits = "" if rate is None else f", {percent(rate, 1)} % prefix-cache hits"
+    notes = "; ".join(summary.notes)
     lines = [
         Line("by domain", ", ".join(domains)),
-        Line("by subject", f"mean of the subjects {percent(summary.macro_average)} %"),
+        Line("by subject", f"mean of the {summary.subjects} subjects {percent(summary.macro_average)} %{undrawn}"),
         Line("speed", f"{number(summary.questions_per_s)} questions/s{hits}"),
-        *(Line("careful", f"not the model's MMLU score: {note}", "careful") for note in summary.notes),
-        Line("careful", f"{few} questions a subject: too few to compare subjects" if few < FEW else "", "careful"),
+        Line("careful", notes and f"not the model's MMLU score: {notes}", "careful"),
     ]
     title = f"{percent(summary.overall_accuracy)} % right{error}{guessed}"
     subject = f"MMLU, {size} on {summary.subjects} subjects, {machine}{engine}"
     return Document(title, subject, [line for line in lines if line.text])
 
 
-def by_subject(subjects: dict[str, Score]) -> Bars:
-    """Accuracy by subject, by domain, best first, with 95 % intervals."""
+def spoken(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def panels(domains: dict[str, Score], subjects: dict[str, Score]) -> list[Panel]:
+    """Accuracy by domain, and by subject where there are enough questions of one."""
+    large = {name: part for name, part in subjects.items() if part.n >= FEW}
+    return [bars(each) for each in (domains, large) if each]
+
+
+def bars(scores: dict[str, Score]) -> Bars:
+    """Domain after domain, of each the best first, with 95 % intervals."""
     rows = []
     for domain, color in COLORS.items():
-        names = [name for name in subjects if DOMAIN_OF[name] == domain]
-        for name in sorted(names, key=lambda name: (-subjects[name].accuracy, name)):
-            part = subjects[name]
-            bar = Part(0.0, 100 * part.accuracy, color, name=domain)
-            label = f"{name.replace('_', ' ')} ({part.n:,})"
-            rows.append(Bar(label, f"{100 * part.accuracy:.1f}", [bar], (100 * part.low, 100 * part.high)))
+        names = [name for name in scores if domain in (name, DOMAIN_OF.get(name))]
+        for name in sorted(names, key=lambda name: -scores[name].accuracy):
+            part = scores[name]
+            drawn = [Part(0.0, 100 * part.accuracy, color, name=domain * (domain != name))]
+            ends = 100 * part.low, 100 * part.high
+            rows.append(Bar(f"{spoken(name)} ({number(part.n)})", percent(part.accuracy, 1), drawn, ends))
     label = "accuracy, %; lines: 95 % intervals; at 25 %: guessing; the number of questions beside each name"
     return Bars("", label, rows, [100 * GUESSING], Scale(0.0, 110.0))
 

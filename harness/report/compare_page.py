@@ -266,7 +266,7 @@ def table(runs: Runs) -> Table:
         if len(runs) > 2:
             cells = [f"{text} ({part})" if part else text for text, part in zip(cells, ratios, strict=True)]
         lines.append([column.label, *cells, *(ratios[1:] if two else [])])
-    return Table(["", *head, *(["B / A"] if two else [])], lines)
+    return Table(["of a run", *head, *(["B / A"] if two else [])], lines)
 
 
 def letters(count: int) -> list[str]:

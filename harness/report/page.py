@@ -252,12 +252,11 @@ def renderer() -> Any:
     return found
 
 
+WITHOUT_HEAD = re.compile(r"<thead>\n<tr>\n(<th></th>\n)+</tr>\n</thead>\n")  # which only Markdown must have
+
+
 def to_html(markdown: str) -> str:
-    return str(renderer().render(markdown))
-
-
-def loads_table(picture: LoadPicture) -> str:
-    return str(environment().get_template("parts.html.j2").module.loads_table(picture))
+    return WITHOUT_HEAD.sub("", str(renderer().render(markdown)))
 
 
 TEMPLATES = ROOT / "templates" / "page"
