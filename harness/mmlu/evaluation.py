@@ -168,7 +168,10 @@ def score(rows: Iterable[Answer]) -> Score:
     return Score(n, correct, accuracy, error, *wilson(correct, n))
 
 
-def group_scores(rows: Sequence[Answer], name: str) -> dict[str, Score]:
+Scores = dict[str, Score]  # by subject, or by domain
+
+
+def group_scores(rows: Sequence[Answer], name: str) -> Scores:
     """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
     groups: dict[str, list[Answer]] = {}
     for answer in sorted(rows, key=lambda answer: (list(DOMAINS).index(answer.domain), answer.subject)):
@@ -242,8 +245,8 @@ def write(
     data: Data,
     seconds: float,
     rows: Sequence[Answer],
-) -> Overall:
-    """Writes every result into the run's folder, all or none of them; returns what overall.json holds."""
+) -> tuple[Overall, Document]:
+    """Writes every result into the run's folder, all or none of them; returns overall.json and the report."""
     summary = overall(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
     with whole_or_nothing(run.path) as place:
@@ -258,12 +261,12 @@ def write(
             write_text(place / "details.jsonl", details(data, rows))
         picture = save({"scores": ("Accuracy by domain and subject", panels(domains, subjects))}, place / "plots")
         found = replace(
-            document(config, facts, summary, rows),
+            document(config, facts, summary, domains, subjects),
             sections=[*sections(config, facts, data.source, summary, domains, subjects, *picture.values())],
         )
         write_text(place / "report.md", to_markdown(found))
         write_text(place / "report.html", page(found))
-    return summary
+    return summary, found
 
 
 HEAD = ("accuracy %", "std. error", "95 % interval", "right", "questions")
@@ -279,8 +282,8 @@ def sections(
     facts: MMLUFacts,
     source: str,
     summary: Overall,
-    domains: dict[str, Score],
-    subjects: dict[str, Score],
+    domains: Scores,
+    subjects: Scores,
     picture: Picture,
 ) -> Iterator[Section]:
     """The picture, the scores by domain and by subject, and how they came about."""
@@ -288,11 +291,11 @@ def sections(
     yield Section(picture.title, "", [picture], is_open=True)
     low, high = map(percent, summary.interval_95)
     right = f"{number(summary.correct)} of {number(summary.n)} right"
-    error = f"± {percent(summary.standard_error)} (standard error)"
+    whole = f"**{percent(summary.overall_accuracy)} %** ± {percent(summary.standard_error)} (standard error), {right}"
     rate = summary.cache_hit_rate
     known = "unknown" if rate is None else f"{percent(rate, 1)} %"
     overall_rows = [
-        ["accuracy", Finished(f"**{percent(summary.overall_accuracy)} %** {error}, {right}")],
+        ["accuracy", Finished(whole)],
         ["95 % interval", f"{low} to {high} %"],
         ["mean of the subjects", f"{percent(summary.macro_average)} % over {summary.subjects} subjects"],
         ["questions/s", f"{number(summary.questions_per_s)} in {summary.seconds:.1f} s, model load left out"],
@@ -366,7 +369,7 @@ def details(data: Data, rows: Sequence[Answer]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Sequence[Answer]) -> Document:
+def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: Scores, subjects: Scores) -> Document:
     """The accuracy with its meaning, by domain, and what must be known of it."""
     error = "" if summary.standard_error is None else f" (standard error {percent(summary.standard_error)})"
     low, high = summary.interval_95
@@ -374,14 +377,13 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Seque
     system, engine = facts.system, "" if config.endpoint else f", vLLM {facts.system.vllm_version or 'unknown'}"
     machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
     size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
-    domains = (f"{name} {percent(part.accuracy)} %" for name, part in group_scores(rows, "domain").items())
-    small = sum(part.n < FEW for part in group_scores(rows, "subject").values())
+    small = sum(part.n < FEW for part in subjects.values())
     undrawn = f"; {small} of them have fewer than {FEW} questions and are not drawn" * bool(small)
     rate = summary.cache_hit_rate
     hits = "" if rate is None else f", {percent(rate, 1)} % prefix-cache hits"
     notes = "; ".join(summary.notes)
     lines = [
-        Line("by domain", ", ".join(domains)),
+        Line("by domain", ", ".join(f"{name} {percent(part.accuracy)} %" for name, part in domains.items())),
         Line("by subject", f"mean of the {summary.subjects} subjects {percent(summary.macro_average)} %{undrawn}"),
         Line("speed", f"{number(summary.questions_per_s)} questions/s{hits}"),
         Line("careful", notes and f"not the model's MMLU score: {notes}", "careful"),
@@ -395,13 +397,13 @@ def spoken(name: str) -> str:
     return name.replace("_", " ")
 
 
-def panels(domains: dict[str, Score], subjects: dict[str, Score]) -> list[Panel]:
+def panels(domains: Scores, subjects: Scores) -> list[Panel]:
     """Accuracy by domain, and by subject where there are enough questions of one."""
     large = {name: part for name, part in subjects.items() if part.n >= FEW}
     return [bars(each) for each in (domains, large) if each]
 
 
-def bars(scores: dict[str, Score]) -> Bars:
+def bars(scores: Scores) -> Bars:
     """Domain after domain, of each the best first, with 95 % intervals."""
     rows = []
     for domain, color in COLORS.items():
@@ -454,12 +456,12 @@ def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: scre
     ignore_signals()  # all is asked: what ends a command is not to cost the run
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
-    summary = write(run, config, facts, data, seconds, rows)
+    summary, report = write(run, config, facts, data, seconds, rows)
     line = MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
     results.finish(run, line, say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
-    screen.show(display.console, document(config, facts, summary, rows), run.path / "report.html")
+    screen.show(display.console, report, run.path / "report.html")
     return DONE
 
 

@@ -276,7 +276,7 @@ def environment() -> Any:
         lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
-    found.filters |= {each.__name__: each for each in (number, sentence, without_places, gravest)}
+    found.filters |= {each.__name__: each for each in (number, sentence, without_places, gravest, block_html)}
     found.filters["million"] = lambda value: value and 1e6 * value
     found.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
     found.globals |= {"glossary": glossary(), "latencies": LATENCIES}

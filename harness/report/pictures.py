@@ -16,7 +16,7 @@ from harness.loadgen.recording import Recording
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.report import answer
-from harness.report.charts import Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
+from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
 from harness.report.page import LATENCIES, LoadPicture, LoadPoint
 from harness.results.accuracy import Accuracy
 from harness.results.performance import Performance
@@ -225,7 +225,7 @@ def latency(kind: str, styled: Sequence[tuple[Curve, Style]]) -> Lines:
     down = Scale.around([*every, *limits], BESIDE, is_log=True)
     return Lines(
         title,
-        ", ".join(units),
+        "; ".join([*units, *[HOLLOW] * any(one.is_hollow for one in series)]),
         "ms (logarithmic)",
         series,
         across,

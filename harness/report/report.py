@@ -56,7 +56,7 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
         watts=watts,
         strips=list(published_strips(summary)),
         drawn=picture,
-        main=(main.title, page.block_html(main)) if main else None,
+        main=main,
         spent=spent,
         shares=page.chart(gpu_times([spent])) if spent else "",
         bars=page.bars(test.requests) if test else None,
