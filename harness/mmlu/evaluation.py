@@ -303,7 +303,7 @@ def sections(
     ]
     by_domain = Table(["domain", *HEAD], [[name, *score_cells(part)] for name, part in domains.items()])
     yield Section("Scores", right, [Table(["", ""], overall_rows), by_domain])
-    listed = [[spoken(name), DOMAIN_OF[name], *score_cells(part)] for name, part in subjects.items()]
+    listed = [[name.replace("_", " "), DOMAIN_OF[name], *score_cells(part)] for name, part in subjects.items()]
     yield Section("Subjects", f"{summary.subjects} subjects", [Table(["subject", "domain", *HEAD], listed)])
     chosen, right_ones = (
         ", ".join(f"{letter} {counts[letter]}" for letter in LETTERS)
@@ -393,10 +393,6 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: Sc
     return Document(title, subject, [line for line in lines if line.text])
 
 
-def spoken(name: str) -> str:
-    return name.replace("_", " ")
-
-
 def panels(domains: Scores, subjects: Scores) -> list[Panel]:
     """Accuracy by domain, and by subject where there are enough questions of one."""
     large = {name: part for name, part in subjects.items() if part.n >= FEW}
@@ -412,7 +408,7 @@ def bars(scores: Scores) -> Bars:
             part = scores[name]
             drawn = [Part(0.0, 100 * part.accuracy, color, name=domain * (domain != name))]
             ends = 100 * part.low, 100 * part.high
-            rows.append(Bar(f"{spoken(name)} ({number(part.n)})", percent(part.accuracy, 1), drawn, ends))
+            rows.append(Bar(f"{name.replace('_', ' ')} ({number(part.n)})", percent(part.accuracy, 1), drawn, ends))
     label = "accuracy, %; lines: 95 % intervals; at 25 %: guessing; the number of questions beside each name"
     return Bars("", label, rows, [100 * GUESSING], Scale(0.0, 110.0))
 

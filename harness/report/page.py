@@ -163,6 +163,11 @@ class LoadPicture(NamedTuple):
         return cls(loads, unit, limits, axes, across, best, own, points)
 
     @property
+    def axis(self) -> str:
+        """What a load is, beside its axis."""
+        return {"in flight": "requests in flight"}.get(self.unit, self.unit)
+
+    @property
     def ticks(self) -> list[Tick]:
         """Round rates, or the levels."""
         return self.across.ticks([one.test.load for one in self.loads] if self.across.is_log else ())

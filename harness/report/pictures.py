@@ -219,7 +219,7 @@ def latency(kind: str, styled: Sequence[tuple[Curve, Style]]) -> Lines:
         series += marked(curve, style, tops)
         if limit := curve.picture.limits.get(kind):
             limits[limit] = f"limit {number(limit)} ms"
-    units = sorted({curve.picture.unit for curve, _ in styled})
+    units = sorted({curve.picture.axis for curve, _ in styled})
     title = f"{LATENCIES[kind]}{', p50 to p99' if len(styled) == 1 else ''}"
     across = Scale.around(loads, BESIDE, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
     down = Scale.around([*every, *limits], BESIDE, is_log=True)
