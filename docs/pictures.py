@@ -54,7 +54,7 @@ PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that i
 
 PAGES = {
     "page-h200": ("h200-whole", 960),
-    "page-demo": ("demo", 700),
+    "page-demo": ("demo", 790),
 }  # picture: the whole run, and pixels of its page
 
 

@@ -74,7 +74,7 @@ def scores(accuracy: Accuracy) -> Bars:
             else None
         )
         dot = Part(share, share, "blue" if good else "red")
-        rows.append(Bar(check.name, number(check.score, 6), (), between, [low] if high is None else [low, high], dot))
+        rows.append(Bar(check.name, number(check.score), (), between, [low] if high is None else [low, high], dot))
     span = Scale.around([100.0, *(value for row in rows for value in row.values)], 0.1)
     lines = "; lines: 95 % intervals" if any(check.interval for check in accuracy.checks) else ""
     label = f"% of the reference score; red: thresholds{lines}"
