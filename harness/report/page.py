@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
-from harness.core.document import Block, Document, Line, Picture, Section, Table, block_text, number, sentence
+from harness.core.document import Block, Document, Line, Picture, Section, Table, block_text, number, percent, sentence
 from harness.core.errors import plain
 from harness.core.reading import ROOT, read_text
 from harness.core.statistics import tail_name
@@ -281,7 +281,7 @@ def environment() -> Any:
         lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
-    found.filters |= {each.__name__: each for each in (number, sentence, without_places, gravest, block_html)}
+    found.filters |= {each.__name__: each for each in (number, percent, sentence, without_places, gravest, block_html)}
     found.filters["million"] = lambda value: value and 1e6 * value
     found.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
     found.globals |= {"glossary": glossary(), "latencies": LATENCIES}
