@@ -13,6 +13,7 @@ from docs.wrapping import wrapped
 from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
 from harness.config.run import RunConfig
+from harness.core.document import Table
 from harness.core.files import as_flag, write_text
 from harness.rates import source
 from harness.report import compare_page, regression
@@ -55,11 +56,9 @@ def section() -> str:
     """The table, a line for each comparison, and the flags of the work."""
     aspects = [*Comparable._fields]
     head = ["comparison", *(f"{name}: {MEANING[name]}" for name in aspects)]
-    lines = [head, ["---"] * len(head)]
-    lines += [[who, *(cell(name, ignored) for name in aspects)] for who, ignored in COMPARISONS.items()]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    lines = [[who, *(cell(name, ignored) for name in aspects)] for who, ignored in COMPARISONS.items()]
     work = ", ".join(f"`{as_flag(flag)}`" for flag in FLAGS["work"])
-    return f"{table}\n*work*: {work}. *settings*: every other flag that answers or speed depend on.\n"
+    return f"{Table(head, lines)}\n\n*work*: {work}. *settings*: every other flag that answers or speed depend on.\n"
 
 
 def cell(aspect: str, ignored: Collection[str]) -> str:
@@ -73,9 +72,8 @@ def cell(aspect: str, ignored: Collection[str]) -> str:
 def words_of_tools() -> str:
     """What each tool means by the same words."""
     columns = ("TTFT", "TPOT", "tokens")
-    lines = [["tool", *columns], ["---"] * (len(columns) + 1)]
-    lines += [[tool.name, *(getattr(tool, name.lower()) for name in columns)] for tool in crosscheck.TOOLS]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    lines = [[tool.name, *(getattr(tool, name.lower()) for name in columns)] for tool in crosscheck.TOOLS]
+    return f"{Table(['tool', *columns], lines)}\n"
 
 
 def page() -> str:

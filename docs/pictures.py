@@ -41,10 +41,11 @@ def stages(folder: Path, summary: Summary) -> Sequence[Panel]:
 
 def rates(folder: Path, summary: Summary) -> Sequence[Panel]:
     curve = pictures.Curve.of(summary)
-    return pictures.curves([curve], "GPU") if curve else []
+    return pictures.curves([curve], "GPU" if summary.gpus else "machine") if curve else []
 
 
 PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that it is of, and how it is drawn
+    "demo-concurrency": ("demo-concurrency", rates),
     "demo-timeline": ("demo-offline", stages),
     "h200-machine": ("h200-offline", machine),
     "h200-rates": ("h200-server", rates),
@@ -53,7 +54,7 @@ PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that i
 
 PAGES = {
     "page-h200": ("h200-whole", 960),
-    "page-demo": ("demo", 700),
+    "page-demo": ("demo", 790),
 }  # picture: the whole run, and pixels of its page
 
 

@@ -43,7 +43,7 @@ from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig, Prompt
 from harness.report.answer import model_name
-from harness.report.charts import Bar, Bars, Part, Scale, save
+from harness.report.charts import Bar, Bars, Panel, Part, Scale, save
 from harness.report.page import page
 
 
@@ -168,7 +168,10 @@ def score(rows: Iterable[Answer]) -> Score:
     return Score(n, correct, accuracy, error, *wilson(correct, n))
 
 
-def group_scores(rows: Sequence[Answer], name: str) -> dict[str, Score]:
+Scores = dict[str, Score]  # by subject, or by domain
+
+
+def group_scores(rows: Sequence[Answer], name: str) -> Scores:
     """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
     groups: dict[str, list[Answer]] = {}
     for answer in sorted(rows, key=lambda answer: (list(DOMAINS).index(answer.domain), answer.subject)):
@@ -242,8 +245,8 @@ def write(
     data: Data,
     seconds: float,
     rows: Sequence[Answer],
-) -> Overall:
-    """Writes every result into the run's folder, all or none of them; returns what overall.json holds."""
+) -> tuple[Overall, Document]:
+    """Writes every result into the run's folder, all or none of them; returns overall.json and the report."""
     summary = overall(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
     with whole_or_nothing(run.path) as place:
@@ -256,18 +259,22 @@ def write(
         write_csv(place / "samples.csv", rows)
         if config.details:
             write_text(place / "details.jsonl", details(data, rows))
-        picture = save({"score_by_subject": ("Accuracy of each subject", [by_subject(subjects)])}, place / "plots")
+        picture = save({"scores": ("Accuracy by domain and subject", panels(domains, subjects))}, place / "plots")
         found = replace(
-            document(config, facts, summary, rows),
+            document(config, facts, summary, domains, subjects),
             sections=[*sections(config, facts, data.source, summary, domains, subjects, *picture.values())],
         )
         write_text(place / "report.md", to_markdown(found))
         write_text(place / "report.html", page(found))
-    return summary
+    return summary, found
 
 
-def accuracy_cells(part: Score) -> list[str]:
-    return [percent(part.accuracy), percent(part.standard_error)]
+HEAD = ("accuracy %", "std. error", "95 % interval", "right", "questions")
+
+
+def score_cells(part: Score) -> list[object]:
+    ends = f"{percent(part.low)} to {percent(part.high)}"
+    return [percent(part.accuracy), percent(part.standard_error), ends, part.correct, part.n]
 
 
 def sections(
@@ -275,8 +282,8 @@ def sections(
     facts: MMLUFacts,
     source: str,
     summary: Overall,
-    domains: dict[str, Score],
-    subjects: dict[str, Score],
+    domains: Scores,
+    subjects: Scores,
     picture: Picture,
 ) -> Iterator[Section]:
     """The picture, the scores by domain and by subject, and how they came about."""
@@ -284,28 +291,20 @@ def sections(
     yield Section(picture.title, "", [picture], is_open=True)
     low, high = map(percent, summary.interval_95)
     right = f"{number(summary.correct)} of {number(summary.n)} right"
-    error = f"± {percent(summary.standard_error)} (standard error)"
+    whole = f"**{percent(summary.overall_accuracy)} %** ± {percent(summary.standard_error)} (standard error), {right}"
     rate = summary.cache_hit_rate
     known = "unknown" if rate is None else f"{percent(rate, 1)} %"
     overall_rows = [
-        ["accuracy", Finished(f"**{percent(summary.overall_accuracy)} %** {error}, {right}")],
+        ["accuracy", Finished(whole)],
         ["95 % interval", f"{low} to {high} %"],
         ["mean of the subjects", f"{percent(summary.macro_average)} % over {summary.subjects} subjects"],
         ["questions/s", f"{number(summary.questions_per_s)} in {summary.seconds:.1f} s, model load left out"],
         ["prefix cache", f"{known} of {number(summary.prompt_tokens)} prompt tokens"],
     ]
-    head = ["accuracy %", "std. error", "95 % interval", "right", "questions"]
-    by_domain = [
-        [name, *accuracy_cells(part), f"{percent(part.low)} to {percent(part.high)}", part.correct, part.n]
-        for name, part in domains.items()
-    ]
-    yield Section("Scores", right, [Table(["", ""], overall_rows), Table(["domain", *head], by_domain)])
-    listed = [
-        [name.replace("_", " "), DOMAIN_OF[name], *accuracy_cells(part), part.correct, part.n]
-        for name, part in subjects.items()
-    ]
-    heads = ["subject", "domain", "accuracy %", "std. error", "right", "questions"]
-    yield Section("Subjects", f"{summary.subjects} subjects", [Table(heads, listed)])
+    by_domain = Table(["domain", *HEAD], [[name, *score_cells(part)] for name, part in domains.items()])
+    yield Section("Scores", right, [Table(["", ""], overall_rows), by_domain])
+    listed = [[name.replace("_", " "), DOMAIN_OF[name], *score_cells(part)] for name, part in subjects.items()]
+    yield Section("Subjects", f"{summary.subjects} subjects", [Table(["subject", "domain", *HEAD], listed)])
     chosen, right_ones = (
         ", ".join(f"{letter} {counts[letter]}" for letter in LETTERS)
         for counts in (summary.predictions, summary.answers)
@@ -370,7 +369,7 @@ def details(data: Data, rows: Sequence[Answer]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Sequence[Answer]) -> Document:
+def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: Scores, subjects: Scores) -> Document:
     """The accuracy with its meaning, by domain, and what must be known of it."""
     error = "" if summary.standard_error is None else f" (standard error {percent(summary.standard_error)})"
     low, high = summary.interval_95
@@ -378,32 +377,38 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, rows: Seque
     system, engine = facts.system, "" if config.endpoint else f", vLLM {facts.system.vllm_version or 'unknown'}"
     machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
     size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
-    domains = (f"{name} {percent(part.accuracy)} %" for name, part in group_scores(rows, "domain").items())
-    few = summary.n // summary.subjects
+    small = sum(part.n < FEW for part in subjects.values())
+    undrawn = f"; {small} of them have fewer than {FEW} questions and are not drawn" * bool(small)
     rate = summary.cache_hit_rate
     hits = "" if rate is None else f", {percent(rate, 1)} % prefix-cache hits"
+    notes = "; ".join(summary.notes)
     lines = [
-        Line("by domain", ", ".join(domains)),
-        Line("by subject", f"mean of the subjects {percent(summary.macro_average)} %"),
+        Line("by domain", ", ".join(f"{name} {percent(part.accuracy)} %" for name, part in domains.items())),
+        Line("by subject", f"mean of the {summary.subjects} subjects {percent(summary.macro_average)} %{undrawn}"),
         Line("speed", f"{number(summary.questions_per_s)} questions/s{hits}"),
-        *(Line("careful", f"not the model's MMLU score: {note}", "careful") for note in summary.notes),
-        Line("careful", f"{few} questions a subject: too few to compare subjects" if few < FEW else "", "careful"),
+        Line("careful", notes and f"not the model's MMLU score: {notes}", "careful"),
     ]
     title = f"{percent(summary.overall_accuracy)} % right{error}{guessed}"
     subject = f"MMLU, {size} on {summary.subjects} subjects, {machine}{engine}"
     return Document(title, subject, [line for line in lines if line.text])
 
 
-def by_subject(subjects: dict[str, Score]) -> Bars:
-    """Accuracy by subject, by domain, best first, with 95 % intervals."""
+def panels(domains: Scores, subjects: Scores) -> list[Panel]:
+    """Accuracy by domain, and by subject where there are enough questions of one."""
+    large = {name: part for name, part in subjects.items() if part.n >= FEW}
+    return [bars(each) for each in (domains, large) if each]
+
+
+def bars(scores: Scores) -> Bars:
+    """Domain after domain, of each the best first, with 95 % intervals."""
     rows = []
     for domain, color in COLORS.items():
-        names = [name for name in subjects if DOMAIN_OF[name] == domain]
-        for name in sorted(names, key=lambda name: (-subjects[name].accuracy, name)):
-            part = subjects[name]
-            bar = Part(0.0, 100 * part.accuracy, color, name=domain)
-            label = f"{name.replace('_', ' ')} ({part.n:,})"
-            rows.append(Bar(label, f"{100 * part.accuracy:.1f}", [bar], (100 * part.low, 100 * part.high)))
+        names = [name for name in scores if domain in (name, DOMAIN_OF.get(name))]
+        for name in sorted(names, key=lambda name: -scores[name].accuracy):
+            part = scores[name]
+            drawn = [Part(0.0, 100 * part.accuracy, color, name=domain * (domain != name))]
+            ends = 100 * part.low, 100 * part.high
+            rows.append(Bar(f"{name.replace('_', ' ')} ({number(part.n)})", percent(part.accuracy, 1), drawn, ends))
     label = "accuracy, %; lines: 95 % intervals; at 25 %: guessing; the number of questions beside each name"
     return Bars("", label, rows, [100 * GUESSING], Scale(0.0, 110.0))
 
@@ -447,12 +452,12 @@ def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: scre
     ignore_signals()  # all is asked: what ends a command is not to cost the run
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
-    summary = write(run, config, facts, data, seconds, rows)
+    summary, report = write(run, config, facts, data, seconds, rows)
     line = MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
     results.finish(run, line, say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
-    screen.show(display.console, document(config, facts, summary, rows), run.path / "report.html")
+    screen.show(display.console, report, run.path / "report.html")
     return DONE
 
 

@@ -35,7 +35,7 @@ def doubt_of(outcome: Outcome) -> str:
 def gpu_time(times: Sequence[telemetry.GpuTime]) -> Table:
     """Where the GPUs' time went, a line for each test."""
     shares: dict[str, Column] = {f"{label}, %": (name, 3) for name, label in telemetry.SHARES.items()}
-    return Table.of(times, {"": "test", **shares})
+    return Table.of(times, {"test": "test", **shares})
 
 
 POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")

@@ -29,6 +29,7 @@ LARGE = 1e5  # of a number beside an axis: from here on in thousands
 MOST_POINTS = 300  # of a line on a page
 WIDTH, ROW, SMALL_ROW, LINES_HIGH, AROUND = 8.0, 0.3, 0.21, 1.9, 0.9  # inches; AROUND: title and axis of a panel
 EDGE = 0.04  # of an axis, below its zero: a line that lies there is not cut
+HOLLOW = "hollow: not conclusive"  # of bars and marks, in every picture
 MANY = 30  # rows, from which on they are small
 LONGEST_TITLE, LONGEST_LINE = 80, 150  # characters of a title, and of a line under the picture
 HEIGHT = 120  # pixels of a panel of lines

@@ -16,7 +16,7 @@ from harness.core import files
 from harness.core.document import Block, Document, Line, Picture, Section, Table, number
 from harness.loadgen.outcome import Doubt, Figure
 from harness.report import answer, charts, compare, matrix, pictures
-from harness.report.charts import Bar, Bars, Panel, Part
+from harness.report.charts import HOLLOW, Bar, Bars, Panel, Part
 from harness.report.compare import ComparedRun, Pair, Runs
 from harness.report.page import page
 from harness.results.metrics import BY_NAME, METHOD, Change, Metric, metrics_of, value_at
@@ -60,7 +60,7 @@ def bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
         is_busy = Doubt.BUSY in figure.doubts
         part = Part(0.0, figure.value or 0.0, "red" if is_bad else "blue", is_busy)
         rows.append(Bar(name, f"{figure.mark}{metric.text(figure.value)}", [part] if figure.value else []))
-        notes |= dict.fromkeys(["red: INVALID, or over the limits"] * is_bad + ["hollow: machine busy"] * is_busy)
+        notes |= dict.fromkeys(["red: INVALID, or over the limits"] * is_bad + [HOLLOW] * is_busy)
     return Bars(metric.label, "; ".join(notes), rows)
 
 
@@ -266,7 +266,7 @@ def table(runs: Runs) -> Table:
         if len(runs) > 2:
             cells = [f"{text} ({part})" if part else text for text, part in zip(cells, ratios, strict=True)]
         lines.append([column.label, *cells, *(ratios[1:] if two else [])])
-    return Table(["", *head, *(["B / A"] if two else [])], lines)
+    return Table(["of a run", *head, *(["B / A"] if two else [])], lines)
 
 
 def letters(count: int) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
-from harness.core.document import Block, Document, Line, Picture, Section, Table, block_text, number, sentence
+from harness.core.document import Block, Document, Line, Picture, Section, Table, block_text, number, percent, sentence
 from harness.core.errors import plain
 from harness.core.reading import ROOT, read_text
 from harness.core.statistics import tail_name
@@ -163,6 +163,11 @@ class LoadPicture(NamedTuple):
         return cls(loads, unit, limits, axes, across, best, own, points)
 
     @property
+    def axis(self) -> str:
+        """What a load is, beside its axis."""
+        return {"in flight": "requests in flight"}.get(self.unit, self.unit)
+
+    @property
     def ticks(self) -> list[Tick]:
         """Round rates, or the levels."""
         return self.across.ticks([one.test.load for one in self.loads] if self.across.is_log else ())
@@ -252,12 +257,11 @@ def renderer() -> Any:
     return found
 
 
+WITHOUT_HEAD = re.compile(r"<thead>\n<tr>\n(<th></th>\n)+</tr>\n</thead>\n")  # which only Markdown must have
+
+
 def to_html(markdown: str) -> str:
-    return str(renderer().render(markdown))
-
-
-def loads_table(picture: LoadPicture) -> str:
-    return str(environment().get_template("parts.html.j2").module.loads_table(picture))
+    return WITHOUT_HEAD.sub("", str(renderer().render(markdown)))
 
 
 TEMPLATES = ROOT / "templates" / "page"
@@ -277,7 +281,7 @@ def environment() -> Any:
         lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
-    found.filters |= {each.__name__: each for each in (number, sentence, without_places, gravest)}
+    found.filters |= {each.__name__: each for each in (number, percent, sentence, without_places, gravest, block_html)}
     found.filters["million"] = lambda value: value and 1e6 * value
     found.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
     found.globals |= {"glossary": glossary(), "latencies": LATENCIES}

@@ -16,7 +16,7 @@ from harness.loadgen.recording import Recording
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.report import answer
-from harness.report.charts import Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
+from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
 from harness.report.page import LATENCIES, LoadPicture, LoadPoint
 from harness.results.accuracy import Accuracy
 from harness.results.performance import Performance
@@ -74,7 +74,7 @@ def scores(accuracy: Accuracy) -> Bars:
             else None
         )
         dot = Part(share, share, "blue" if good else "red")
-        rows.append(Bar(check.name, number(check.score, 6), (), between, [low] if high is None else [low, high], dot))
+        rows.append(Bar(check.name, number(check.score), (), between, [low] if high is None else [low, high], dot))
     span = Scale.around([100.0, *(value for row in rows for value in row.values)], 0.1)
     lines = "; lines: 95 % intervals" if any(check.interval for check in accuracy.checks) else ""
     label = f"% of the reference score; red: thresholds{lines}"
@@ -219,13 +219,13 @@ def latency(kind: str, styled: Sequence[tuple[Curve, Style]]) -> Lines:
         series += marked(curve, style, tops)
         if limit := curve.picture.limits.get(kind):
             limits[limit] = f"limit {number(limit)} ms"
-    units = sorted({curve.picture.unit for curve, _ in styled})
+    units = sorted({curve.picture.axis for curve, _ in styled})
     title = f"{LATENCIES[kind]}{', p50 to p99' if len(styled) == 1 else ''}"
     across = Scale.around(loads, BESIDE, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
     down = Scale.around([*every, *limits], BESIDE, is_log=True)
     return Lines(
         title,
-        ", ".join(units),
+        "; ".join([*units, *[HOLLOW] * any(one.is_hollow for one in series)]),
         "ms (logarithmic)",
         series,
         across,

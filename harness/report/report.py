@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.config import comparability, patterns
-from harness.config.patterns import Poisson
 from harness.core.document import Document, Kind, Line, Statement, number, to_markdown
 from harness.core.errors import UsageError
 from harness.core.files import read, write_json, write_text
@@ -40,9 +39,8 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
     summary, picture = report.summary, report.loads
     found = summary.performance
     main = None if picture else next((report.pictures[name] for name in MAIN if name in report.pictures), None)
-    instead = {"environment": "", "search": "", "overview": "", **({main.name: ""} if main else {})}
-    if picture:
-        instead["loads"] = page.loads_table(picture) if picture.unit == Poisson.unit else ""
+    shown = "loads" if picture else main.name if main else "search"
+    instead = dict.fromkeys(("environment", "search", "overview", shown), "")
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
     spent = found.gpu_time[-1] if found and found.gpu_time else None
     return page.page(
@@ -54,13 +52,11 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
         test=found,
         summary=summary,
         tails=page.chart(limit_bars(found)) if found and found.tails else "",
-        nearest=max((100 * tail.share for tail in found.tails), default=0.0) if found else 0.0,
         cost=metrics.BY_NAME[metrics.COST].of(summary),
         watts=watts,
         strips=list(published_strips(summary)),
-        is_ranked=summary.meta.comparable and summary.accuracy is not None and summary.accuracy.verdict == "PASS",
         drawn=picture,
-        main=(main.title, page.block_html(main)) if main else None,
+        main=main,
         spent=spent,
         shares=page.chart(gpu_times([spent])) if spent else "",
         bars=page.bars(test.requests) if test else None,

@@ -23,7 +23,7 @@ from harness.core.document import (
 )
 from harness.loadgen.folder import ended_early, facts_of
 from harness.report.answer import NOT_COMPARABLE
-from harness.report.charts import Bar, Bars, Lines, Panel, Part, Scale, Series, save
+from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Scale, Series, save
 from harness.report.page import page
 from harness.report.regression import Judgement
 from harness.results.metrics import Change, Metric, metrics_of
@@ -70,7 +70,7 @@ def speedups(found: Sequence[ExperimentResult]) -> Bars:
         part = Part(0.0, mean, "blue" if result.is_usable else "red", is_hollow(result))
         rows.append(Bar(result.name, f"{mean:.2f}", [part], (low, high) if high > low else None))
     notes = ["red: not usable"] * any(not result.is_usable for result in found)
-    notes += ["hollow: not conclusive"] * any(result.is_usable and is_hollow(result) for result in found)
+    notes += [HOLLOW] * any(result.is_usable and is_hollow(result) for result in found)
     return Bars("Speed against the baseline", "; ".join(["speed, baseline = 1", *notes]), rows, [1.0])
 
 
@@ -90,7 +90,7 @@ def trade_off(found: Sequence[ExperimentResult]) -> Lines:
         color, texts = "blue" if result.is_usable else "red", [result.name] if is_named else []
         series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))  # type: ignore[arg-type]
     notes = ["crosses: not usable"] * any(not result.is_usable for result in found)
-    notes += ["hollow: machine busy"] * any(result.background_load for result in found)
+    notes += [HOLLOW] * any(result.background_load for result in found)
     across, down = (Scale.around([point[n] for point in points.values()], MARGIN) for n in (0, 1))
     return Lines(
         "; ".join(["Speed against accuracy", *notes]),

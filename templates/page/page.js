@@ -13,7 +13,7 @@
   const read = (test, key) => key in test ? test[key] : test.figures[key];
   const at = (test, kind) => test.figures[`${kind}_${point}_ms`];
   const few = (test, key) => test.few && key.endsWith("_p99_ms"); // the p99 of few is their slowest
-  let point = "p99", pinned = null;
+  let point = "p99";
   document.documentElement.classList.add("js");
 
   // Four significant digits, whole from 1,000 on; a dash for what is not known.
@@ -91,34 +91,33 @@
   }
 
   function show() {
-    const own = data.tests[data.own], other = pinned == null ? null : data.tests[pinned];
+    const own = data.tests[data.own], which = +find("level").value;
     const put = (id, value) => { if (find(id)) find(id).textContent = value; };
     put("money", number(money(own)));
     put("energy", number(energy(own)));
     put("kwh", number(energy(own) == null ? null : energy(own) / 3.6e6));
-    find("pin").hidden = !other;
-    find("hint").hidden = Boolean(other);
-    marks.forEach((mark) => mark.classList.toggle("pinned", pinned === +mark.dataset.i));
-    if (!other) return;
-    put("pin-name", other.name);
-    for (const [side, test] of [["own", own], ["pin", other]]) {
+    marks.forEach((mark) => mark.classList.toggle("chosen", which === +mark.dataset.i));
+    for (const [side, test] of [["own", own], ["level", data.tests[which]]]) {
       data.columns.forEach(([key]) => put(`${side}-${key}`, key === "standing" ? test[key] : `${few(test, key) ? "≤ " : ""}${number(read(test, key))}`));
       put(`${side}-money`, number(money(test)));
       put(`${side}-energy`, number(energy(test)));
     }
+    every(".cells > div").forEach((cell) => {
+      cell.hidden = cell.querySelector("b").textContent === "–";
+      cell.lastChild.hidden = which === data.own;
+    });
   }
 
-  function pin(which) { pinned = which; show(); }
   function update() { draw(); answer(); show(); }
 
   every("[name=point]").forEach((radio) => radio.addEventListener("change", () => { point = radio.value; update(); }));
   fields.forEach((field) => field.addEventListener("input", update));
-  find("unpin").addEventListener("click", () => pin(null));
+  find("level").addEventListener("change", show);
   find("reset").addEventListener("click", () => {
     fields.forEach((field) => { field.value = field.defaultValue; });
     every("[name=point]").forEach((radio) => { radio.checked = radio.defaultChecked; });
     point = "p99";
-    pinned = null;
+    find("level").value = data.own;
     update();
   });
   every("svg.load").forEach((svg) => svg.addEventListener("click", (event) => { // the nearest mark: small ones are easy to hit
@@ -127,12 +126,8 @@
       return Math.hypot(event.clientX - box.x - box.width / 2, event.clientY - box.y - box.height / 2);
     };
     const near = [...svg.querySelectorAll(".mark")].filter((mark) => mark.style.display !== "none").sort((a, b) => away(a) - away(b))[0];
-    pin(near && away(near) < 40 ? +near.dataset.i : null);
-  }));
-  marks.forEach((mark) => mark.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" && event.key !== " ") return;
-    event.preventDefault();
-    pin(+mark.dataset.i);
+    if (near && away(near) < 40) find("level").value = near.dataset.i;
+    show();
   }));
 
   find("csv").addEventListener("click", () => {

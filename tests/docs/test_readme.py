@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import flags
+from docs import flags, pictures
 from harness.benchmark import doctor
 from harness.config import mlperf
 from harness.config.run import RunConfig
@@ -22,6 +22,7 @@ PAGES = [
 ]
 FLAGS = (ROOT / "docs" / "reference" / "flags.md").read_text()
 WORDS = 1200  # of the README: what does not fit has its own page
+DOCS_WORDS = 26_000  # of the English pages in docs/
 FOLDERS = "harness|docs|tests|benchmarks|configs|sweeps|demo|templates|third_party"
 SCRIPTS = {f"harness/{path.name}" for path in ROOT.glob("*.py")}
 
@@ -53,6 +54,18 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         if not link.startswith("https://"):
             assert target.exists(), link
             assert not anchor or anchor in anchors(target.read_text()), link
+
+
+def test_the_english_pages_are_no_longer() -> None:
+    pages = [page for page in PAGES if page.is_relative_to(ROOT / "docs") and page.parent.name != "ko"]
+    assert sum(len(page.read_text().split()) for page in pages) <= DOCS_WORDS
+
+
+def test_each_picture_is_drawn_by_a_command_and_shown() -> None:
+    drawn = {*pictures.PICTURES, *pictures.PAGES, "h200-settings", "architecture", "mlflow-compare"}
+    assert {path.stem for path in pictures.IMAGES.iterdir()} == drawn
+    shown = {link for page in PAGES for link in re.findall(r"img/([\w-]+)\.png", page.read_text())}
+    assert shown == drawn
 
 
 def linked(page: Path) -> list[Path]:

@@ -44,7 +44,13 @@ def test_a_tie_goes_to_the_first_letter() -> None:
     assert (tied.prediction, tied.is_tied, tied.is_correct) == ("B", True, True)
 
 
-def test_plots_of_a_single_question(tmp_path: Path) -> None:
-    rows = [row(0, "A", "A", sure=1 - 1e-9)]
-    subjects = mmlu_scores.group_scores(rows, "subject")
-    assert len(mmlu_scores.save({"score": ("scores", [mmlu_scores.by_subject(subjects)])}, tmp_path / "plots")) == 1
+def test_domains_are_drawn_always_and_subjects_from_thirty_questions_on(tmp_path: Path) -> None:
+    few = [row(0, "A", "A", sure=1 - 1e-9)]
+    many = [row(n, "A", "AB"[n % 2], "virology") for n in range(30)]
+    for rows, subjects in (few, []), ([*few, *many], ["virology (30)"]):
+        domains = mmlu_scores.group_scores(rows, "domain")
+        drawn = mmlu_scores.panels(domains, mmlu_scores.group_scores(rows, "subject"))
+        assert [bar.name for bar in drawn[0].rows] == [f"{name} ({part.n})" for name, part in domains.items()]
+        assert [bar.name for panel in drawn[1:] for bar in panel.rows] == subjects
+        assert all(bar.interval and bar.interval[0] < bar.interval[1] for panel in drawn for bar in panel.rows)
+        assert len(mmlu_scores.save({"score": ("scores", drawn)}, tmp_path / "plots")) == 1

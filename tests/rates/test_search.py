@@ -117,7 +117,7 @@ def test_a_server_that_changes_is_measured_again() -> None:
 
 def test_a_rate_that_held_with_room_is_not_undercut() -> None:
     """What is completed at few requests at once tells too low a capacity; a probe that held says otherwise."""
-    server = Bench(BY_NAME["32 at once, 15/s"], 1)
+    server = Bench(Case("", uneven(15, at_once=32), limits=INTERACTIVE), 1)
     facts = search.search(server, server.goal)
     held = [one.load for one in facts.probes if one.has_held and max(server.goal.shares(one)) < search.ROOM]
     assert held and facts.candidate.rate >= max(held)

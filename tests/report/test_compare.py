@@ -136,9 +136,9 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
     assert f"left out: {tmp_path / 'mmlu'}: no config.json" in done.stderr
     assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
     assert done.stdout.startswith("# 20260131-a is the fastest of 3 runs (1,024 output tokens/s)\n")
-    table = done.stdout[done.stdout.index("|  | A: ") :]
+    table = done.stdout[done.stdout.index("| of a run | A: ") :]
     rows = [line for line in table.splitlines() if line.startswith("|")]
-    assert rows[0] == "|  | A: 20260131-a | B: 20260131-b | C: 20260131-c |"
+    assert rows[0] == "| of a run | A: 20260131-a | B: 20260131-b | C: 20260131-c |"
     assert "| GPU | 2x NVIDIA H200 | 2x NVIDIA H200 | 2x NVIDIA H200 |" in rows
     assert "| output tokens/s | 1,024 | 1,024 (1.000) | 1,024 (1.000) |" in rows
     assert len({row.count("|") for row in rows}) == 1

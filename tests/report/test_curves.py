@@ -1,6 +1,7 @@
 """Curves over loads: each point as its row, its label and its cost."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,18 @@ def test_several_rates_make_a_curve(tmp_path: Path) -> None:
         "A replica answers 7.875 requests/s within the limits (the full test at 8.5 queries/s); "
         "a peak of P requests/s takes ceil(P / 7.088) replicas.\n"
     ) in page
+
+
+def test_marks_are_hollow_where_the_machine_was_busy_and_nowhere_else(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
+    quiet, over = (made.probe(qps, True, ttft, 9.0) for qps, ttft in ((4.0, 40.0), (6.0, 9000.0)))
+    busy = made.probe(5.0, True, 40.0, 9.0, others=["other programs used 1 of 2 CPU cores"])
+    assert busy.has(Doubt.BUSY)
+    made.note(RunFolder(tmp_path, "run"), probes=[quiet, busy, over])
+    rendering.build(folder)
+    marks = re.findall(r'class="mark ([\w ]+)" data-i="(\d)"', (folder / "report.html").read_text())
+    assert {place for kinds, place in marks if "unsure" in kinds} == {"1"}
+    assert {place for kinds, place in marks if "out" in kinds.split()} == {"2"}
 
 
 def test_a_batch_is_no_rate_that_replicas_are_counted_by(tmp_path: Path) -> None:

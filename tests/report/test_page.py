@@ -192,17 +192,45 @@ def test_price_and_watts_recompute_cost_and_energy(run: Path, tab: Tab) -> None:
     assert tab.run(money) == "–"
 
 
-def test_a_click_pins_a_point_and_keys_do_too(run: Path, tab: Tab) -> None:
+def test_one_selector_chooses_the_level_and_a_click_does_too(run: Path, tab: Tab) -> None:
+    chosen = "document.getElementById('level').value"
+    shown = "document.getElementById('level-ttft_p99_ms').textContent"
+    others = "[...document.querySelectorAll('.cells > div > span:last-child')].filter(one => !one.hidden).length"
     tab.open(run / "report.html")
-    assert tab.run("document.getElementById('pin').hidden") is True
+    assert tab.run(chosen) == "4" and tab.run(others) == 0  # the result, beside which nothing is compared
     tab.click("svg.mark[data-i='0'] .hit")
-    assert tab.run("document.getElementById('pin-name').textContent") == "the probe at 4 queries/s"
-    assert tab.run("document.getElementById('pin-ttft_p99_ms').textContent") == "400"
-    tab.click("#unpin")
-    assert tab.run("document.getElementById('pin').hidden") is True
-    tab.run("document.querySelector('svg.mark[data-i=\"1\"]').focus()")
-    tab.call("Input.dispatchKeyEvent", type="keyDown", key="Enter")
-    assert tab.run("document.getElementById('pin-name').textContent") == "the probe at 7 queries/s"
+    assert tab.run(chosen) == "0" and tab.run(shown) == "400" and tab.run(others) > 5
+    tab.run("document.getElementById('level').focus()")
+    for kind in ("keyDown", "keyUp"):
+        tab.call("Input.dispatchKeyEvent", type=kind, key="ArrowDown", code="ArrowDown", windowsVirtualKeyCode=40)
+    assert tab.run(chosen) == "1" and tab.run(shown) == "900"
+    assert tab.run("document.querySelectorAll('svg.mark.chosen').length") == 2  # in both plots
+    tab.click("#reset")
+    assert tab.run(chosen) == "4"
+    assert tab.console == []
+
+
+SPOKEN = """[...document.querySelectorAll('button, [role=button], [role=img], [role=region]')]
+  .map(one => [one.getAttribute('aria-label') ?? one.innerText, one.innerText ?? ''])"""
+
+
+def test_a_name_that_is_read_out_holds_what_is_seen(run: Path, tab: Tab) -> None:
+    tab.open(run / "report.html")
+    tab.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+    found = tab.run(f"{SPOKEN}.filter(([, seen]) => seen.length < 40)")
+    assert len(found) > 10
+    assert [pair for pair in found if not pair[0].strip() or pair[1].strip() not in pair[0]] == []
+
+
+def test_a_key_reaches_each_table_that_scrolls_and_each_column_has_a_name(run: Path, tab: Tab) -> None:
+    tab.open(run / "report.html", 360)
+    tab.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+    wide = "[...document.querySelectorAll('*')].filter(one => one.scrollWidth > one.clientWidth + 1 && one.clientWidth)"
+    scrolls = f"{wide}.filter(one => ['auto', 'scroll'].includes(getComputedStyle(one).overflowX))"
+    tables = tab.run(f"{scrolls}.map(one => [one.tabIndex, one.getAttribute('role'), one.ariaLabel])")
+    assert {(index, role) for index, role, _ in tables} == {(0, "region")}
+    assert len({name for _, _, name in tables}) == len(tables) > 1
+    assert tab.run("[...document.querySelectorAll('th')].filter(one => !one.textContent.trim()).length") == 0
 
 
 def test_a_term_is_explained(run: Path, tab: Tab) -> None:

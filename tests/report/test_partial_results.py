@@ -83,6 +83,19 @@ def test_a_run_interrupted_in_its_performance_test_has_an_accuracy_to_show(cut: 
     assert "| VALID |" not in page
 
 
+def test_a_failed_gate_begins_with_its_scores_and_where_the_worst_answers_are(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", mode="both")
+    shutil.rmtree(folder / "Performance")
+    (folder / "Accuracy").mkdir()
+    checks = [check | {"score": 28.613, "verdict": "FAIL"} for check in ACCURACY["checks"][:1]]
+    kept = ScoresFile(**ACCURACY | {"checks": checks}, schema_version=SCHEMA, log="sha")
+    files.write_json(folder / "Accuracy" / "rouge.json", kept.flat())
+    rendering.build(folder)
+    first = (folder / "report.html").read_text().partition("<section")[0]
+    assert f"{checks[0]['name']} 28.61 of 38.39" in first and "Accuracy/worst.md" in first
+    assert first.count("<li ") <= 3
+
+
 @pytest.mark.parametrize("asked", ["none", "test06"])
 def test_a_compliance_test_that_was_cut_off_has_no_verdict(asked: str, tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", compliance=asked)

@@ -1,13 +1,18 @@
 """The tiles at the head of report.html: each of them says something, or is not there."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.core import files
 from harness.loadgen.recording import FILE
+from harness.loadgen.test_run import MACHINE
+from harness.report import answer
 from harness.report import report as rendering
+from harness.results.summary import Summary
 from tests import made
 
 
@@ -15,7 +20,7 @@ def tiles(folder: Path) -> dict[str, str]:
     """Heading and text of each."""
     rendering.build(folder)
     found = re.findall(
-        r'<section class="tile">\s*<h3>(.*?)</h3>(.*?)</section>', (folder / "report.html").read_text(), re.S
+        r'<section class="tile">\s*<h2>(.*?)</h2>(.*?)</section>', (folder / "report.html").read_text(), re.S
     )
     return {re.sub(r"<.*", "", head, flags=re.S): text for head, text in found}
 
@@ -44,4 +49,20 @@ def test_a_tile_with_nothing_to_say_is_left_out(
     found = tiles(folder)
     assert list(found) == wanted
     for text in found.values():
-        assert 'id="price"' in text or not ('<p class="big">\N{EN DASH}' in text or "not measured" in text)
+        assert 'id="price"' in text or not ('class="big">\N{EN DASH}' in text or "not measured" in text)
+
+
+def test_what_bound_a_test_on_a_busy_machine_is_not_known_and_has_no_tile(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run")
+    logs = folder / "Performance"
+    (logs / FILE).write_text("\n".join(["seconds,cpu_percent", *(f"{second},50" for second in range(1, 9))]) + "\n")
+    assert "Bounded by" in tiles(folder)
+    (logs / MACHINE).write_text(json.dumps({"background_load": ["other programs used 1.5 of 2 CPU cores"]}))
+    assert "Bounded by" not in tiles(folder)
+
+
+def test_the_latency_tile_does_not_repeat_the_title(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "run", category="edge", scenario="singlestream")
+    text = tiles(folder)["Latency"]
+    assert "p90" in answer.title(files.read(folder / "summary.json", Summary))
+    assert "p50" in text and "p90" not in text
