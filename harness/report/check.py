@@ -16,63 +16,63 @@ from harness.loadgen.log import DETAIL
 from harness.loadgen.outcome import RunFacts, at_load
 from harness.loadgen.test_run import TestRun
 from harness.rates.probing import probe_of
-from harness.report.report import MADE, build, check_format, history_line
+from harness.report.report import build, check_format, history_line
 from harness.results import accuracy, claims
 from harness.results.accuracy import SCORES_FILE, ScoresFile
-from harness.results.claims import PAGES, run_files
+from harness.results.claims import PAGES, Claim, compare, differing, run_files
 from harness.results.summary import Summary
 from harness.workloads import cnn_dailymail, custom
 
-HISTORY = "history.jsonl"
+HISTORY, AGAIN = "history.jsonl", "made again"
 MOST = 20  # differences of a file that are named
 SCORED = (SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
 
 
 def check(folder: Path) -> tuple[list[str], str]:
-    """What a run's files say that its logs do not, and what could not be made again, in words.
+    """What a run's files say that its logs do not, of each file the first, and what could not be made again, in words.
 
     Raises UsageError for a folder that is none, or of another format.
     """
     facts, beside, copy = facts_of(folder), folder.resolve().parent, folder
-    found, unmade = list[str](), ""
+    found, unmade = list[Claim](), ""
     check_format(folder, facts, SCHEMA, "checks")
     with tempfile.TemporaryDirectory() as place:
         try:
-            found += claims.differing(claims.verify(folder))
+            found += claims.verify(folder)
             copy = Path(place) / (Path(files.read(folder / PAGES, Summary).meta.run).name or "run")
-            for name, path in run_files(folder, MADE).items():
+            for name, path in run_files(folder).items():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 (copy / name).symlink_to(path.resolve())
-            found += (*clock_differences(folder, facts), *probe_differences(folder, facts))
+            found += (*clocks(folder, facts), *probes(folder, facts))
             unmade = score_again(copy / FOLDER["accuracy"], facts)
             summary = build(copy)
-            for name, path in run_files(copy).items():
+            for name, path in run_files(copy, ()).items():
                 if not path.is_symlink() and path.suffix != ".png":
-                    found += differences(name, content(folder / name), content(path))
+                    found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[:MOST]
             if (beside / HISTORY).exists() and ended_early(folder) is None:
                 kept = [line for line in history(beside) if line.pop("run") == summary.meta.run]
-                found += differences(HISTORY, kept, [history_line(summary)])
+                found += compare(f"{HISTORY}: ", kept, AGAIN, [history_line(summary)])
         except BenchmarkError as error:
-            found.append(str(error).replace(str(copy), str(folder)))
-    return found, unmade
+            found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
+    return [*map(str, differing(found))], unmade
 
 
-def clock_differences(folder: Path, facts: RunFacts) -> Iterator[str]:
-    """Which test's log is of another time than the run. Raises LogError."""
+def clocks(folder: Path, facts: RunFacts) -> Iterator[Claim]:
+    """Whether the log of each test is of the time of the run. Raises LogError."""
     status = readable_status(folder)
     for path in folder.rglob(DETAIL):
         times = (facts.started, log.read(path.parent).started, status and status.time)
         moments = [datetime.fromisoformat(time) for time in times if time]
         if moments != sorted(moments):
-            yield f"{path.parent.name}: a test of {times[1]}, before or after this run, which began at {times[0]}"
+            yield Claim(f"{path.parent.name}, a test of", times[1], "a run", f"{times[0]} to {times[2]}")
 
 
-def probe_differences(folder: Path, facts: RunFacts) -> Iterator[str]:
-    """Where config.json has another test at one of several loads than its logs give. Raises LogError, UsageError."""
+def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
+    """Whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
     for kept in (*facts.probes, *facts.attempts):
         plan = at_load(facts.plan, kept)
         made = probe_of(TestRun.read(folder / kept.folder, plan), plan, folder)
-        yield from differences(f"config.json of {kept.folder}", dict(kept), dict(made))
+        yield from compare(f"config.json of {kept.folder}: ", dict(kept), AGAIN, dict(made))
 
 
 def score_again(folder: Path, facts: RunFacts) -> str:
@@ -98,11 +98,3 @@ def content(path: Path) -> Any:
     if not path.exists():
         return []
     return files.read_json(path) if path.suffix == ".json" else ["", *reading.read_text(path).splitlines()]
-
-
-def differences(name: str, kept: Any, made: Any) -> Iterator[str]:
-    """Where data are others than those that the logs give: the first of them."""
-    before, after = (dict(claims.leaves(data)) for data in (kept, made))
-    wrong = [key for key in {**before, **after} if before.get(key) != after.get(key)]
-    for key in wrong[:MOST]:
-        yield f"{name}: {key} is {before.get(key)!s:.200}; the logs give {after.get(key)!s:.200}"

@@ -102,7 +102,6 @@ def published_strips(summary: Summary) -> Iterator[page.Strip]:
 
 
 UNFINISHED = "the run did not finish"
-MADE = ("summary.json", "report.md", "report.html", "plots")  # of a run's logs
 
 
 def build(folder: Path) -> Summary:
@@ -161,7 +160,7 @@ def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str |
         run=run,
         logs=Logs.of(folder),
         plots={"tokens_per_sec": None, "latency_cdf": None},
-        digests=claims.digests(folder, but=(*MADE, "status.json", "engine.log")),
+        digests=claims.digests(folder),
     )
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
@@ -21,6 +21,7 @@ from harness.loadgen.requests import times_of
 from harness.loadgen.test_run import TestRun
 
 SUMMARY, PAGES = "mlperf_log_summary.txt", "summary.json"
+MADE = (PAGES, "report.md", "report.html", "plots")  # of a run's logs
 LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # of LoadGen's summary
 NOISE = reading.names_in("result effective test query per to ns ms")  # in its labels, or in the log's keys alone
 ALIKE = {"sec": "second", "w/": "with", "w/o": "without", "perf": "performance", "satisfied": "met", "is": "validity"}
@@ -41,7 +42,7 @@ LARGEST = 2**30  # bytes of a file that has a digest
 
 
 class Claim(NamedTuple):
-    """A figure as the run claims it, and as a source of it gives it; None for a figure that no source has."""
+    """A figure as the run claims it, and as a source of it gives it, if there is one."""
 
     name: str
     said: Any
@@ -50,7 +51,7 @@ class Claim(NamedTuple):
 
     @property
     def verdict(self) -> Literal["equal", "differs", "cannot be recomputed"]:
-        if self.found is None:
+        if not self.source:
             return "cannot be recomputed"
         ratio, most = TOLERANCES.get(self.source, (1e-9, 0.0))
         are_rounded = {float} <= {type(self.said), type(self.found)} <= {float, int}
@@ -59,11 +60,11 @@ class Claim(NamedTuple):
 
     def __str__(self) -> str:
         found = f": {self.found}" * (self.verdict == "differs")
-        return f"{self.name}: {self.said}; {self.source}{found}".rstrip("; ")
+        return f"{self.name}: {self.said!s:.200}; {self.source}{found:.200}".rstrip("; ")
 
 
-def differing(claims: Iterable[Claim]) -> list[str]:
-    return [str(claim) for claim in claims if claim.verdict == "differs"]
+def differing(claims: Iterable[Claim]) -> list[Claim]:
+    return [claim for claim in claims if claim.verdict == "differs"]
 
 
 def report(folder: Path) -> tuple[list[str], bool]:
@@ -72,43 +73,63 @@ def report(folder: Path) -> tuple[list[str], bool]:
     is_run = (folder / PAGES).is_file()
     lines, claims = ([], verify(folder)) if is_run else ([*remarks(folder)], [*summary_claims(folder)])
     counts = Counter(claim.verdict for claim in claims)
-    total = ", ".join(f"{count:,} {verdict}" for verdict, count in sorted(counts.items()))
+    total = (
+        f"{counts['equal']} equal, {counts['differs']} differ, {counts['cannot be recomputed']} cannot be recomputed"
+    )
     return [*lines, *(f"{claim.verdict:<20}  {claim}" for claim in claims), total], not counts["differs"]
 
 
 def verify(folder: Path) -> list[Claim]:
     """The claims of a run, of its probes and of its files. Raises UsageError for what is no run's, LogError."""
     try:
-        return [*claims_of(folder, *(files.read_json(folder / name) for name in (PAGES, "config.json")))]
+        return [*claims_of(folder)]
     except (KeyError, AttributeError, TypeError) as error:
         raise UsageError(f"{folder}: not as a run leaves it: {error!r}.") from None
 
 
-def claims_of(folder: Path, summary: Any, config: Any) -> Iterator[Claim]:
-    run, made = summary["run"], digests(folder)
-    for name, said in (summary.get("digests") or {}).items():
-        yield Claim(name, said, "SHA-256", made.get(name, "not there"))
+def claims_of(folder: Path) -> Iterator[Claim]:
+    summary, config = (files.read_json(folder / name) for name in (PAGES, "config.json"))
+    run, found = summary["run"], defaultdict[str, dict[str, Any]](dict)
+    limits = (run.get("performance") or {}).get("limits_ms")
+    for name, place, level in tests_of(folder, run, config):
+        try:
+            test = TestRun.logged(place, limits and Limits(**limits), level and int(level))
+        except BenchmarkError as error:
+            yield Claim(f"{name}, its logs", "of one test", "as they are", str(error))
+        else:
+            for source, figures in sources(test, is_whole=name == "performance").items():
+                found[source] |= leaves(figures, name)
+    for name, value in leaves(run):
+        if isinstance(value, int | float):
+            given = [(source, figures[name]) for source, figures in found.items() if figures.get(name) is not None]
+            yield from (Claim(name, value, *each) for each in given or [("", None)])
+    if kept := summary.get("digests"):
+        yield from compare("", kept, "SHA-256", digests(folder))
     for path in sorted(folder.rglob(log.DETAIL)):
         yield from summary_claims(path.parent)
-    whole = run.get("performance") or {}
-    tests = [("", whole | {"steady": None}, None)] if whole else []
-    if steady := whole.get("steady"):
-        tests.append(("steady ", steady, whole.get("concurrency") or config["concurrency"]))
-    for said in (*(run.get("search") or ()), *(run.get("attempts") or ())):
-        if "unit" in said:  # which older versions did not note
-            level = said["load"] if said["unit"] == ClosedLoop.unit else None
-            tests.append((f"{said['folder']} ", said | {"duration_s": None}, level))
-    for label, said, level in tests:
-        place = folder / said.get("folder", whole.get("folder", "Performance"))
-        try:
-            test = TestRun.logged(place, whole.get("limits_ms") and Limits(**whole["limits_ms"]), level and int(level))
-        except BenchmarkError as error:
-            yield Claim(f"{label}logs", "of one test", "as they are", str(error))
-        else:
-            yield from (claim._replace(name=label + claim.name) for claim in test_claims(test, said))
 
 
-def run_files(folder: Path, but: Collection[str] = ()) -> dict[str, Path]:
+def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
+    """Each test by its name in the summary: its folder, and of a part without ramps the level of concurrency."""
+    if whole := run.get("performance"):
+        own = folder / whole.get("folder", "Performance")
+        yield "performance", own, None
+        if whole.get("steady"):
+            yield "performance.steady", own, whole.get("concurrency") or config["concurrency"]
+    for kind in ("search", "attempts"):
+        for number, said in enumerate(run.get(kind) or ()):
+            if "unit" in said:  # which older versions did not note
+                level = said["load"] if said["unit"] == ClosedLoop.unit else None
+                yield f"{kind}.{number}", folder / said["folder"], level
+
+
+def compare(name: str, said: object, source: str, found: object) -> Iterator[Claim]:
+    """Claims that data are those that a source gives, all of them."""
+    before, after = dict(leaves(said)), dict(leaves(found))
+    return (Claim(f"{name}{key}", before.get(key), source, after.get(key)) for key in before | after)
+
+
+def run_files(folder: Path, but: Collection[str] = MADE) -> dict[str, Path]:
     """Each file of a run by its name in it, but for those at its top that these names begin a path to."""
     return {
         str(name): path
@@ -117,29 +138,21 @@ def run_files(folder: Path, but: Collection[str] = ()) -> dict[str, Path]:
     }
 
 
-def digests(folder: Path, but: Collection[str] = ()) -> dict[str, str]:
-    """SHA-256 of each of them that is not too large."""
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file that is not too large, but for those that the summary is written before."""
     return {
         name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for name, path in run_files(folder, but).items()
+        for name, path in run_files(folder, (*MADE, "status.json", "engine.log")).items()
         if path.stat().st_size <= LARGEST
     }
 
 
-def test_claims(test: TestRun, said: Mapping[str, Any]) -> Iterator[Claim]:
-    """The figures that are claimed of a test, each with every source that gives it."""
-    found = {source: dict(leaves(figures)) for source, figures in sources(test).items()}
-    for name, value in leaves(said):
-        if isinstance(value, int | float):
-            given = [(source, each[name]) for source, each in found.items() if each.get(name) is not None]
-            yield from (Claim(name, value, *each) for each in given or [("", None)])
-
-
-def sources(test: TestRun) -> dict[str, dict[str, Any]]:
+def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
     """What gives figures of a test, by name; at a level of concurrency of its part without ramps."""
     result, joules = test.result, joules_by_power(test.recording)
     rate = result.target_qps if result.scenario == "Server" else None
     logged = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
+    logged["duration_s"] = result.duration_s if is_whole else None  # of one of several loads it is that of the issue
     counted = {name: getattr(test.window or test, name, None) for name in OF_REQUESTS} | {"requests": len(test.counted)}
     if result.scenario != "MultiStream":  # whose latencies are of whole queries
         counted |= times_of(test.counted) | {"queries": len(test.counted)}
@@ -165,8 +178,7 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def remarks(folder: Path) -> Iterator[str]:
     """What a reader of LoadGen's bare logs should know of their result."""
     result = log.read(folder)
-    verdict = {True: "VALID", False: "INVALID", None: "no verdict"}[result.valid]
-    yield f"LoadGen {result.loadgen_version}, {result.scenario}, {result.mode}: {verdict}, {len(result.errors)} errors"
+    yield f"LoadGen {result.loadgen_version}, {result.scenario}, {result.mode}: {len(result.errors)} errors"
     rate, first = result.samples_per_sec or nan, result.ttft_ms
     if result.scenario == "Server" and isclose(rate, result.target_qps or nan, rel_tol=NEAR):
         yield f"note: the result is the configured rate, {rate:g}; what the system can do at most is not known from it"
@@ -187,7 +199,8 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
     for label, said in lines:
         with suppress(ValueError):
             said = json.loads({"Yes": "true", "NO": "false"}.get(said, said))
-        yield Claim(f"{SUMMARY} of {folder.name}, {label}", said, log.DETAIL, logged.get(words(label)))
+        if (entry := logged.get(words(label))) is not None:
+            yield Claim(f"{SUMMARY} of {folder.name}, {label}", said, log.DETAIL, entry)
 
 
 def words(name: str) -> frozenset[str]:

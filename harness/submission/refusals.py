@@ -141,7 +141,7 @@ def accuracy_reasons(entry: Entry) -> Iterator[str]:
     if not scores.full_set:
         yield "rouge.json says that a part of the set was scored (full_set)"
     yield from foreign_seeds(entry, entry.accuracy.log("accuracy"))
-    yield from claims.differing(claims.summary_claims(entry.accuracy.folder("accuracy")))
+    yield from map(str, claims.differing(claims.summary_claims(entry.accuracy.folder("accuracy"))))
 
 
 def performance(entry: Entry) -> Iterator[str]:
@@ -152,7 +152,7 @@ def performance(entry: Entry) -> Iterator[str]:
         yield f"LoadGen calls the performance test INVALID: {together(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
     folder = entry.performance.folder("performance")
-    yield from claims.differing(claims.summary_claims(folder))
+    yield from map(str, claims.differing(claims.summary_claims(folder)))
     if fault := count_difference(folder, result, read_requests(folder)):
         yield fault
     percentile = 0.9 if result.scenario in ESTIMATES else PERCENTILE

@@ -17,7 +17,7 @@ ECHO = ("--backend", "echo", "--engine-arg", "first_token_s=0.002", "--engine-ar
 BOTH = (*ECHO, "--mode", "both", "--no-exit-on-accuracy-fail", "--total-sample-count", "32")
 KINDS = {
     "rate": (*BOTH, "--scenario", "server", "--min-duration", "2", "--server-target-qps", "400,600"),
-    "level": (*BOTH, "--min-duration", "1", "--concurrency", "1,4"),
+    "level": (*BOTH, "--min-duration", "3", "--concurrency", "1,4"),
 }
 Check = Literal["util_logs.py", "report.py", "none"]  # the least that finds it
 
@@ -87,16 +87,16 @@ EDITS = [
     Edit("rate", "summary.json", r'("total_new_tokens": )\d', DIGIT, names="total_new_tokens"),
     Edit("rate", "summary.json", r'(?s)("input_lengths": .*?"mean": )\d', DIGIT, names="input_lengths.mean"),
     Edit("rate", "summary.json", r'(?s)("performance": .*?"ttft_ms": .*?"p99": )\d', DIGIT, names="ttft_ms.p99"),
-    Edit("rate", "summary.json", r'(?s)("search": .*?"load": )\d', DIGIT, names="Probes/400 load"),
-    Edit("rate", "summary.json", r'(?s)("search": .*?"tpot_ms": .*?"p90": )\d', DIGIT, names="Probes/400 tpot_ms.p90"),
-    Edit("level", "summary.json", r'(?s)("steady": .*?"trend": )\d', DIGIT, names="steady trend"),
-    Edit("level", "summary.json", r'(?s)("steady": .*?"requests": )\d', DIGIT, names="steady requests"),
+    Edit("rate", "summary.json", r'(?s)("search": .*?"load": )\d', DIGIT, names="search.0.load"),
+    Edit("rate", "summary.json", r'(?s)("search": .*?"tpot_ms": .*?"p90": )\d', DIGIT, names="search.0.tpot_ms.p90"),
+    Edit("level", "summary.json", r'(?s)("steady": .*?"trend": )\d', DIGIT, names="performance.steady.trend"),
+    Edit("level", "summary.json", r'(?s)("steady": .*?"requests": )\d', DIGIT, names="performance.steady.requests"),
     Edit(
         "level",
         "summary.json",
         r'(?s)("steady": .*?"latency_ms": .*?"mean": )\d',
         DIGIT,
-        names="steady latency_ms.mean",
+        names="performance.steady.latency_ms.mean",
     ),
     Edit("level", "summary.json", r'("Probes/1/requests.csv": ")..', r"\1zz", names="Probes/1/requests.csv"),
     # ... and what is only found where the report is made again.
@@ -110,7 +110,7 @@ EDITS = [
     Edit("level", "report.md", r"tokens/s", "token/s", "report.py"),
     Edit("level", "report.html", r"tokens/s", "token/s", "report.py"),
     Edit("rate", "status.json", r'"complete"', '"failed"', "report.py", "meta.ended"),
-    Edit("rate", "status.json", r'("time": ")20', r"\g<1>19", "report.py", "before or after this run"),
+    Edit("rate", "status.json", r'("time": ")20', r"\g<1>19", "report.py", "a run: "),
     # Nothing is made of these, and they are written after the digests of the others; pictures are drawn otherwise by
     # another version of their library, and what they show stands in the summary.
     Edit("rate", "status.json", r'("reason": ")', r"\1all went well", "none"),
