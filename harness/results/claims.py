@@ -23,6 +23,7 @@ from harness.loadgen.test_run import TestRun
 SUMMARY, PAGES = "mlperf_log_summary.txt", "summary.json"
 MADE = (PAGES, "report.md", "report.html", "plots")  # of a run's logs
 LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # of LoadGen's summary
+HEAD = ("Scenario", "Mode", "Result is")
 NOISE = reading.names_in("result effective test query per to ns ms")  # in its labels, or in the log's keys alone
 ALIKE = {"sec": "second", "w/": "with", "w/o": "without", "perf": "performance", "satisfied": "met", "is": "validity"}
 OF_REQUESTS = reading.names_in(
@@ -193,9 +194,12 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
     path, logged = folder / SUMMARY, dict[frozenset[str], Any]()
     for key, value, _ in log.records(folder / log.DETAIL):
         logged.setdefault(words(key), value)
-    lines = LINE.findall(reading.read_text(path, errors="replace") if path.is_file() else "")
-    if "Result is" not in dict(lines):  # as in that of an accuracy test
-        lines.append(("Result is", ""))
+    text = reading.read_text(path, errors="replace") if path.is_file() else ""
+    lines = LINE.findall(text)
+    if words("Result is") in logged:  # that of an accuracy test has none of these
+        lines += [(head, "") for head in HEAD if head not in dict(lines)]
+    elif not text.strip():
+        yield Claim(f"{SUMMARY} of {folder.name}", text, log.DETAIL, "not empty")
     for label, said in lines:
         with suppress(ValueError):
             said = json.loads({"Yes": "true", "NO": "false"}.get(said, said))

@@ -163,7 +163,7 @@ def test_the_logs_of_another_run(folder: Path, results: Path, capsys: pytest.Cap
     shutil.copytree(max(results.glob("2*")) / "Performance", folder / "Performance")
     assert "summary.json: run.performance" in found(folder, capsys)
     report.render_folder(folder)
-    assert "Performance, a test of: " in found(folder, capsys)
+    assert "Performance, beginning of the run and of the test" in found(folder, capsys)
 
 
 def test_the_probes_of_another_load(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

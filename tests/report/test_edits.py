@@ -53,6 +53,7 @@ EDITS = [
     Edit("rate", "Performance/mlperf_log_summary.txt", r"(99.00 percentile latency \(ns\) +: )\d", DIGIT),
     Edit("rate", "Performance/mlperf_log_summary.txt", r"(Min queries satisfied : )Yes", r"\1NO"),
     Edit("rate", "Performance/mlperf_log_summary.txt", r"Result is : .*\n", ""),
+    Edit("rate", "Performance/mlperf_log_summary.txt", r"Scenario : .*\n", ""),
     Edit("rate", "Performance/requests.csv", r"(\n\d+,)\d", DIGIT),
     Edit("rate", "Performance/requests.csv", r"\n\d.*\n", "\n"),
     Edit("rate", "Performance/requests.csv", r"(\n\d.*)(?=\n)", r"\1\1"),
@@ -110,7 +111,7 @@ EDITS = [
     Edit("level", "report.md", r"tokens/s", "token/s", "report.py"),
     Edit("level", "report.html", r"tokens/s", "token/s", "report.py"),
     Edit("rate", "status.json", r'"complete"', '"failed"', "report.py", "meta.ended"),
-    Edit("rate", "status.json", r'("time": ")20', r"\g<1>19", "report.py", "a run: "),
+    Edit("rate", "status.json", r'("time": ")20', r"\g<1>19", "report.py", "beginning of the run and of the test"),
     # Nothing is made of these, and they are written after the digests of the others; pictures are drawn otherwise by
     # another version of their library, and what they show stands in the summary.
     Edit("rate", "status.json", r'("reason": ")', r"\1all went well", "none"),
@@ -163,3 +164,19 @@ def test_an_edit_is_found(folders: dict[str, Path], edit: Edit) -> None:
         found = plain if plain or edit.check == "none" else checking.check(folder)[0]
     named = [line for line in found if (edit.names or edit.file) in line]
     assert bool(named) == (edit.check != "none"), found
+
+
+@pytest.mark.parametrize("head", ["Scenario", "Mode", "Result is"])
+def test_a_line_that_loadgen_s_summary_lacks(folders: dict[str, Path], head: str) -> None:
+    """Also without a digest, as in a submission."""
+    folder = folders["rate"] / "Performance"
+    with edited(folder, Edit("rate", "mlperf_log_summary.txt", rf"{head} *:.*\n", "")):
+        assert any(f", {head}: " in str(claim) for claim in claims.differing(claims.summary_claims(folder)))
+
+
+def test_a_summary_of_an_accuracy_test_that_is_empty_or_another_s(folders: dict[str, Path]) -> None:
+    folder = folders["rate"] / "Accuracy"
+    assert claims.differing(claims.summary_claims(folder)) == []
+    for text in ("", (folders["rate"] / "Performance" / "mlperf_log_summary.txt").read_text()):
+        with edited(folder, Edit("rate", "mlperf_log_summary.txt", r"(?s)\A.*\Z", text)):
+            assert claims.differing(claims.summary_claims(folder))
