@@ -86,7 +86,7 @@ def entry(tmp_path: Path, **logged: Any) -> Any:
 def test_one_sample_again_and_again_is_in_no_closed_submission(
     which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals.claims, "summary_differences", lambda *_: iter(()))
+    monkeypatch.setattr(refusals.claims, "summary_claims", lambda *_: iter(()))
     found = refusals.performance(entry(tmp_path, **{f"effective_performance_issue_{which}": True}))
     assert any("again and again" in reason for reason in found)
 

@@ -243,6 +243,11 @@ def read(path: Path, kind: type[Kind]) -> Kind:
     return parse_as(path, read_json(path), kind)
 
 
+def read_if_any(path: Path, kind: type[Kind]) -> Kind | None:
+    """The same; None where there is no such file."""
+    return read(path, kind) if path.exists() else None
+
+
 def parse_as(path: Path, data: Any, kind: type[Kind]) -> Kind:
     """Data of a file as what it should hold. Raises UsageError, naming the file and the first fault."""
     from pydantic import TypeAdapter, ValidationError

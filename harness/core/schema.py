@@ -1,12 +1,10 @@
 """What all files of this program have in common: a format number, frozen models, GPUs as people name them."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from harness.core.document import Statement
-from harness.core.statistics import percentile
 
 SCHEMA = 6  # the format of all these files; 1 had no number
 RENDERED = 5  # the oldest format of which a report can be made again
@@ -41,27 +39,3 @@ class File(Model):
         if version > SCHEMA:
             raise ValueError(f"format {version} was written by a newer version; this one reads up to {SCHEMA}")
         return version
-
-
-class Spread(Model):
-    """Lengths in tokens; each percentile is one of the lengths."""
-
-    min: int
-    mean: float
-    p50: int
-    p99: int
-    max: int
-
-    @classmethod
-    def of(cls, lengths: Sequence[int]) -> Self | None:
-        """None where there are none."""
-        if not lengths:
-            return None
-        ranked = sorted(lengths)
-        return cls(
-            min=ranked[0],
-            mean=sum(ranked) / len(ranked),
-            p50=percentile(ranked, 0.5),
-            p99=percentile(ranked, 0.99),
-            max=ranked[-1],
-        )

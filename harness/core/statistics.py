@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import ceil, exp, floor, lgamma, log, sinh, sqrt
 from statistics import NormalDist, fmean, variance
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 Number = TypeVar("Number", int, float)
 NORMAL = NormalDist().inv_cdf(0.975)
@@ -66,6 +66,25 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
 def percentile(ranked: Sequence[Number], share: float) -> Number:
     """One of the ranked values, the one at its share of their number, as LoadGen counts (loadgen/results.cc)."""
     return ranked[min(int(share * len(ranked)), len(ranked) - 1)]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Lengths in tokens; each percentile is one of the lengths."""
+
+    min: int
+    mean: float
+    p50: int
+    p99: int
+    max: int
+
+    @classmethod
+    def of(cls, lengths: Sequence[int]) -> Self | None:
+        """None where there are none."""
+        if not lengths:
+            return None
+        ranked = sorted(lengths)
+        return cls(ranked[0], fmean(ranked), percentile(ranked, 0.5), percentile(ranked, 0.99), ranked[-1])
 
 
 def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float | None] | None:

@@ -37,7 +37,16 @@ from harness.core.errors import (
     plain,
     why,
 )
-from harness.core.files import append_line, check_space, existing, parse_as, read, read_json, write_json, write_text
+from harness.core.files import (
+    append_line,
+    check_space,
+    existing,
+    parse_as,
+    read_if_any,
+    read_json,
+    write_json,
+    write_text,
+)
 from harness.core.processes import by_signal, end_children, ignore_signals
 from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
@@ -141,8 +150,7 @@ def record_facts(run: RunFolder, facts: RunFacts) -> None:
 
 def status_of(folder: Path) -> RunStatus | None:
     """How far a run came; None where it left no status. Raises UsageError for a status that cannot be read."""
-    path = folder / "status.json"
-    return read(path, RunStatus) if path.exists() else None
+    return read_if_any(folder / "status.json", RunStatus)
 
 
 def readable_status(folder: Path) -> RunStatus | None:

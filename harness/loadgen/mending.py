@@ -49,6 +49,11 @@ class SteadyPart:
         return sum(each.prompt_tokens for each in without_failures(self.ended)) / self.seconds
 
     @property
+    def total_tokens_per_sec(self) -> float:
+        """Both."""
+        return self.input_tokens_per_sec + self.tokens_per_sec
+
+    @property
     def samples_per_sec(self) -> float:
         return len(without_failures(self.ended)) / self.seconds
 

@@ -1,22 +1,29 @@
-"""One test, read once: what LoadGen says of it, mended; its requests; what it took of the machine and of a server."""
+"""One test, read once: what LoadGen says of it, mended; its requests; what it took of the machine and of a server.
+
+What its logs and requests.csv alone tell needs no package.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from harness.config.plan import Plan
+from harness.config.mlperf import Limits
 from harness.core import files
-from harness.engines.protocol import ServerUse
+from harness.core.statistics import Spread
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import recording
 from harness.loadgen.log import Latency, LogError, TestResult
 from harness.loadgen.mending import SteadyPart, mend, steady_part, with_times
-from harness.loadgen.outcome import MachineUse
 from harness.loadgen.recording import Recording
 from harness.loadgen.requests import FILE, Request, read_requests, spread, without_failures
+
+if TYPE_CHECKING:
+    from harness.config.plan import Plan
+    from harness.engines.protocol import ServerUse
+    from harness.loadgen.outcome import MachineUse
 
 MACHINE, SERVER = "machine.json", "server.json"
 
@@ -30,35 +37,43 @@ class TestRun:
     folder: Path
     result: TestResult
     requests: tuple[Request, ...]
-    machine: MachineUse
-    server: ServerUse | None
+    concurrency: int | None = None
+    """Requests in flight, where it was fixed."""
     client_delay: Latency | None = None
     """Milliseconds until each request was sent: from its scheduled time, where it had one, a part of each TTFT; in a
     closed loop from the end of the answer whose place it took."""
-    concurrency: int | None = None
-    """Requests in flight, where it was fixed."""
 
     @classmethod
-    def read(cls, folder: Path, plan: Plan) -> Self:
+    def read(cls, folder: Path, plan: "Plan") -> Self:
         """The test in a folder. Raises LogError for logs that cannot be trusted, or are of another scenario, or not of
         the test of its requests; UsageError for a damaged file."""
-        result = loadgen_log.read(folder, plan.config.scenario_rules.loadgen, "PerformanceOnly")
-        requests = read_requests(folder)
-        by_client = any(request.clock == "client" for request in requests)
-        if result.samples is not None and not (by_client or len(requests) == result.samples):
-            raise LogError(
-                f"{folder / FILE} has {len(requests):,} requests, but LoadGen's log {result.samples:,}: not one test."
-            )
-        machine, server = folder / MACHINE, folder / SERVER
-        return cls(
-            folder,
-            mend(result, requests, plan.limits, expected=plan.request_set is not None),
-            tuple(requests),
-            files.read(machine, MachineUse) if machine.exists() else MachineUse(),
-            files.read(server, ServerUse) if server.exists() else None,
-            client_delay(requests, plan),
-            plan.concurrency,
-        )
+        scenario, mixed = plan.config.scenario_rules.loadgen, plan.request_set is not None
+        test = cls.logged(folder, plan.limits, plan.concurrency, scenario, mixed)
+        return replace(test, client_delay=client_delay(test.requests, plan))
+
+    @classmethod
+    def logged(
+        cls, folder: Path, limits: Limits | None, concurrency: int | None, scenario: str = "", mixed: bool = False
+    ) -> Self:
+        """The same without the plan; `mixed`: of requests that may well have answers of one token."""
+        result, requests = loadgen_log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
+        if fault := count_difference(folder, result, requests):
+            raise LogError(fault)
+        return cls(folder, mend(result, requests, limits, expected=mixed), tuple(requests), concurrency)
+
+    @cached_property
+    def machine(self) -> "MachineUse":
+        """What it took of the machine. Raises UsageError for a damaged file."""
+        from harness.loadgen.outcome import MachineUse
+
+        return files.read_if_any(self.folder / MACHINE, MachineUse) or MachineUse()
+
+    @cached_property
+    def server(self) -> "ServerUse | None":
+        """What a server counted, likewise."""
+        from harness.engines.protocol import ServerUse
+
+        return files.read_if_any(self.folder / SERVER, ServerUse)
 
     @cached_property
     def answered(self) -> list[Request]:
@@ -88,10 +103,27 @@ class TestRun:
         return Recording.read(self.folder / recording.FILE)
 
     @property
+    def total_new_tokens(self) -> int | None:
+        """Of the answered requests, as the other sums; None where there is none."""
+        return sum(each.output_tokens for each in self.answered) or None
+
+    @property
+    def total_input_tokens(self) -> int | None:
+        return sum(each.prompt_tokens for each in self.answered) or None
+
+    @property
+    def input_lengths(self) -> Spread | None:
+        return Spread.of([each.prompt_tokens for each in self.answered])
+
+    @property
+    def output_lengths(self) -> Spread | None:
+        return Spread.of([each.output_tokens for each in self.answered])
+
+    @property
     def input_tokens_per_sec(self) -> float | None:
         """Prompt tokens of the answered requests over LoadGen's duration."""
-        tokens = sum(request.prompt_tokens for request in self.answered)
-        return tokens / self.result.duration_s if tokens and self.result.duration_s else None
+        tokens, seconds = self.total_input_tokens, self.result.duration_s
+        return tokens / seconds if tokens and seconds else None
 
     @property
     def total_tokens_per_sec(self) -> float | None:
@@ -105,7 +137,15 @@ class TestRun:
         return any(request.latency_ms is not None for request in self.requests)
 
 
-def client_delay(requests: Sequence[Request], plan: Plan) -> Latency | None:
+def count_difference(folder: Path, result: TestResult, requests: Sequence[Request]) -> str:
+    """In words, where requests.csv has not as many requests as LoadGen logged samples of the same test."""
+    by_client = any(request.clock == "client" for request in requests)
+    if result.samples is None or by_client or len(requests) == result.samples:
+        return ""
+    return f"{folder / FILE} has {len(requests):,} requests, but LoadGen's log {result.samples:,}: not one test."
+
+
+def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
     """How long requests waited for this client; None where LoadGen sends each when the one before is answered, and of
     all at once."""
     if plan.pattern.is_rated:

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.config import comparability, patterns
 from harness.core.document import Document, Kind, Line, Statement, number, to_markdown
 from harness.core.errors import UsageError
-from harness.core.files import read, write_json, write_text
+from harness.core.files import read_if_any, write_json, write_text
 from harness.core.schema import RENDERED, SCHEMA
 from harness.loadgen import folder as results
 from harness.loadgen import outcome
@@ -98,7 +98,6 @@ def published_strips(summary: Summary) -> Iterator[page.Strip]:
 
 
 UNFINISHED = "the run did not finish"
-MADE = ("summary.json", "report.md", "report.html", "plots")  # of a run's logs
 
 
 def build(folder: Path) -> Summary:
@@ -139,16 +138,14 @@ def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
 
 def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
-    scores = folder / FOLDER["accuracy"] / accuracy.SCORES_FILE
-    judged = folder / FOLDER["test06"] / accuracy.RESULT
-    profile = folder / traces.FOLDER / traces.RESULT
+    judged = read_if_any(folder / FOLDER["test06"] / accuracy.RESULT, accuracy.Compliance)
     run = Run(
-        accuracy=read(scores, accuracy.ScoresFile) if scores.exists() else None,
-        performance=performance(*test) if test else None,
+        accuracy=read_if_any(folder / FOLDER["accuracy"] / accuracy.SCORES_FILE, accuracy.ScoresFile),
+        performance=performance(*test, folder) if test else None,
         search=facts.probes or None,
         attempts=facts.attempts or None,
-        compliance={"test06": read(judged, accuracy.Compliance)} if judged.exists() else None,
-        profile=read(profile, traces.Profile) if profile.exists() else None,
+        compliance={"test06": judged} if judged else None,
+        profile=read_if_any(folder / traces.FOLDER / traces.RESULT, traces.Profile),
     )
     deviations = [*facts.deviations, *([Statement(UNFINISHED, kind=Kind.DEVIATION)] if ended else [])]
     deviations += result_deviations(run, facts.config.mode, facts.plan.engine_state.cache_counted)
@@ -159,7 +156,7 @@ def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str |
         run=run,
         logs=Logs.of(folder),
         plots={"tokens_per_sec": None, "latency_cdf": None},
-        digests=claims.digests(folder, but=(*MADE, "status.json", "engine.log")),
+        digests=claims.digests(folder),
     )
 
 

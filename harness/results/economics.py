@@ -88,15 +88,14 @@ class Economics(schema.Model):
     @staticmethod
     def of(test: TestRun, facts: RunFacts) -> dict[str, Any]:
         plan, log, counted, total = facts.plan, test.result, test.counted_result, test.total_tokens_per_sec
-        tokens = sum(each.output_tokens for each in test.answered)
         here = plan.config.may_see_gpus and not plan.config.has_other_hosts
         joules = test.machine.gpu_joules if here else None
         arithmetic, bandwidth = peak_shares(test, facts) or (None, None)
         if (part := test.window) and part.requests:  # the result of a fixed concurrency is without its ramps
-            total = part.tokens_per_sec + part.input_tokens_per_sec
+            total = part.total_tokens_per_sec
         counts = log.valid or not plan.pattern.is_rated
         return dict(
-            joules_per_output_token=joules / tokens if joules and tokens else None,
+            joules_per_output_token=joules / test.total_new_tokens if joules and test.total_new_tokens else None,
             cost=cost(plan.config.price_per_hour, counted.tokens_per_sec, total, counted.samples_per_sec),
             capacity=capacity(plan, log.samples_per_sec) if counts else None,
             mfu_percent=arithmetic,

@@ -4,6 +4,7 @@ summary.json holds as one object."""
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, JsonValue, model_validator
@@ -13,7 +14,8 @@ from harness.config.mlperf import Limits, Tail
 from harness.config.workload import variation
 from harness.core import document, statistics
 from harness.core.document import number
-from harness.core.schema import Model, Said, Spread
+from harness.core.schema import Model, Said
+from harness.core.statistics import Spread
 from harness.engines.protocol import ServerUse
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
@@ -76,7 +78,7 @@ class Steady(Model):
         return cls(
             **found | fields_from(cls, result),
             input_tokens_per_sec=part.input_tokens_per_sec or None,
-            total_tokens_per_sec=part.input_tokens_per_sec + part.tokens_per_sec,
+            total_tokens_per_sec=part.total_tokens_per_sec,
             requests=len(part.requests),
             slo_attainment=kept,
             goodput=None if kept is None else kept / 100 * len(part.ended) / part.seconds,
@@ -181,17 +183,8 @@ class Throughput(Model):
 
     @staticmethod
     def of(test: TestRun, facts: RunFacts) -> Values:
-        new = [each.output_tokens for each in test.answered]
-        prompts = [each.prompt_tokens for each in test.answered]
-        return dict(
-            total_new_tokens=sum(new) if new else None,
-            total_input_tokens=sum(prompts) if prompts else None,
-            input_lengths=Spread.of(prompts),
-            output_lengths=Spread.of(new),
-            input_tokens_per_sec=test.input_tokens_per_sec,
-            total_tokens_per_sec=test.total_tokens_per_sec,
-            longer=sum(count > facts.plan.max_new_tokens for count in new),
-        )
+        longer = sum(each.output_tokens > facts.plan.max_new_tokens for each in test.answered)
+        return fields_from(Throughput, test) | {"longer": longer}
 
 
 class Latencies(Model):
@@ -276,6 +269,8 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
 
     steady: Steady | None = None
     """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
+    folder: str = FOLDER["performance"]
+    """Of its logs, in the run's: of several loads the one whose figures are the run's."""
 
     @property
     def sent_requests(self) -> int:
@@ -329,7 +324,6 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
             reasons=(*(() if own or self.valid else self.invalid_reasons), *over),
             trend=self.steady.trend if self.steady else None,
             queries=queries // self.samples_per_query,
-            folder=FOLDER["performance"],
         )
         return Outcome(**fields)
 
@@ -342,8 +336,9 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
         return data
 
 
-def performance(test: TestRun, facts: RunFacts) -> Performance:
-    """The performance part of the summary. Raises LogError for the log of another run."""
+def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
+    """The performance part of the summary, of a test in the folder of a run. Raises LogError for the log of another
+    one."""
     plan, log = facts.plan, test.result
     for name, found, planned in (
         ("seeds", log.seeds, asdict(plan.seeds)),
@@ -354,7 +349,7 @@ def performance(test: TestRun, facts: RunFacts) -> Performance:
     fields = fields_from(Performance, log)
     for part in (Conditions, Throughput, Latencies, Machine, Economics):
         fields |= part.of(test, facts)
-    made = Performance(**fields, steady=Steady.of(test, facts))
+    made = Performance(**fields | {"steady": Steady.of(test, facts), "folder": str(test.folder.relative_to(run))})
     ends_s = plan.pattern.longest_s(made.duration_s)
     times = [1000 * ends_s] if ends_s else [each.latency_ms for each in test.requests if each.latency_ms is not None]
     disputed = [f"{each}: LoadGen's log contradicts itself" for each in impossible(made, max(times, default=None))]

@@ -16,6 +16,8 @@ from harness.config.engine import is_here
 from harness.core import errors, reading
 from harness.core.document import number, together
 from harness.loadgen.log import TestResult
+from harness.loadgen.requests import read_requests
+from harness.loadgen.test_run import count_difference
 from harness.results import accuracy, claims
 from harness.submission.tree import BENCHMARK, DECLARED, SCENARIO, Entry, SubmittedRun, engine_of
 from harness.workloads import cnn_dailymail
@@ -139,7 +141,7 @@ def accuracy_reasons(entry: Entry) -> Iterator[str]:
     if not scores.full_set:
         yield "rouge.json says that a part of the set was scored (full_set)"
     yield from foreign_seeds(entry, entry.accuracy.log("accuracy"))
-    yield from claims.summary_differences(entry.accuracy.folder("accuracy"), entry.accuracy.log("accuracy"))
+    yield from map(str, claims.differing(claims.summary_claims(entry.accuracy.folder("accuracy"))))
 
 
 def performance(entry: Entry) -> Iterator[str]:
@@ -150,7 +152,9 @@ def performance(entry: Entry) -> Iterator[str]:
         yield f"LoadGen calls the performance test INVALID: {together(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
     folder = entry.performance.folder("performance")
-    yield from (*claims.summary_differences(folder, result), *claims.count_differences(folder, result))
+    yield from map(str, claims.differing(claims.summary_claims(folder)))
+    if fault := count_difference(folder, result, read_requests(folder)):
+        yield fault
     percentile = 0.9 if result.scenario in ESTIMATES else PERCENTILE
     if (said := setting(result, "target_latency_percentile")) != percentile:
         yield f"a target_latency_percentile of {said:g}; MLPerf's is {percentile:g}"

@@ -38,7 +38,7 @@ from harness.core.document import Table, number
 from harness.core.errors import UsageError, first_line
 from harness.core.files import read_given, require, unknown_file_error
 from harness.core.reading import load_yaml
-from harness.core.schema import Spread
+from harness.core.statistics import Spread
 from harness.workloads import cnn_dailymail, requests_file
 from harness.workloads.cnn_dailymail import Library, Salt
 from harness.workloads.requests_file import StoredRequest, StoredRequests

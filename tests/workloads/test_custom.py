@@ -16,7 +16,7 @@ from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS, Lengths, is_profile, lengths
 from harness.core.errors import EndpointError, UsageError
 from harness.core.reading import ROOT
-from harness.core.schema import Spread
+from harness.core.statistics import Spread
 from harness.engines import sampling_of
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
