@@ -25,7 +25,7 @@ HEAD = """# Metrics
 Made by `python -m docs.metrics` from `METRICS` in `harness/results/metrics.py` and the descriptions of the fields in
 the summary; not written by hand. *Name* is the metric of [`--fail-if`](../regression.md), and the column of `--csv` and
 the key in MLflow where the third column says that these have it. *In summary.json* is the path to the value, absent or
-null where a run has none. Terms are in the [glossary](glossary.md).
+null where a run has none; `estimate` is `estimate.json` of `--quick`. Terms are in the [glossary](glossary.md).
 
 At a fixed concurrency the CSV, MLflow and comparisons have the values of the steady part
 (`run.performance.steady`). The p99 of fewer than 100 requests is their slowest, so both leave it out. MLflow also has
@@ -45,6 +45,14 @@ tokens/s per user are left out.
 | name | label | in | in summary.json | better | meaning |
 |---|---|---|---|---|---|
 """
+
+
+class Files(Summary):
+    """Where the paths of METRICS begin."""
+
+    estimate: Estimate
+
+
 TELEMETRY = ".usage."
 TELEMETRY_HEAD = """
 ## Telemetry
@@ -117,8 +125,8 @@ def table_line(metrics: Sequence[Metric]) -> str:
     cells = (
         ", ".join(f"`{metric.name}`" for metric in metrics),
         label_of(metrics),
-        "; ".join(places_of(metrics)) or ("a sweep" if is_estimate(first) else "the report"),
-        "–" if is_estimate(first) else f"`{row}`{ends}",
+        "; ".join(places_of(metrics)) or ("a sweep" if first.steps[0] == ESTIMATE else "the report"),
+        f"`{row}`{ends}",
         first.better or "–",
         meaning(first),
     )
@@ -157,20 +165,13 @@ def quantity(metric: Metric) -> str:
 
 def meaning(metric: Metric) -> str:
     """The description that is nearest to the value: of its field, or else of what the field belongs to."""
-    kind, steps = (Estimate, metric.steps[1:]) if is_estimate(metric) else (Summary, metric.path.split("."))
-    found = [text for text in descriptions(kind, steps) if text]
+    found = [text for text in descriptions(Files, metric.path.split(".")) if text]
     parts = [MEANINGS.get(metric.name) or " ".join(found[-1].split()).replace("|", "\\|")]
     if metric.streaming:
         parts.append("Streaming scenarios only.")
-    if is_estimate(metric):
-        parts.append("By `--quick`, in `estimate.json`.")
     if metric.in_process:
         parts.append("vLLM in this process only.")
     return " ".join(parts)
-
-
-def is_estimate(metric: Metric) -> bool:
-    return metric.steps[0] == ESTIMATE
 
 
 def descriptions(kind: type, steps: list[str]) -> Iterator[str | None]:

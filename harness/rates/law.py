@@ -86,26 +86,21 @@ class SharedServer(NamedTuple):
     def shared_qps(self) -> float:
         return self.shared.shared_capacity(self.alone.tpot_s)
 
-    def rate(self, goal: Goal, share: float = 1.0) -> float:
-        """The highest rate in queries/s that a full test should keep, if the server completes `share` of what was
-        measured; infinite where nothing tells, 0 where a request alone is over a limit."""
+    def rate(self, goal: Goal) -> float:
+        """The highest rate in queries/s that a full test should keep: by how long queries wait, where TPOT keeps its
+        limit however many wait, and else by how answers hold each other up, since TPOT is over its limit before any
+        query waits. Infinite where nothing tells, 0 where a request alone is over a limit."""
         if self.alone.tpot_s * 1000 > goal.tpot_ms or self.alone.ttft_s * 1000 > goal.ttft_ms:
             return 0.0
-        return min(self.rate_by_ttft(goal, share), self.rate_by_tpot(goal, share))
-
-    def rate_by_ttft(self, goal: Goal, share: float = 1.0) -> float:
-        if not self.waited or not self.is_bounded:  # TPOT is over its limit before any query waits
-            return inf
-        room_s, even = goal.ttft_ms / 1000 - self.alone.ttft_s, min(self.waited.dispersion, 1.0)
-        return rate_by_waits(share * self.waited.completed, even, room_s, goal.seconds, goal.queries)
-
-    def rate_by_tpot(self, goal: Goal, share: float = 1.0) -> float:
+        if self.waited and self.is_bounded:
+            room_s, even = goal.ttft_ms / 1000 - self.alone.ttft_s, min(self.waited.dispersion, 1.0)
+            return rate_by_waits(self.waited.completed, even, room_s, goal.seconds, goal.queries)
         tokens, seen = self.shared.tokens, self.shared
-        if self.is_bounded or not tokens or self.shared_qps == inf:
+        if not tokens or self.shared_qps == inf:
             return inf
         alone_s, limit_s = self.alone.tpot_s * tokens, goal.tpot_ms * tokens / 1000
-        even = (seen.prompts, min(seen.spread, 4.0), seen.scatter)
-        return rate_by_company(alone_s, share * self.shared_qps, *even, limit_s, goal.seconds, goal.queries)
+        unlike = (seen.prompts, min(seen.spread, 4.0), seen.scatter)
+        return rate_by_company(alone_s, self.shared_qps, *unlike, limit_s, goal.seconds, goal.queries)
 
 
 def is_full(test: Outcome, goal: Goal) -> bool:

@@ -92,13 +92,15 @@ class SearchFacts:
     def implied(self, probe: Outcome) -> float:
         """The rate that a full test should keep by what one probe measured; infinite where it tells no limit."""
         found, goal = SharedServer.of(self.alone, [*self.probes, probe], self.goal), self.goal
-        by_ttft, (share, _) = found.rate_by_ttft(goal), goal.shares(probe)
-        if probe.rate < found.capacity < inf:
+        rate, (share, _) = found.rate(goal), goal.shares(probe)
+        if rate and probe.rate < found.capacity < inf:
             by_waits = approached(found.capacity, probe.rate, share)
-            by_ttft = min(by_waits, by_ttft if share > SLIGHT or by_ttft == inf else (by_ttft + by_waits) / 2)
+            if found.is_bounded and share < SLIGHT:
+                rate = (rate + by_waits) / 2
+            rate = min(rate, by_waits)
             if share > 1 and any(self.is_late(one) and one.load > probe.load for one in self.probes):
-                by_ttft = min(by_ttft, probe.rate / share)  # lowered once by the law, which does not hold
-        return min(by_ttft, found.rate_by_tpot(goal)) if found.rate(goal) else 0.0
+                rate = min(rate, probe.rate / share)  # lowered once by the law, which does not hold
+        return rate
 
     def is_late(self, probe: Outcome) -> bool:
         """Whether queries waited for too long though the queue was steady."""
@@ -107,30 +109,25 @@ class SearchFacts:
     @property
     def candidate(self) -> Candidate:
         """The rate that a full test should keep by all that is known, and why."""
-        found, goal = self.server, self.goal
+        found = self.server
         rate = crossing([(one.rate, self.implied(one)) for one in self.probes if one.queue])
         held = [one for one in self.probes if one.has_held]
         if rate == inf:
             fastest = max((one.load for one in held), default=self.last.load)
             return Candidate(fastest, "the fastest that was tried: nothing tells a limit")
-        with_room = max((one for one in held if max(goal.shares(one)) < ROOM), key=lambda one: one.load, default=None)
-        if with_room and rate < with_room.load:
-            return Candidate(with_room.load, "the fastest that held with room")
-        by_ttft = found.is_bounded or found.rate_by_ttft(goal) < found.rate_by_tpot(goal)
-        alone = f"{number(1000 * found.alone.tpot_s, 3)} ms alone"
-        reason = (
-            f"the capacity of {number(found.waited.completed)} a second"
-            if by_ttft and found.waited
-            else f"TPOT, {alone} and without end at {number(found.shared_qps, 3)} queries/s"
-        )
-        return Candidate(rate, f"by {reason}")
+        with_room = max((one.load for one in held if max(self.goal.shares(one)) < ROOM), default=0.0)
+        if rate < with_room:
+            return Candidate(with_room, "the fastest that held with room")
+        if found.waited and found.is_bounded:
+            return Candidate(rate, f"by the capacity of {number(found.waited.completed)} a second")
+        alone, capacity = number(1000 * found.alone.tpot_s, 3), number(found.shared_qps, 3)
+        return Candidate(rate, f"by TPOT, {alone} ms alone and without end at {capacity} queries/s")
 
     @property
     def chosen(self) -> Candidate:
         """The rate of the full test."""
-        found, cautious = self.server, self.candidate
-        by_law = found.rate_by_tpot(self.goal) < found.rate_by_ttft(self.goal)
-        return cautious._replace(rate=CAUTION * cautious.rate) if by_law else cautious
+        found = self.candidate
+        return found if self.server.is_bounded else found._replace(rate=CAUTION * found.rate)
 
     def confirming_s(self, rate: float) -> float:
         """Seconds of the probe at a candidate."""
@@ -255,8 +252,8 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
         if has_room:
             law = max(seen.rate(goal), rate)  # where it holds less than this test, it does not hold
             found += [(min(found) + law) / 2, max(law, FURTHER * rate), (rate + failed) / 2]
-        if seen.waited and shares[0] > 1:
-            found.append(MARGIN * seen.rate_by_ttft(goal))
+        if seen.is_bounded and shares[0] > 1:
+            found.append(MARGIN * seen.rate(goal))
     if len(found) == 1 and max(shares) > 1:
         found.append(NEAR * rate)
     following = min(found) * last.load / rate
@@ -272,7 +269,8 @@ def rate_by_waits(tests: Sequence[Outcome], goal: Goal) -> float:
     the capacity."""
     known = [one for one in tests if one.queue]
     first_s = min((one.ttft_ms.min or 0.0 for one in known), default=0.0) / 1000
-    return SharedServer.of(Alone(first_s, 0.0), known, goal).rate_by_ttft(goal) if known else inf
+    server = SharedServer.of(Alone(first_s, 0.0), known, goal) if known else None
+    return server.rate(goal) if server and server.is_bounded else inf
 
 
 def bracket(best: Outcome, tests: Sequence[Outcome], goal: Goal) -> str:

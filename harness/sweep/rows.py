@@ -298,7 +298,7 @@ class SweepReport:
     @property
     def is_timed(self) -> bool:
         """Whether any experiment measured a speed."""
-        return any(result.figure or is_estimate(result.experiment) for result in self.rows)
+        return any(result.speed or is_estimate(result.experiment) for result in self.rows)
 
     @property
     def judged(self) -> list[ExperimentResult]:

@@ -31,7 +31,7 @@ def test_each_row_has_a_meaning() -> None:
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_each_path_leads_to_a_field(metric: pages.Metric) -> None:
-    assert len(list(pages.descriptions(Summary, metric.path.split(".")))) == len(metric.path.split("."))
+    assert len(list(pages.descriptions(pages.Files, metric.path.split(".")))) == len(metric.path.split("."))
 
 
 def test_a_meaning_in_the_page_is_of_something_that_has_none_in_the_summary() -> None:
