@@ -138,7 +138,8 @@ class SearchFacts:
 
 def crossing(points: Sequence[tuple[float, float]]) -> float:
     """The rate that implies itself, from rates and those that their tests imply, in the order of the tests: on the line
-    through its neighbours; what the last test implies where it has one alone, or they contradict each other."""
+    through its neighbours; what the last test implies where it has one alone, or they are too near to each other or
+    contradict each other."""
     (rate, implied), others = points[-1], points[:-1]
     if not others or implied in (0.0, inf):
         return implied
@@ -146,7 +147,7 @@ def crossing(points: Sequence[tuple[float, float]]) -> float:
     high = min((point for point in points if point[1] < point[0]), default=None)
     if low is None or high is None:
         low, high = sorted((min(others, key=lambda point: abs(point[0] - rate)), points[-1]))
-    if not low[0] < high[0] or low[1] == inf:
+    if high[0] <= (1 + AGREED) * low[0] or low[1] == inf:
         return implied
     before, after = low[1] - low[0], high[1] - high[0]
     if before <= after:

@@ -123,6 +123,11 @@ def test_a_rate_that_held_with_room_is_not_undercut() -> None:
     assert held and facts.candidate.rate >= max(held)
 
 
+def test_two_probes_of_nearly_one_rate_make_no_line() -> None:
+    assert search.crossing([(1.213, 0.337), (1.2, 0.344)]) == 0.344
+    assert 45 < search.crossing([(60, 40.0), (40, 50.0)]) < 48
+
+
 def test_what_a_slow_server_can_keep() -> None:
     """Of `0.3/s` 95 % of tests hold at 0.037/s: a test has 459 queries, of which none may be late."""
     assert 0.03 < law.rate_by_company(6.35, 0.31, 0.2, 0.0, 0.01, 19.05, 600, 459) < 0.07
