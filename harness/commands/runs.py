@@ -1,9 +1,10 @@
-"""Finished runs, the best first; those that are named deleted with their lines: `python -m harness runs`."""
+"""Finished runs in order, and those that are named deleted with their lines: `python -m harness runs`."""
 
 import sys
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from harness.core import screen
 from harness.core.command import make_command, option
@@ -17,10 +18,10 @@ def runs(
     delete: list[str] = option((), "Run or label to delete with its line (repeatable).", "RUN"),
     results_dir: Path = option(Path("results"), "Folder with the runs.", "PATH"),
 ) -> None:
-    """List finished runs, the best first, or delete runs: folder, line of the history, and `latest` moves."""
+    """List finished runs, of each scenario the best first and flawed ones last, or delete runs and their lines."""
     from harness.loadgen import folder as results
     from harness.report.report import write_index
-    from harness.results.metrics import BY_NAME
+    from harness.results.metrics import BY_NAME, value_at
 
     if not results_dir.is_dir():
         raise UsageError(f"--results-dir {results_dir}: no such folder.")
@@ -34,14 +35,16 @@ def runs(
     metric = BY_NAME[by]
     sign = 1 if metric.better == "higher" else -1
 
-    def merit(line: Mapping[str, object]) -> float:
+    def rank(line: Mapping[str, Any]) -> tuple[str, bool, float]:
         value = line.get(by)
-        return sign * value if isinstance(value, int | float) else -inf
+        return str(line.get("scenario")), bool(line.get("flaws")), inf if value is None else -sign * value
 
     kept = (line for line in results.history(results_dir) if (results_dir / str(line["run"])).is_dir())
-    ranked = sorted(kept, key=merit, reverse=True)
-    rows = [[line.get(name) for name in ("run", "label", "scenario", "result", by)] for line in ranked]
-    found = Table(["run", "label", "scenario", "result", metric.label], rows)
+    names = ("run", "label", "scenario", "engine", "result", by)
+    rows = [
+        [*map({**line, "engine": value_at(line, ("setup", "backend"))}.get, names)] for line in sorted(kept, key=rank)
+    ]
+    found = Table([*names[:-1], metric.label], rows)
     if sys.stdout.isatty():
         screen.lasting_console(sys.stdout.fileno()).print(screen.grid(found))
     else:

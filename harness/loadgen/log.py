@@ -103,8 +103,8 @@ def min_duration(values: Values) -> Said:
     expected = values.get("requested_single_stream_expected_latency_ns")
     scenario = values.get("effective_scenario")
     remedy = {
-        "Offline": f"raise the expected rate{now(values.get('effective_target_qps'), 'samples/s')}",
-        "Server": f"raise the target rate{now(values.get('effective_target_qps'), 'queries/s')}",
+        "Offline": f"raise --offline-expected-qps{now(values.get('effective_target_qps'), 'samples/s')}",
+        "Server": f"raise --server-target-qps{now(values.get('effective_target_qps'), 'queries/s')}",
     }.get(str(scenario), f"lower the expected latency{now(expected and expected / 1e6, 'ms')}")
     least = values.get("effective_min_duration_ms")
     ran = measured_s(values)

@@ -15,7 +15,7 @@ from harness.rates.search import PRECISE, SearchFacts
 
 FILE = "estimate.json"
 QUICK = re.compile(r" --quick([ =][01])?(?= |$)")  # in the words of a command
-LEAST = 0.05  # of a rate: its error, however well the probes agree (an H200, Interactive; shared, by prompts)
+LEAST = 0.06  # of a rate: its error, however well the probes agree (an H200, Interactive; shared, by prompts)
 MOST = 0.2  # of a rate: with a larger error it is no estimate
 CAPPED = 0.95  # of TPOT's limit, that a cap on running requests keeps
 UNEVEN = 0.15  # scatter of the answers' times, from which on they do not share the server as a processor is shared
@@ -40,7 +40,7 @@ class Estimate(Model):
     """Requests in flight that hold TPOT's p99 at 95 % of this scenario's limit, however many wait; null where nothing
     told it."""
     doubts: tuple[str, ...]
-    """Why no law holds."""
+    """Why no rate can be estimated."""
     command: str
     """That finds a rate which is VALID."""
 
@@ -49,7 +49,7 @@ class Estimate(Model):
         error = f" \N{PLUS-MINUS SIGN} {number(self.capacity_error, 1)}" if self.capacity_error else ""
         capacity = f"capacity {number(self.capacity, 3)}{error} queries/s" if self.capacity else "capacity not reached"
         within = [f"within {name} {between(*ends)}" for name, ends in self.ranges.items()]
-        said = ", ".join(within) or f"no law tells the rates within limits: {', '.join(self.doubts)}"
+        said = ", ".join(within) or f"the rates within limits cannot be estimated: {', '.join(self.doubts)}"
         return f"{alone}, {capacity}; {said}; a full test is needed to say VALID: {self.command}"
 
 
@@ -93,6 +93,8 @@ def estimate_of(facts: SearchFacts, held_to: Mapping[str, Goal], command: str) -
         if each.is_late(facts.last):
             doubts.append("queries wait though it keeps up")
         ranges[name] = ((1 - off) * rate, (1 + off) * rate)
+    if any(one.background_load for one in facts.probes):
+        doubts.append("other programs used the machine")
     if any(one.queue.drift for one in facts.probes if one.queue):
         doubts.append("the server's speed changed meanwhile")
     if found.waited and error_of(found.waited) > PRECISE:

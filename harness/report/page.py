@@ -289,10 +289,14 @@ def environment() -> Any:
 
 
 def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
-    """The verdicts that a page begins with, and the others: what is bad comes first, cautions and unknowns last."""
+    """The verdicts that a page begins with, and the others: what is bad comes first, unknowns last; a caution is always
+    among the first."""
     told = [line for line in lines if line.tone and line.text]
-    ranked = sorted(told, key=lambda line: (line.tone != "bad", line.label == "careful", line.tone == "unknown"))
-    return ranked[:CHIPS], ranked[CHIPS:]
+    ranked = sorted(told, key=lambda line: (line.tone != "bad", line.tone == "unknown"))
+    caution = next((line for line in ranked if line.label == "careful"), None)
+    others = [line for line in ranked if line is not caution]
+    first = [*others[: CHIPS - 1], caution] if caution else others[:CHIPS]
+    return first, [line for line in ranked if line not in first]
 
 
 def page(

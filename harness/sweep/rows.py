@@ -346,7 +346,7 @@ def title(report: SweepReport) -> str:
     if base is None or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
     if is_estimate(base.experiment) and not base.is_usable:
-        return "no law tells the baseline's rate, so no change can be judged"
+        return "the baseline's rate cannot be estimated, so no change can be judged"
     if report.is_timed and not base.is_usable:
         return "the baseline has no valid throughput, so no speedup can be given"
     if not report.is_timed:

@@ -23,6 +23,16 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_scenarios_stand_apart_and_what_is_flawed_last(place: Path) -> None:
+    for number, more in enumerate(({"flaws": ["INVALID"], "setup": {"backend": "echo"}}, {"scenario": "concurrency"})):
+        run = results.RunFolder(place, f"2026020{number + 1}-100000-more")
+        run.path.mkdir()
+        results.finish(run, {"scenario": "offline", "label": f"more{number}", "tokens_per_sec": 1e6, **more})
+    rows = [[cell.strip() for cell in row.split("|")] for row in runs(place)[1].splitlines()[2:]]
+    assert [row[2] for row in rows] == ["more1", "fast", "middling", "slow", "more0"]
+    assert rows[-1][4] == "echo"
+
+
 def runs(place: Path, *words: str) -> tuple[int, str, str]:
     done = called(main, "llama31-mlperf", "runs", "--results-dir", str(place), *words)
     return done.returncode, done.stdout, done.stderr

@@ -270,7 +270,7 @@ REASONS = [
     ({"result_perf_constraints_met": False}, "a latency limit was exceeded: lower the target rate (now 50 queries/s)"),
     (
         {"result_min_duration_met": False, "result_scheduled_samples_per_sec": 100},
-        "the test ran 300 s, 300 s short of its minimum of 600 s: raise the target rate (now 50 queries/s)",
+        "the test ran 300 s, 300 s short of its minimum of 600 s: raise --server-target-qps (now 50 queries/s)",
     ),
     (
         {"result_min_queries_met": False, "effective_min_query_count": 40_000},

@@ -326,7 +326,7 @@ def test_what_a_quick_estimate_says() -> None:
     assert tells(str(found), "within Server's limits about 57.2 to 62.1, within Interactive's limits about 46")
     assert tells(str(found), "a full test is needed to say VALID: python run.py --server-target-qps max")
     none = made_again(found, ranges={}, doubts=("it completes in waves",))
-    assert tells(none, "no law tells the rates within limits: it completes in waves")
+    assert tells(none, "the rates within limits cannot be estimated: it completes in waves")
     assert tells(made_again(found, capacity=None, ranges={"your limits": (40.0, None)}), "not reached", "40 or more")
     assert tells(made_again(found, ranges={"your limits": (0.0, 0.0)}), "none: a single request is over them")
 
