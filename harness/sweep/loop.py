@@ -156,19 +156,20 @@ class SweepState:
         return sorted(changes, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
 
     def extend(self) -> bool:
-        """Whether more is to be run once all is done: the changes that helped together, and then the finalists."""
-        wanted = self.options.combine and self.chosen[-1].kind != "combined"
-        if wanted and (made := self.kept.combined or combine_helpful(experiment_rows(self.kept))):
-            self.keep(combined=made)
-            self.chosen = [*self.chosen, made]
-            return True
-        wanted = self.is_of_estimates and self.chosen[-1].kind != "capped"
-        if wanted and (made := self.kept.capped or cap_fastest(experiment_rows(self.kept))):
-            self.keep(capped=made)
-            self.chosen = [*self.chosen, made]
-            return True
+        """Whether more is to be run once all is done: the changes that helped together, the best estimate capped, and
+        then the finalists."""
+        found = experiment_rows(self.kept)
+        for kind, is_wanted, make in (
+            ("combined", self.options.combine, combine_helpful),
+            ("capped", self.is_of_estimates, cap_fastest),
+        ):
+            is_wanted = is_wanted and all(item.kind != kind for item in self.chosen)
+            if is_wanted and (made := getattr(self.kept, kind) or make(found)):
+                self.keep(**{kind: made})
+                self.chosen = [*self.chosen, made]
+                return True
         if not self.finals:
-            names = finalists(experiment_rows(self.kept), self.options.finalists, self.is_of_estimates)
+            names = finalists(found, self.options.finalists, self.is_of_estimates)
             self.finals = [self.full(item) for item in self.chosen if item.name in names]
             return bool(self.finals)
         return False

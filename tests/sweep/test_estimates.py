@@ -31,12 +31,12 @@ def estimated(rate: float | None, *doubts: str, running: int | None = 200) -> Ex
 
 
 def swept(
-    folder: Path, limit: float = float("inf"), **found: ExperimentOutcome
+    folder: Path, limit: float = float("inf"), combine: bool = False, **found: ExperimentOutcome
 ) -> tuple[list[tuple[str, bool, dict[str, object]]], rows.State]:
     """What a sweep of estimates runs, in order, and what is kept of it."""
     sweep = file.load(written(folder, FILE))
     place, kept = new(sweep, folder)
-    state = SweepState(place, kept, list(sweep.experiments), SweepOptions(limit=limit))
+    state = SweepState(place, kept, list(sweep.experiments), SweepOptions(limit=limit, combine=combine))
     ran = list[tuple[str, bool, dict[str, object]]]()
 
     def runner(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
@@ -44,7 +44,7 @@ def swept(
         if job.final:
             values = {"tokens_per_sec": 128 * 59.0, "target_qps": 59.0, "duration_s": 601.0}
             return job.record(lane, "complete", seconds=900, outcome=ExperimentOutcome(values, valid=True))
-        outcome = found.get(job.item.name, estimated(RATES[job.item.name]))
+        outcome = found.get(job.item.name) or estimated(RATES[job.item.name])
         return job.record(lane, "complete", seconds=120, outcome=outcome)
 
     with Display(Console(quiet=True)) as display:
@@ -73,6 +73,16 @@ def test_a_time_limit_leaves_time_to_confirm(tmp_path: Path) -> None:
     _, (*_, (name, final, confirmed)) = None, swept(tmp_path, limit=720.0)[0]
     assert final and name == "capped"
     assert loop.SHORTEST_S <= int(str(confirmed["min_duration"])) <= 300
+
+
+def test_what_helped_is_combined_before_the_cap(tmp_path: Path) -> None:
+    rates = {"slow": estimated(58.0, running=None), "best-combined": estimated(65.0)}
+    ran, _ = swept(tmp_path, combine=True, **rates)
+    assert [(name, final) for name, final, _ in ran][3:] == [
+        ("best-combined", False),
+        ("best-combined", True),
+    ]
+    assert ran[-1][2]["max_num_seqs"] == 8  # fewer than the cap would be
 
 
 def test_without_a_law_nothing_is_compared_and_nothing_confirmed(tmp_path: Path) -> None:
