@@ -469,12 +469,13 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
 async def answer(client: Client, number: int, request: WireRequest, channel: Channel) -> None:
     """Sends the parts of one answer on as they come."""
     exchange = Exchange(time.perf_counter())
+    error: Exception | None = None
     try:
         async for tokens in client.answer(request, exchange):
             channel.send(Reply(number, tokens))
-        channel.send(Reply(number, exchange=exchange))
-    except BenchmarkError as error:
-        channel.send(Reply(number, error=error, exchange=exchange))
-    except Exception as error:
-        traceback.print_exception(error)  # to engine.log
-        channel.send(Reply(number, error=RuntimeError(f"{type(error).__name__}: {first_line(error)}")))
+    except BenchmarkError as known:
+        error = known
+    except Exception as unknown:
+        traceback.print_exception(unknown)  # to engine.log
+        error = RuntimeError(f"{type(unknown).__name__}: {first_line(unknown)}")
+    channel.send(Reply(number, error=error, exchange=exchange))

@@ -213,16 +213,15 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
     return served
 
 
-async def read_page(address: str, limit_s: float) -> str:
+async def read_page(address: str, session: ClientSession) -> str:
     """The text of a page, whatever is behind the address. Raises EndpointError where it does not come in time."""
     try:
-        limit = ClientTimeout(total=limit_s)
-        async with ClientSession(timeout=limit) as session, session.get(address) as response:
+        async with session.get(address, timeout=ClientTimeout(total=PAGE_S), allow_redirects=False) as response:
             if response.status != 200:
                 raise EndpointError(f"status {response.status}")
             return (await whole(response, address)).decode(errors="replace")
     except TimeoutError:
-        raise EndpointError(f"no answer within {limit_s:g} s") from None
+        raise EndpointError(f"no answer within {PAGE_S:g} s") from None
     except (ClientError, ConnectionError) as error:
         raise EndpointError(error_message(error) or type(error).__name__) from None
 
@@ -340,8 +339,8 @@ def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int
     """How many replicas computed no token between two readings of all servers, of how many; 0 of 0 where a reading
     lacks one."""
     then, now = samples(before), samples(after)
-    kept = [source for source in GENERATED.split() if len(then.get(source, ())) == len(now.get(source, ()))]
-    pairs = [pair for source in kept for pair in zip(then.get(source, ()), now.get(source, ()), strict=True)]
+    counts = [(then[source], now[source]) for source in GENERATED.split()]
+    pairs = [pair for was, is_ in counts if len(was) == len(is_) for pair in zip(was, is_, strict=True)]
     return sum(first == last for first, last in pairs), len(pairs)
 
 

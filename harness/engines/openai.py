@@ -8,12 +8,11 @@ again.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any
 
-import aiohttp
 import uvloop
 
 from harness.config import checkpoint, run
@@ -24,10 +23,9 @@ from harness.core.system import core_count
 from harness.engines import sampling_of
 from harness.engines.client import IDLE_S, Client, RemoteClient, WireRequest, key_hint, refusal, whole
 from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
-from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server, cached_percent
+from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, cached_percent, read_page
 from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
 
-METRICS_S = 1.0  # for its metrics, once a second
 SPARE_FILES = 256
 PROBE_TOKENS = 2
 MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/evidence/serving.md)
@@ -187,10 +185,8 @@ class OpenAI(Engine):
         is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
         """What the server with the least load answers, by way of the client with the fewest requests."""
-        async with self._slots:
-            server = min(self.servers, key=lambda server: server.load)
+        async with self._least_loaded() as server:
             client = min(self._clients, key=lambda client: client.in_flight)
-            server.in_flight += 1
             server.unstarted += 1
             client.in_flight += 1
             started = False
@@ -202,19 +198,26 @@ class OpenAI(Engine):
                     started = True
                     yield tokens
             finally:
-                server.in_flight -= 1
                 server.unstarted -= not started
                 client.in_flight -= 1
 
-    async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+    @asynccontextmanager
+    async def _least_loaded(self) -> AsyncIterator[Server]:
+        """The server with the least load, while one request more is its own."""
         async with self._slots:
             server = min(self.servers, key=lambda server: server.load)
             server.in_flight += 1
             try:
+                yield server
+            finally:
+                server.in_flight -= 1
+
+    async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+        async with self._least_loaded() as server:
+            try:
                 return await self._client.choose(server.address, prompt, choices)
             finally:
                 self.last_response_at = time.monotonic()
-                server.in_flight -= 1
 
     @property
     def engine_state(self) -> EngineState:
@@ -231,7 +234,7 @@ class OpenAI(Engine):
 
     def prometheus_metrics(self) -> list[str]:
         with suppress(TimeoutError):
-            return self.spawn(self._read_metrics()).result(timeout=2 * METRICS_S)
+            return self.spawn(self._read_metrics()).result(timeout=2 * PAGE_S)
         return []
 
     async def _read_metrics(self) -> list[str]:
@@ -239,10 +242,8 @@ class OpenAI(Engine):
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 
     async def _metrics(self, url: str) -> str:
-        with suppress(aiohttp.ClientError, EndpointError, TimeoutError, UnicodeDecodeError):
-            limit = aiohttp.ClientTimeout(total=METRICS_S)
-            async with self._client.session.get(url, timeout=limit, allow_redirects=False) as response:
-                return (await whole(response, url)).decode() if response.status == 200 else ""
+        with suppress(EndpointError):
+            return await read_page(url, self._client.session)
         return ""
 
     @property

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -22,7 +21,7 @@ from harness.config.workload import SALT_TOKENS, RequestSet, Shared
 from harness.core.errors import UsageError, ends_in_one_line, first_line
 from harness.core.files import read_given
 from harness.core.reading import IS_CHECKOUT, read_text
-from harness.workloads.requests_file import CHATS, KINDS, StoredRequests, read_rows
+from harness.workloads.requests_file import CHATS, KINDS, SURROGATES, StoredRequests, read_rows, token_ids
 
 MARK = "hf:"
 DESCRIPTION = "a data set, as `datasets` loads it"
@@ -304,11 +303,11 @@ def checked_article(item: Any, where: str) -> Article:
     for key in ("input", "output"):
         if not isinstance(item.get(key), str):
             raise UsageError(f"{where} has no text under {key!r}.")
-        if re.search(r"[\ud800-\udfff]", item[key]):
+        if SURROGATES.search(item[key]):
             raise UsageError(f"{where}: invalid text (a lone surrogate) under {key!r}.")
     tokens = item.get("tok_input")
-    if tokens is not None and not (isinstance(tokens, list) and tokens and all(type(t) is int for t in tokens)):
-        raise UsageError(f"{where}: 'tok_input' is not a list of token ids.")
+    if tokens is not None:
+        token_ids(tokens, where, "'tok_input'")
     return Article(item["input"], item["output"], tokens)
 
 
