@@ -148,19 +148,15 @@ class Client:
             chunks = limit_bytes(response.content.iter_any(), address, most)
             if response.status != 200:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
-            if not request.stream:
-                whole = piece(b"".join([chunk async for chunk in chunks]), address)
-                tokens = self._tokens([whole], whole.end, address, sampling)
-                exchange.delivery = self._delivery(whole, whole.usage, len(tokens), sampling)
-                yield tokens
-                return
-            reader = EventReader(address)
-            pieces = list[CompletionChunk]()
+            reader, pieces = EventReader(address), list[CompletionChunk]()
             first: Sequence[int] = ()
             usage: TokenCounts | None = None
             count = messages = rushed = opening = 0
             before = heard = time.monotonic()
-            async for chunk in chunks:
+            if not request.stream:
+                pieces.append(event := piece(b"".join([chunk async for chunk in chunks]), address))
+                usage = event.usage
+            async for chunk in chunks:  # none is left of an answer that came whole
                 held, now = 0, time.monotonic()
                 for data in reader.feed(chunk):
                     pieces.append(event := piece(data, address))
@@ -182,7 +178,7 @@ class Client:
                     yield ()
         if not (end := next((found for found in pieces if found.end), None)):
             raise reader.missing_end_error()
-        rest = self._tokens(pieces, end.end, address, sampling, len(first))
+        rest = self._tokens(pieces, end, address, sampling, len(first))
         way = {"first_tokens": opening, "messages": messages, "rushed": rushed}
         exchange.delivery = self._delivery(end, usage, len(first) + len(rest), sampling, **way)
         if rest:
@@ -224,23 +220,21 @@ class Client:
         return str(self.tokenizer.decode(prompt[begun:], skip_special_tokens=False))
 
     def _tokens(
-        self, pieces: Sequence[CompletionChunk], end: str | None, address: str, sampling: Sampling, before: int = 0
+        self, pieces: Sequence[CompletionChunk], end: CompletionChunk, address: str, sampling: Sampling, before: int
     ) -> Sequence[int]:
-        """The token ids of pieces that end an answer, after those `before`. Raises EndpointError where its end did not
-        come, or where it has another length than was asked for and the server gives token ids.
+        """The token ids of pieces that end an answer, after those `before`. Raises EndpointError where it has another
+        length than was asked for and the server gives token ids.
 
         Of text the tokens are counted here, and the server's own may be fewer.
         """
-        if end is None:
-            raise EndpointError(f"{address} closed an answer before its end")
-        if end != "length" and self.sampling.exact:
-            raise EndpointError(f"{address} ended an answer early ({end}): it ignores ignore_eos")
+        if end.end != "length" and self.sampling.exact:
+            raise EndpointError(f"{address} ended an answer early ({end.end}): it ignores ignore_eos")
         tokens, most = self._encode(pieces, address), sampling.max_new_tokens
         count = before + len(tokens)
         if self.form.ids_out and (count > most or (sampling.exact and count < most)):
             raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
         # As engines count, the token that ended it is one, too; there is none where the limit did.
-        if end != "length" and not self.form.ids_out and count < most:
+        if end.end != "length" and not self.form.ids_out and count < most:
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
 

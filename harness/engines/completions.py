@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from html import unescape
 from itertools import product
 from typing import Any, NamedTuple
@@ -221,9 +222,6 @@ class EventReader:
         """The message that a line ends; None for any other line."""
         if not line:
             return self._dispatch()
-        if line.startswith(b"data: "):  # as nearly all do
-            self._data.append(line[6:])
-            return None
         name, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
@@ -264,17 +262,18 @@ class EventReader:
         return EndpointError(f"{self.address} closed an answer before its end{words}")
 
 
+def reason_in(said: Any) -> Any:
+    """Why a server failed, of an object that tells; None of anything else."""
+    return next((said[key] for key in REASONS if said.get(key)), None) if isinstance(said, dict) else None
+
+
 def error_message(said: Any, most: int = 200) -> str:
     """A server's words, of an error or about itself, as one short line that may be shown and written."""
     if isinstance(said, bytes):
         said = said.decode(errors="replace")
-        try:
-            parsed = json.loads(said)
-        except (ValueError, RecursionError):
-            pass
-        else:
-            said = next((parsed[key] for key in REASONS if parsed.get(key)), said) if isinstance(parsed, dict) else said
-    while isinstance(said, dict) and (inner := next((said[key] for key in REASONS if said.get(key)), None)):
+        with suppress(ValueError, RecursionError):
+            said = reason_in(json.loads(said)) or said
+    while inner := reason_in(said):
         said = inner
     text = str(said)
     if text.lstrip().startswith("<"):  # a page: its title, or its text where it has none

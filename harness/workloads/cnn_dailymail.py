@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from pathlib import Path, PurePath
 from random import Random
 from typing import Any, NamedTuple, Self
@@ -133,12 +132,6 @@ class Salt(NamedTuple):
         return [*prompt[: self.after], *tokens, *prompt[self.after :]]
 
 
-def drawn_anew(prompts: Sequence[Sequence[int]], words: Sequence[int], test: str) -> list[list[int]]:
-    """Random prompts as if drawn again for a test: each token stands for another; lengths and what they share stay."""
-    mapped = dict(zip(words, Random(test).sample(words, len(words)), strict=True))
-    return [[mapped[token] for token in prompt] for prompt in prompts]
-
-
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 
 
@@ -164,20 +157,28 @@ class Library:
     arrivals: list[float] | None = None  # seconds to each request of a trace, in order
     words: Sequence[int] = ()  # the token ids of which random prompts are made
 
+    def request(self, index: int, order: int, round: int = 0) -> Prompt:
+        """A sample's prompt, salted, and the most tokens of its answer; `order` and `round` are those of the request
+        for it."""
+        prompt = self.prompts[index]
+        if self.salt:
+            talk = self.conversations[index] if self.conversations else index
+            prompt = self.salt.add_to(prompt, order, talk, round)
+        return prompt, self.new_tokens[index] if self.new_tokens else None
+
     @property
     def requests(self) -> list[Prompt]:
-        """Each prompt, salted, with the most tokens of its answer; None: as many as in every answer."""
-        talks, salt, prompts = self.conversations or range(len(self.prompts)), self.salt, self.prompts
-        if salt:
-            prompts = [salt.add_to(prompts[n], n, talk, 0) for n, talk in enumerate(talks)]
-        return list(zip(prompts, self.new_tokens or repeat(None), strict=False))
+        """Each sample once, in order."""
+        return [self.request(index, index) for index in range(len(self))]
 
     def salted(self, test: str, redraw: bool) -> Self:
         """The samples with the salt of one test, named as no other is; with `redraw`, random prompts are drawn anew."""
         salt = self.salt._replace(test=test) if self.salt else None
         if not (redraw and self.words):
             return replace(self, salt=salt)
-        return replace(self, prompts=drawn_anew(self.prompts, self.words, test), salt=salt)
+        # Each token stands for another: the lengths of prompts, and what they share, stay.
+        other = dict(zip(self.words, Random(test).sample(self.words, len(self.words)), strict=True))
+        return replace(self, prompts=[[other[token] for token in prompt] for prompt in self.prompts], salt=salt)
 
     def __len__(self) -> int:
         return len(self.prompts)

@@ -160,41 +160,19 @@ def words_of(tokenizer: Any) -> list[int]:
     return [token for token in range(len(tokenizer)) if token not in special]
 
 
-def library_of(
-    prompts: list[list[int]],
-    new: list[int],
-    source: str,
-    place: Callable[[int], str],
-    *,
-    conversations: list[int] | None = None,
-    salt: Salt | None = None,
-    arrivals: list[float] | None = None,
-    words: Sequence[int] = (),
-    **known: Any,
-) -> Library:
-    """Prompts and the lengths of their answers as samples, with what else is `known` of their set; `place` is where a
-    prompt comes from."""
-    at = max(range(len(prompts)), key=lambda index: len(prompts[index]) + new[index])
-    added = SALT_TOKENS if salt and not salt.replaces else 0
+def with_request_set(found: Library, place: Callable[[int], str], **known: Any) -> Library:
+    """Samples of a workload with the set that they are, of which more is `known`; `place` is where a sample stands."""
+    new, salt = found.new_tokens or [], found.salt
+    lengths = [len(prompt) + answer for prompt, answer in zip(found.prompts, new, strict=True)]
+    longest = max(lengths)
     request_set = RequestSet(
-        longest=len(prompts[at]) + new[at] + added,
-        longest_at=place(at),
+        longest=longest + (SALT_TOKENS if salt and not salt.replaces else 0),
+        longest_at=place(lengths.index(longest)),
         max_new_tokens=max(new),
-        whole_rounds=bool(conversations or arrivals),
+        whole_rounds=bool(found.conversations or found.arrivals),
         **known,
     )
-    return Library(
-        prompts,
-        [],
-        [],
-        source,
-        new,
-        request_set,
-        conversations=conversations,
-        salt=salt,
-        arrivals=arrivals,
-        words=words,
-    )
+    return replace(found, request_set=request_set)
 
 
 def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
@@ -231,14 +209,11 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, na
         new, talks = [write.draw(source) for _ in range(count)], None
     else:
         prompts, new, talks = conversations(profile, source, words, count)
-    return library_of(
-        prompts,
-        new,
-        "random token ids",
+    salt = Salt.of(sharing, words)
+    library = Library(prompts, [], [], "random token ids", new, conversations=talks, salt=salt, words=words)
+    return with_request_set(
+        library,
         lambda index: place,
-        conversations=talks,
-        salt=Salt.of(sharing, words),
-        words=words,
         name=name,
         about=profile.about + sharing.text,
         samples=count,
@@ -302,13 +277,10 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
         f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
         f"left out {trace.empty:,} rows without lengths": trace.empty,
     }
-    return library_of(
-        prompts,
-        [one.output_tokens for one in requests],
-        str(trace.path),
+    new = [one.output_tokens for one in requests]
+    return with_request_set(
+        Library(prompts, [], [], str(trace.path), new, arrivals=due, words=words),
         lambda index: f"{trace.path}: line {requests[index].line}",
-        arrivals=due,
-        words=words,
         name=config.workload_name,
         about=DESCRIPTION,
         samples=len(requests),
@@ -422,13 +394,10 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
         content = digest(content, sharing)
         notes.append(sharing.text.removeprefix("; "))
     keeps_turns = found.turns and config.is_ordered  # else LoadGen's random order is the order
-    return library_of(
-        prompts,
-        new,
-        str(found.path),
+    talks = [request.number for request in chosen] if keeps_turns else None
+    return with_request_set(
+        Library(prompts, [], [], str(found.path), new, conversations=talks, salt=salt),
         lambda index: found.where(chosen[index]),
-        conversations=[request.number for request in chosen] if keeps_turns else None,
-        salt=salt,
         name=workload.name,
         about=workload.imitates,
         samples=len(kept),
