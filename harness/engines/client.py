@@ -81,9 +81,9 @@ def extra_headers() -> dict[str, str]:
     return found
 
 
-def connect(timeout_s: float, new_connections: bool = False) -> ClientSession:
-    """A session with key, headers and proxy of the environment, which keeps connections for further requests unless
-    each is to have a new one; to be called on a loop.
+def connect(config: run.RunConfig) -> ClientSession:
+    """A session with key, headers and proxy of the environment, which keeps connections for further requests without
+    --new-connections; to be called on a loop.
 
     Raises UsageError for a key, a header or a proxy that cannot be used.
     """
@@ -94,11 +94,11 @@ def connect(timeout_s: float, new_connections: bool = False) -> ClientSession:
     proxy = environ.get(PROXY) or None
     if proxy and not engine.is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
-    kept: dict[str, Any] = {"force_close": True} if new_connections else {"keepalive_timeout": IDLE_S}
+    kept_s = None if config.new_connections else IDLE_S
     return ClientSession(
-        connector=TCPConnector(limit=0, **kept),
+        connector=TCPConnector(limit=0, force_close=config.new_connections, keepalive_timeout=kept_s),
         headers={"Accept-Encoding": "identity"} | own | extra_headers(),
-        timeout=ClientTimeout(total=timeout_s),
+        timeout=ClientTimeout(total=config.request_timeout),
         proxy=proxy,
         trace_configs=[note_sent()],
     )
@@ -131,7 +131,7 @@ class Client:
 
     def open(self) -> None:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
-        self.session = connect(self.config.request_timeout, self.config.new_connections)
+        self.session = connect(self.config)
 
     async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> AsyncIterator[Sequence[int]]:
         """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the

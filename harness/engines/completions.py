@@ -78,10 +78,13 @@ class RequestFormat(NamedTuple):
         return f"{into}, {out}{least}{counts}{off}{left}"
 
 
-FORMS = tuple(
+COMPLETIONS = tuple(
     RequestFormat(*traits) for traits in product((True, False), (True, False), (True, False), (True, False))
-)  # best first
-CHAT_FORMS = tuple(form._replace(chat=True) for form in FORMS if not form.ids_in)
+)
+FORMS = {  # by `--endpoint-api`, best first
+    "completions": COMPLETIONS,
+    "chat": tuple(form._replace(chat=True) for form in COMPLETIONS if not form.ids_in),
+}
 # What leaves greedy answers to the model alone: unsaid, they come from the server's generation_config.json.
 NEUTRAL = (
     *(("top_p", 1.0), ("presence_penalty", 0.0), ("frequency_penalty", 0.0)),
@@ -146,11 +149,6 @@ def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | Non
     usage = read_usage(message.get("usage"))
     logprobs = tuple(value - scale for value in found)
     return ChoiceLogprobs(logprobs, usage.cached_tokens if usage else None) if math.isfinite(scale) else None
-
-
-def forms(api: str) -> tuple[RequestFormat, ...]:
-    """The forms of `--endpoint-api`, best first."""
-    return CHAT_FORMS if api == "chat" else FORMS
 
 
 def text_of(choice: Any) -> str:

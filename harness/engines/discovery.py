@@ -108,10 +108,9 @@ class Discovery:
     async def models(self, address: str) -> tuple[dict[str, Model], str]:
         """The models that a server lists, by name, and its Server header. Raises UsageError where it wants a key."""
         until = time.monotonic() + BUSY_S
-        status, listed, header = await self.get(address, "/models")
-        while status in BUSY and time.monotonic() < until:
+        while (reply := await self.get(address, "/models"))[0] in BUSY and time.monotonic() < until:
             await asyncio.sleep(PAUSE_S)
-            status, listed, header = await self.get(address, "/models")
+        status, listed, header = reply
         if status in (401, 403):
             raise UsageError(f"--endpoint {address} {key_hint(header)} ({status}).")
         models = listed.get("data")
@@ -173,7 +172,7 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, Model]:
     """
 
     async def ask() -> dict[str, Model]:
-        async with connect(config.request_timeout) as session:
+        async with connect(config) as session:
             discovery = Discovery(config, session, say)
             lists = list[dict[str, Model]]()
             for address in config.endpoint:

@@ -22,7 +22,7 @@ from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
 from harness.engines import sampling_of
 from harness.engines.client import IDLE_S, Client, RemoteClient, WireRequest, key_hint, refusal, whole
-from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
+from harness.engines.completions import FORMS, NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, cached_percent, read_page
 from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
 
@@ -64,7 +64,7 @@ class OpenAI(Engine):
         self.starting = f"connecting to {', '.join(config.endpoint)}"
         self.servers: list[Server] = []
         self._client = Client(
-            config, self.sampling, tokenizer, len(tokenizer), config.model_path, forms(config.endpoint_api)[0]
+            config, self.sampling, tokenizer, len(tokenizer), config.model_path, FORMS[config.endpoint_api][0]
         )
         self._slots = asyncio.Semaphore(config.most_in_flight)
         self._counted = False  # the prompt tokens that come from a cache
@@ -109,7 +109,7 @@ class OpenAI(Engine):
     async def _probe(self, server: Server) -> RequestFormat:
         """The best form that the server takes, tried as the run will ask. Raises UsageError."""
         refused: object = ""
-        for form in (each._replace(switches=NO_CACHE.get(server.name, ())) for each in forms(self.config.endpoint_api)):
+        for form in (each._replace(switches=NO_CACHE.get(server.name, ())) for each in FORMS[self.config.endpoint_api]):
             try:
                 with_ids = await self._has_ids(server, form)
             except RefusedError as error:
@@ -221,10 +221,14 @@ class OpenAI(Engine):
 
     @property
     def engine_state(self) -> EngineState:
-        unknown = "unknown"
-        other = next((server.other_model for server in self.servers if server.other_model), "")
-        known = {"kv_cache_dtype": unknown, "prefix_caching": None, "cache_counted": self._counted}
-        return EngineState(unknown, unknown, other_model=other, **known)  # type: ignore[arg-type]
+        return EngineState(
+            precision="unknown",
+            quantization="unknown",
+            kv_cache_dtype="unknown",
+            prefix_caching=None,
+            cache_counted=self._counted,
+            other_model=next((server.other_model for server in self.servers if server.other_model), ""),
+        )
 
     @property
     def concurrency(self) -> int:

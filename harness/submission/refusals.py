@@ -188,8 +188,8 @@ def system_differences(entries: Sequence[Entry], description: Mapping[str, objec
     for name, mine in further:
         unlike = comparability.differences(mine.facts.comparable, theirs.facts.comparable, IGNORED)
         found += [f"{name}: {each.name} {each.a}, but {each.b} in {first}" for each in unlike]
-    for name, run in runs.items() if description else ():
-        found += [f"{name}: {said}" for said in contradictions(run, description or {})]
+    if description:
+        found += [f"{name}: {said}" for name, run in runs.items() for said in contradictions(run, description)]
     return found
 
 

@@ -164,10 +164,11 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     Raises UsageError where the submodule is not there.
     """
     submodule_path(TOOLS / "submission_checker" / "main.py")
-    command = [sys.executable, "-m", "submission_checker.main"]
-    command += ["--input", str(tree.resolve()), "--version", f"v{version}", "--csv", str(tree.resolve() / SUMMARY)]
+    place = tree.resolve()
+    command = [sys.executable, "-m", "submission_checker.main", "--input", str(place)]
+    command += ["--version", f"v{version}", "--csv", str(place / SUMMARY)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    said = ended.stdout.replace(str(tree.resolve()), str(tree))
+    said = ended.stdout.replace(str(place), str(tree))
     counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)  # of the results that it looked at
     expected, found = len(results_in(tree)), sum(map(int, counts.groups())) if counts else 0
     if ended.returncode != 0 or errors(said):
@@ -348,11 +349,11 @@ def build(entries: Sequence[Entry], description: Mapping[str, object], system: s
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as fresh:  # all of it appears, or nothing
         whole = Path(fresh) / "tree"
-        fill(entries, description, system, whole / base.relative_to(out))
+        new = whole / base.relative_to(out)
+        fill(entries, description, system, new)
         if (base / NOTES).exists():  # what an earlier build, or a person, wrote of other systems comes first
-            notes = whole / base.relative_to(out) / NOTES
-            before, new = read_text(base / NOTES).rstrip(), read_text(notes).partition("\n")[2]
-            write_text(notes, f"{before}\n\n{new.lstrip()}")
+            before, added = read_text(base / NOTES).rstrip(), read_text(new / NOTES).partition("\n")[2]
+            write_text(new / NOTES, f"{before}\n\n{added.lstrip()}")
         shutil.copytree(whole, out, dirs_exist_ok=True)
     return base
 

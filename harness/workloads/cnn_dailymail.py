@@ -127,9 +127,9 @@ class Salt(NamedTuple):
             return [*prompt]
         key = f"request {order}" if self.start else f"conversation {conversation}, round {round}"
         tokens = Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
-        if self.replaces:
-            return [*prompt[: self.after], *tokens, *prompt[self.after + SALT_TOKENS :]][: len(prompt)]
-        return [*prompt[: self.after], *tokens, *prompt[self.after :]]
+        rest = self.after + SALT_TOKENS if self.replaces else self.after
+        salted = [*prompt[: self.after], *tokens, *prompt[rest:]]
+        return salted[: len(prompt)] if self.replaces else salted
 
 
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"

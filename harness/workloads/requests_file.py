@@ -205,10 +205,9 @@ def token_ids(value: Any, where: str, name: str = "prompt_token_ids") -> list[in
 READERS: dict[Kind, Callable[[Any, str], Any]] = {"prompt": words, "messages": messages, "prompt_token_ids": token_ids}
 
 
-def turns(conversation: list[Any]) -> Iterator[tuple[str, str]]:
+def turns(conversation: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """The first question that an answer follows, and that answer; nothing where there is none."""
-    said = [turn for turn in conversation if isinstance(turn, dict)]
-    for first, then in pairwise(said):
+    for first, then in pairwise(conversation):
         question, answer = first.get("value"), then.get("value")
         if (
             first.get("from") in ASKING_ROLES
