@@ -71,12 +71,9 @@ class OpenAI(Engine):
         self._remote: list[RemoteClient] = []
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
-    def start(self, watch: Callable[[], None] = lambda: None) -> None:
+    async def load(self) -> None:
         """Finds out what the servers are and how they take prompts. Raises UsageError, EndpointError."""
         raise_open_file_limit(self.config.most_in_flight)
-        super().start(watch)
-
-    async def load(self) -> None:
         self._client.open()
         discovery = Discovery(self.config, self._client.session)
         for address in self.config.endpoint:

@@ -133,6 +133,7 @@ class Salt(NamedTuple):
 
 
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
+COLUMNS = ("article", "highlights")
 
 
 Prompt = tuple[list[int], int | None]  # token ids, and the most tokens of the answer; None: as many as in every answer
@@ -298,10 +299,11 @@ def from_json(path: Path) -> list[Article]:
     return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]
 
 
-def checked_article(item: Any, where: str) -> Article:
+def checked_article(item: Any, where: str, names: Sequence[str] = ("input", "output")) -> Article:
+    """A record with article and summary under these names. Raises UsageError."""
     if not isinstance(item, dict):
         raise UsageError(f"{where} is not an object.")
-    for key in ("input", "output"):
+    for key in names:
         if not isinstance(item.get(key), str):
             raise UsageError(f"{where} has no text under {key!r}.")
         if SURROGATES.search(item[key]):
@@ -309,15 +311,13 @@ def checked_article(item: Any, where: str) -> Article:
     tokens = item.get("tok_input")
     if tokens is not None:
         token_ids(tokens, where, "'tok_input'")
-    return Article(item["input"], item["output"], tokens)
+    article, reference = (item[key] for key in names)
+    return Article(article, reference, tokens)
 
 
 def from_columns(data: Any, source: str) -> list[Article]:
-    for column in ("article", "highlights"):
+    for column in COLUMNS:
         if column not in data.column_names:
             raise UsageError(f"{source}: no column {column!r}; it has {', '.join(data.column_names)}.")
-    records = [Article(*pair) for pair in zip(data["article"], data["highlights"], strict=True)]
-    for number, item in enumerate(records):
-        if not (isinstance(item.article, str) and isinstance(item.reference, str)):
-            raise UsageError(f"{source}: record {number} has no text under 'article' or 'highlights'.")
-    return records
+    rows = data.select_columns(list(COLUMNS)).to_list()
+    return [checked_article(row, f"{source}: record {number}", COLUMNS) for number, row in enumerate(rows)]
