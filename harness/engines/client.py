@@ -264,17 +264,16 @@ class Client:
             limit = f"{self.config.request_timeout:g} s (--request-timeout)"
             load = f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
             raise EndpointError(f"{address} did not finish an answer within {limit}, {load}") from None
-        except ClientResponseError as error:
-            if found := ENCODED.search(error.message):
+        except ClientPayloadError:
+            raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
+        except (ClientError, ConnectionError) as error:
+            said = str(error.message if isinstance(error, ClientResponseError) else error)
+            if found := ENCODED.search(said):
                 raise UsageError(
                     f"--endpoint {address} compresses its answers ({found[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
                 ) from None
-            raise EndpointError(f"{address} broke the connection off: {error_message(error.message)}") from None
-        except ClientPayloadError:
-            raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
-        except (ClientError, ConnectionError) as error:
-            raise EndpointError(f"{address} broke the connection off: {error_message(error)}") from None
+            raise EndpointError(f"{address} broke the connection off: {error_message(said)}") from None
 
 
 def note_sent() -> TraceConfig:

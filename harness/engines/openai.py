@@ -85,11 +85,11 @@ class OpenAI(Engine):
         require_identical(self.servers, "take prompts differently", lambda server: str(server.form))
         first = self.servers[0]
         self._client.form, self._client.model = first.form or self._client.form, first.model
-        versions = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
-        self.name = f"the client of {', '.join(versions)} at {', '.join(self.config.endpoint)}"
-        self.ready = f"connected to {', '.join(versions)}"
+        versions = ", ".join(sorted({f"{server.name} {server.version}".strip() for server in self.servers}))
+        self.name = f"the client of {versions} at {', '.join(self.config.endpoint)}"
+        self.ready = f"connected to {versions}"
         self.args = {
-            "server": ", ".join(versions),
+            "server": versions,
             "serves": error_message(first.model),
             "endpoints": [server.address for server in self.servers],
             "exchange": str(self._client.form),
