@@ -246,10 +246,6 @@ class Shared(Settings):
     named: ClassVar[Callable[[str], str]] = str
 
     @property
-    def is_plain(self) -> bool:
-        return not self.prefix_len and self.turns == 1
-
-    @property
     def text(self) -> str:
         parts = {
             f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens": self.prefix_len,

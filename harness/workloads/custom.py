@@ -204,7 +204,7 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, na
     mean = sharing.prefix_len + (read.median * (sharing.turns + 1) + write.median * (sharing.turns - 1)) / 2
     if count * mean > MOST_SYNTHETIC:
         raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
-    if sharing.is_plain:
+    if not sharing.prefix_len and sharing.turns == 1:
         prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
         new, talks = [write.draw(source) for _ in range(count)], None
     else:
