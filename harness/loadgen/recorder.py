@@ -194,6 +194,7 @@ def readings(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
 
 
 async def page(address: str) -> str:
+    """An exporter's page, asked for without what a server is sent. Raises EndpointError."""
     async with ClientSession() as session:
         return await discovery.read_page(address, session)
 

@@ -316,6 +316,7 @@ def checked_article(item: Any, where: str, names: Sequence[str] = ("input", "out
 
 
 def from_columns(data: Any, source: str) -> list[Article]:
+    """The records of a data set as `datasets` holds it. Raises UsageError."""
     for column in COLUMNS:
         if column not in data.column_names:
             raise UsageError(f"{source}: no column {column!r}; it has {', '.join(data.column_names)}.")

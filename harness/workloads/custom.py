@@ -326,6 +326,7 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
 
 
 def load_requests(config: RunConfig, tokenizer: Any) -> Library:
+    """The requests of a workload, or of lengths, without a trace's times. Raises UsageError."""
     if config.input_len:
         given = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
         profile = WorkloadProfile(about=DESCRIPTION, **given)
