@@ -163,7 +163,7 @@ class Laboratory:
         watchdog = Watchdog(self.engine, self.plan.config.stall_timeout)
         bench = LoadGenSession(run, self.engine, library, Display(Console(quiet=True)), watchdog)
         bench.settings = self.settings
-        self.engine.sample_with(fault.sampling)
+        self.engine.sampling = fault.sampling
         with patch.object(session, "make_sut", partial(without_times, fault.make)):
             folder = bench.test("accuracy", self.plan)
         return evaluate(folder, self.plan, self.library, self.tokenizer)

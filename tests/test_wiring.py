@@ -24,7 +24,7 @@ from harness.mmlu import evaluation as mmlu_scores
 from harness.report import report as rendering
 from harness.submission import refusals
 from harness.sweep import loop
-from harness.workloads.cnn_dailymail import Salt
+from harness.workloads.cnn_dailymail import Library, Salt
 from tests import made
 from tests.mmlu.test_scores import row
 from tests.sweep import made as made_sweep
@@ -147,7 +147,7 @@ def test_the_rate_of_arrivals_is_of_what_was_sent_without_the_drain(tmp_path: Pa
 
 def test_salt_that_is_sent_is_counted() -> None:
     salt = Salt(range(100), 0, True)
-    library: Any = SimpleNamespace(prompts=[[1] * 16], new_tokens=None, salt=salt, conversations=None)
+    library = Library([[1] * 16], [], [], "data", salt=salt)
     request = Request(0, 16)
     prompt, _ = SUT.prompt_of(SimpleNamespace(library=library), request)  # type: ignore[arg-type]
     assert request.prompt_tokens == len(prompt) == 16 + SALT_TOKENS

@@ -6,15 +6,14 @@ samples of them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
-from math import exp, floor, inf, log, sqrt
+from math import exp, floor, inf, sqrt
 from pathlib import Path
 from random import Random
-from statistics import NormalDist
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, PlainValidator
 
 from harness.config.flags import BENCHMARK, RATE, Rules, Settings, flag
 from harness.core.document import number
@@ -214,25 +213,14 @@ class Lengths(NamedTuple):
     def draw(self, source: Random) -> int:
         """One length, at least 1."""
         for _ in range(MOST_DRAWS):
-            found = self.anywhere(source)
+            if self.sigma > MOST_SIGMA:
+                found = round(source.gauss(self.median, self.sigma))
+            else:
+                found = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
             if self.low <= found <= (self.high or inf):
                 return found
-        return self.within(source)
-
-    def within(self, source: Random) -> int:
-        """One length within bounds that hardly any draw falls into, by the distribution's own inverse."""
-        is_normal = self.sigma > MOST_SIGMA
-        scale = NormalDist(self.median if is_normal else log(self.median), self.sigma)
-        edges = (self.low - 0.5, (self.high or MOST_TOKENS) + 0.5)
-        low, high = (scale.cdf(edge if is_normal else log(edge)) for edge in edges)
-        share = min(max(source.uniform(low, high), 1e-15), 1 - 1e-15)
-        found = scale.inv_cdf(share)
-        return min(max(round(found if is_normal else exp(found)), self.low), self.high or MOST_TOKENS)
-
-    def anywhere(self, source: Random) -> int:
-        if self.sigma > MOST_SIGMA:
-            return round(source.gauss(self.median, self.sigma))
-        return max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
+        # Both bounds are so near the median that lengths between them are about equally likely.
+        return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:
         spread = f"~{self.sigma:g}" if self.sigma else ""
@@ -240,7 +228,7 @@ class Lengths(NamedTuple):
 
 
 SALT_TOKENS = 8
-MOST_DRAWS = 1000  # of a length, before its bounds are drawn from directly
+MOST_DRAWS = 1000  # of a length, before all between its bounds are taken as equally likely
 
 
 class Shared(Settings):
@@ -258,31 +246,42 @@ class Shared(Settings):
     named: ClassVar[Callable[[str], str]] = str
 
     @property
-    def is_plain(self) -> bool:
-        return not self.prefix_len and self.turns == 1
-
-    @property
-    def salt_tokens(self) -> int:
-        return 0 if self.salt == "none" else SALT_TOKENS
-
-    @property
     def text(self) -> str:
         parts = {
             f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens": self.prefix_len,
             f"conversations of {self.turns:,} turns": self.turns > 1,
             f"{SALT_TOKENS} tokens of salt {'at the start' if self.salt == 'start' else 'after the prefix'}": (
-                self.salt_tokens
+                self.salt != "none"
             ),
         }
         return "".join(f"; {part}" for part, applies in parts.items() if applies)
 
 
+def lengths(name: str, given: object) -> Lengths:
+    """What --input-len or --output-len gives: N, N~S or N~S:LOW-HIGH. Raises UsageError."""
+    drawn, colon, bounds = str(given).partition(":")
+    median, tilde, sigma = drawn.partition("~")
+    low, _, high = bounds.partition("-")
+    try:
+        within = (int(low), int(high)) if colon else (1, None)
+        found = Lengths(int(median), float(sigma) if tilde else 0.0, *within)
+    except ValueError:
+        found = Lengths(0)
+    inside = found.low >= 1 and found.low <= found.median <= (found.high or MOST_TOKENS) <= MOST_TOKENS
+    if not found.median or not inside or not 0 <= found.sigma <= MOST_TOKENS:
+        raise UsageError(
+            f"{name} takes N tokens from 1 to {MOST_TOKENS:,}, N~S, as in 512~0.5 (log-normal) or 6000~1500 (normal), "
+            f"or N~S:LOW-HIGH with N in these bounds; got {given!r}."
+        )
+    return found
+
+
 class WorkloadProfile(Shared):
-    """A file of lengths to draw: tokens of prompts and answers, as `--input-len` and `--output-len` take them."""
+    """Lengths to draw: tokens of prompts and answers, as `--input-len` and `--output-len` take them."""
 
     about: str = ""
-    input_len: str
-    output_len: str
+    input_len: Annotated[Lengths, PlainValidator(partial(lengths, "input_len"))]
+    output_len: Annotated[Lengths, PlainValidator(partial(lengths, "output_len"))]
 
 
 @dataclass(frozen=True)
@@ -406,22 +405,3 @@ def is_profile(workload: str) -> bool:
     """Whether a workload is a profile: lengths to draw, rather than requests."""
     path = WORKLOADS[workload].path if workload in WORKLOADS else Path(workload)
     return path is not None and path.suffix in (".yaml", ".yml")
-
-
-def lengths(name: str, text: str) -> Lengths:
-    """What --input-len or --output-len gives: N, N~S or N~S:LOW-HIGH. Raises UsageError."""
-    drawn, colon, bounds = text.partition(":")
-    median, tilde, sigma = drawn.partition("~")
-    low, _, high = bounds.partition("-")
-    try:
-        within = (int(low), int(high)) if colon else (1, None)
-        found = Lengths(int(median), float(sigma) if tilde else 0.0, *within)
-    except ValueError:
-        found = Lengths(0)
-    inside = found.low >= 1 and found.low <= found.median <= (found.high or MOST_TOKENS) <= MOST_TOKENS
-    if not found.median or not inside or not 0 <= found.sigma <= MOST_TOKENS:
-        raise UsageError(
-            f"{name} takes N tokens from 1 to {MOST_TOKENS:,}, N~S, as in 512~0.5 (log-normal) or 6000~1500 (normal), "
-            f"or N~S:LOW-HIGH with N in these bounds; got {text!r}."
-        )
-    return found

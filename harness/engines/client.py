@@ -81,9 +81,9 @@ def extra_headers() -> dict[str, str]:
     return found
 
 
-def connect(timeout_s: float, new_connections: bool = False) -> ClientSession:
-    """A session with key, headers and proxy of the environment, which keeps connections for further requests unless
-    each is to have a new one; to be called on a loop.
+def connect(config: run.RunConfig) -> ClientSession:
+    """A session with key, headers and proxy of the environment, which keeps connections for further requests without
+    --new-connections; to be called on a loop.
 
     Raises UsageError for a key, a header or a proxy that cannot be used.
     """
@@ -94,11 +94,11 @@ def connect(timeout_s: float, new_connections: bool = False) -> ClientSession:
     proxy = environ.get(PROXY) or None
     if proxy and not engine.is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
-    kept: dict[str, Any] = {"force_close": True} if new_connections else {"keepalive_timeout": IDLE_S}
+    kept_s = None if config.new_connections else IDLE_S
     return ClientSession(
-        connector=TCPConnector(limit=0, **kept),
+        connector=TCPConnector(limit=0, force_close=config.new_connections, keepalive_timeout=kept_s),
         headers={"Accept-Encoding": "identity"} | own | extra_headers(),
-        timeout=ClientTimeout(total=timeout_s),
+        timeout=ClientTimeout(total=config.request_timeout),
         proxy=proxy,
         trace_configs=[note_sent()],
     )
@@ -131,7 +131,7 @@ class Client:
 
     def open(self) -> None:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
-        self.session = connect(self.config.request_timeout, self.config.new_connections)
+        self.session = connect(self.config)
 
     async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> AsyncIterator[Sequence[int]]:
         """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
@@ -148,19 +148,15 @@ class Client:
             chunks = limit_bytes(response.content.iter_any(), address, most)
             if response.status != 200:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
-            if not request.stream:
-                whole = piece(b"".join([chunk async for chunk in chunks]), address)
-                tokens = self._tokens([whole], whole.end, address, sampling)
-                exchange.delivery = self._delivery(whole, whole.usage, len(tokens), sampling)
-                yield tokens
-                return
-            reader = EventReader(address)
-            pieces = list[CompletionChunk]()
+            reader, pieces = EventReader(address), list[CompletionChunk]()
             first: Sequence[int] = ()
             usage: TokenCounts | None = None
             count = messages = rushed = opening = 0
             before = heard = time.monotonic()
-            async for chunk in chunks:
+            if not request.stream:
+                pieces.append(event := piece(b"".join([chunk async for chunk in chunks]), address))
+                usage = event.usage
+            async for chunk in chunks:  # none is left of an answer that came whole
                 held, now = 0, time.monotonic()
                 for data in reader.feed(chunk):
                     pieces.append(event := piece(data, address))
@@ -182,7 +178,7 @@ class Client:
                     yield ()
         if not (end := next((found for found in pieces if found.end), None)):
             raise reader.missing_end_error()
-        rest = self._tokens(pieces, end.end, address, sampling, len(first))
+        rest = self._tokens(pieces, end, address, sampling, len(first))
         way = {"first_tokens": opening, "messages": messages, "rushed": rushed}
         exchange.delivery = self._delivery(end, usage, len(first) + len(rest), sampling, **way)
         if rest:
@@ -224,23 +220,21 @@ class Client:
         return str(self.tokenizer.decode(prompt[begun:], skip_special_tokens=False))
 
     def _tokens(
-        self, pieces: Sequence[CompletionChunk], end: str | None, address: str, sampling: Sampling, before: int = 0
+        self, pieces: Sequence[CompletionChunk], end: CompletionChunk, address: str, sampling: Sampling, before: int
     ) -> Sequence[int]:
-        """The token ids of pieces that end an answer, after those `before`. Raises EndpointError where its end did not
-        come, or where it has another length than was asked for and the server gives token ids.
+        """The token ids of pieces that end an answer, after those `before`. Raises EndpointError where it has another
+        length than was asked for and the server gives token ids.
 
         Of text the tokens are counted here, and the server's own may be fewer.
         """
-        if end is None:
-            raise EndpointError(f"{address} closed an answer before its end")
-        if end != "length" and self.sampling.exact:
-            raise EndpointError(f"{address} ended an answer early ({end}): it ignores ignore_eos")
+        if end.end != "length" and self.sampling.exact:
+            raise EndpointError(f"{address} ended an answer early ({end.end}): it ignores ignore_eos")
         tokens, most = self._encode(pieces, address), sampling.max_new_tokens
         count = before + len(tokens)
         if self.form.ids_out and (count > most or (sampling.exact and count < most)):
             raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
         # As engines count, the token that ended it is one, too; there is none where the limit did.
-        if end != "length" and not self.form.ids_out and count < most:
+        if end.end != "length" and not self.form.ids_out and count < most:
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
 
@@ -270,17 +264,16 @@ class Client:
             limit = f"{self.config.request_timeout:g} s (--request-timeout)"
             load = f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
             raise EndpointError(f"{address} did not finish an answer within {limit}, {load}") from None
-        except ClientResponseError as error:
-            if found := ENCODED.search(error.message):
+        except ClientPayloadError:
+            raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
+        except (ClientError, ConnectionError) as error:
+            said = str(error.message if isinstance(error, ClientResponseError) else error)
+            if found := ENCODED.search(said):
                 raise UsageError(
                     f"--endpoint {address} compresses its answers ({found[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
                 ) from None
-            raise EndpointError(f"{address} broke the connection off: {error_message(error.message)}") from None
-        except ClientPayloadError:
-            raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
-        except (ClientError, ConnectionError) as error:
-            raise EndpointError(f"{address} broke the connection off: {error_message(error)}") from None
+            raise EndpointError(f"{address} broke the connection off: {error_message(said)}") from None
 
 
 def note_sent() -> TraceConfig:
@@ -469,12 +462,13 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
 async def answer(client: Client, number: int, request: WireRequest, channel: Channel) -> None:
     """Sends the parts of one answer on as they come."""
     exchange = Exchange(time.perf_counter())
+    error: Exception | None = None
     try:
         async for tokens in client.answer(request, exchange):
             channel.send(Reply(number, tokens))
-        channel.send(Reply(number, exchange=exchange))
-    except BenchmarkError as error:
-        channel.send(Reply(number, error=error, exchange=exchange))
-    except Exception as error:
-        traceback.print_exception(error)  # to engine.log
-        channel.send(Reply(number, error=RuntimeError(f"{type(error).__name__}: {first_line(error)}")))
+    except BenchmarkError as known:
+        error = known
+    except Exception as unknown:
+        traceback.print_exception(unknown)  # to engine.log
+        error = RuntimeError(f"{type(unknown).__name__}: {first_line(unknown)}")
+    channel.send(Reply(number, error=error, exchange=exchange))

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from html import unescape
 from itertools import product
 from typing import Any, NamedTuple
@@ -77,10 +78,13 @@ class RequestFormat(NamedTuple):
         return f"{into}, {out}{least}{counts}{off}{left}"
 
 
-FORMS = tuple(
+COMPLETIONS = tuple(
     RequestFormat(*traits) for traits in product((True, False), (True, False), (True, False), (True, False))
-)  # best first
-CHAT_FORMS = tuple(form._replace(chat=True) for form in FORMS if not form.ids_in)
+)
+FORMS = {  # by `--endpoint-api`, best first
+    "completions": COMPLETIONS,
+    "chat": tuple(form._replace(chat=True) for form in COMPLETIONS if not form.ids_in),
+}
 # What leaves greedy answers to the model alone: unsaid, they come from the server's generation_config.json.
 NEUTRAL = (
     *(("top_p", 1.0), ("presence_penalty", 0.0), ("frequency_penalty", 0.0)),
@@ -145,11 +149,6 @@ def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | Non
     usage = read_usage(message.get("usage"))
     logprobs = tuple(value - scale for value in found)
     return ChoiceLogprobs(logprobs, usage.cached_tokens if usage else None) if math.isfinite(scale) else None
-
-
-def forms(api: str) -> tuple[RequestFormat, ...]:
-    """The forms of `--endpoint-api`, best first."""
-    return CHAT_FORMS if api == "chat" else FORMS
 
 
 def text_of(choice: Any) -> str:
@@ -221,9 +220,6 @@ class EventReader:
         """The message that a line ends; None for any other line."""
         if not line:
             return self._dispatch()
-        if line.startswith(b"data: "):  # as nearly all do
-            self._data.append(line[6:])
-            return None
         name, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
@@ -264,17 +260,18 @@ class EventReader:
         return EndpointError(f"{self.address} closed an answer before its end{words}")
 
 
+def reason_in(said: Any) -> Any:
+    """Why a server failed, of an object that tells; None of anything else."""
+    return next((said[key] for key in REASONS if said.get(key)), None) if isinstance(said, dict) else None
+
+
 def error_message(said: Any, most: int = 200) -> str:
     """A server's words, of an error or about itself, as one short line that may be shown and written."""
     if isinstance(said, bytes):
         said = said.decode(errors="replace")
-        try:
-            parsed = json.loads(said)
-        except (ValueError, RecursionError):
-            pass
-        else:
-            said = next((parsed[key] for key in REASONS if parsed.get(key)), said) if isinstance(parsed, dict) else said
-    while isinstance(said, dict) and (inner := next((said[key] for key in REASONS if said.get(key)), None)):
+        with suppress(ValueError, RecursionError):
+            said = reason_in(json.loads(said)) or said
+    while inner := reason_in(said):
         said = inner
     text = str(said)
     if text.lstrip().startswith("<"):  # a page: its title, or its text where it has none

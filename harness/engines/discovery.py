@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePath
 from typing import Literal, NamedTuple
 
@@ -53,6 +54,7 @@ class Server:
 
 
 Say = Callable[[str], object]  # shows a line
+Model = Mapping[str, object]  # what a server's list tells of one
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,9 @@ class Discovery:
         found, header = await self.models(address)
         named = self.config.served_model_name
         wanted = (named,) if named else (self.config.model, self.config.model_path)
-        chosen: Mapping[str, object] = next((item for item in found if item["id"] in wanted), {})
-        if not chosen and not named and is_one({str(item["id"]): item.get("root") for item in found}):
-            chosen = found[0]
+        chosen: Model = next((item for name, item in found.items() if name in wanted), {})
+        if not chosen and not named and is_one(found):
+            chosen = next(iter(found.values()))
         most = chosen.get("max_model_len")
         if isinstance(most, int) and most < max_model_len:
             raise UsageError(
@@ -103,18 +105,17 @@ class Discovery:
         model = str(chosen.get("id", named or self.config.model_path))
         return Server(address, model, name, await self.version(address), other_model(self.config, chosen))
 
-    async def models(self, address: str) -> tuple[list[Mapping[str, object]], str]:
-        """The models that a server lists, and its Server header. Raises UsageError where it wants a key."""
+    async def models(self, address: str) -> tuple[dict[str, Model], str]:
+        """The models that a server lists, by name, and its Server header. Raises UsageError where it wants a key."""
         until = time.monotonic() + BUSY_S
-        status, listed, header = await self.get(address, "/models")
-        while status in BUSY and time.monotonic() < until:
+        while (reply := await self.get(address, "/models"))[0] in BUSY and time.monotonic() < until:
             await asyncio.sleep(PAUSE_S)
-            status, listed, header = await self.get(address, "/models")
+        status, listed, header = reply
         if status in (401, 403):
             raise UsageError(f"--endpoint {address} {key_hint(header)} ({status}).")
         models = listed.get("data")
         found = models if isinstance(models, list) else []
-        return [item for item in found if isinstance(item, dict) and "id" in item], header
+        return {str(item["id"]): item for item in found if isinstance(item, dict) and "id" in item}, header
 
     async def version(self, address: str) -> str:
         """The engine's version where the server tells, else empty."""
@@ -148,12 +149,13 @@ class Discovery:
             raise UsageError(f"--endpoint {address}: {why_unreached(error, address)}.") from None
 
 
-def is_one(models: Mapping[str, object]) -> bool:
-    """Whether the models of a list, with their roots, are one: also under several names, which share its root."""
-    return len(models) == 1 or (len(set(models.values())) == 1 and None not in models.values())
+def is_one(models: Mapping[str, Model]) -> bool:
+    """Whether the models of a list are one: also under several names, which share its root."""
+    roots = {item.get("root") for item in models.values()}
+    return len(models) == 1 or (len(roots) == 1 and None not in roots)
 
 
-def other_model(config: RunConfig, listed: Mapping[str, object]) -> str:
+def other_model(config: RunConfig, listed: Model) -> str:
     """The repository of the hub that a server lists as its model, where it is not the model that was named; what a
     server calls by another name of its own may be that model."""
     names = [name for name in (listed.get("root"), listed.get("id")) if isinstance(name, str)]
@@ -163,20 +165,20 @@ def other_model(config: RunConfig, listed: Mapping[str, object]) -> str:
     return next((error_message(name) for name in names if "/" in name.strip("/.") and name[0] not in "/."), "")
 
 
-def list_models(config: RunConfig, say: Say = print) -> dict[str, object]:
-    """The models that all servers of a run serve, with their roots, asked before anything is loaded. Raises UsageError.
+def list_models(config: RunConfig, say: Say = print) -> dict[str, Model]:
+    """The models that all servers of a run serve, by name, asked before anything is loaded. Raises UsageError.
 
     A server that loads is waited for, as --wait-ready says; one that is not there ends the run here.
     """
 
-    async def ask() -> dict[str, object]:
-        async with connect(config.request_timeout) as session:
+    async def ask() -> dict[str, Model]:
+        async with connect(config) as session:
             discovery = Discovery(config, session, say)
-            lists = list[dict[str, object]]()
+            lists = list[dict[str, Model]]()
             for address in config.endpoint:
                 await discovery.ready(address)
-                lists.append({str(item["id"]): item.get("root") for item in (await discovery.models(address))[0]})
-            return {name: root for name, root in lists[0].items() if all(name in listed for listed in lists)}
+                lists.append((await discovery.models(address))[0])
+            return {name: model for name, model in lists[0].items() if all(name in listed for listed in lists)}
 
     return asyncio.run(ask())
 
@@ -213,16 +215,15 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
     return served
 
 
-async def read_page(address: str, limit_s: float) -> str:
+async def read_page(address: str, session: ClientSession) -> str:
     """The text of a page, whatever is behind the address. Raises EndpointError where it does not come in time."""
     try:
-        limit = ClientTimeout(total=limit_s)
-        async with ClientSession(timeout=limit) as session, session.get(address) as response:
+        async with session.get(address, timeout=ClientTimeout(total=PAGE_S), allow_redirects=False) as response:
             if response.status != 200:
                 raise EndpointError(f"status {response.status}")
             return (await whole(response, address)).decode(errors="replace")
     except TimeoutError:
-        raise EndpointError(f"no answer within {limit_s:g} s") from None
+        raise EndpointError(f"no answer within {PAGE_S:g} s") from None
     except (ClientError, ConnectionError) as error:
         raise EndpointError(error_message(error) or type(error).__name__) from None
 
@@ -303,16 +304,15 @@ class Reader:
         return values
 
     def _value(self, column: Column, now: Readings, seconds: float) -> float | None:
-        if column.how == "ratio":
-            part, whole = (increase(self._before, now, each) for each in (column.metrics, column.of_all))
-            return round(column.scale * part / whole, 2) if part is not None and whole else None
-        if column.how in ("sum", "mean"):
-            values = [value for source in column.metrics.split() for value in now.get(source, [])]
-            over: float = len(values) if column.how == "mean" else 1
-            total = sum(values) if values else None
-        else:
-            total, over = increase(self._before, now, column.metrics), seconds - self._seconds
-        return None if total is None else round(column.scale * total / over, 2)
+        values = [value for source in column.metrics.split() for value in now.get(source, [])]
+        grown = partial(increase, self._before, now)
+        total, over = {
+            "sum": (sum(values), len(values) > 0),
+            "mean": (sum(values), len(values)),
+            "rate": (grown(column.metrics), seconds - self._seconds),
+            "ratio": (grown(column.metrics), grown(column.of_all)),
+        }[column.how]
+        return round(column.scale * total / over, 2) if total is not None and over else None
 
 
 def increase(before: Readings, now: Readings, metrics: str) -> float | None:
@@ -340,8 +340,8 @@ def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int
     """How many replicas computed no token between two readings of all servers, of how many; 0 of 0 where a reading
     lacks one."""
     then, now = samples(before), samples(after)
-    kept = [source for source in GENERATED.split() if len(then.get(source, ())) == len(now.get(source, ()))]
-    pairs = [pair for source in kept for pair in zip(then.get(source, ()), now.get(source, ()), strict=True)]
+    counts = [(then[source], now[source]) for source in GENERATED.split()]
+    pairs = [pair for was, is_ in counts if len(was) == len(is_) for pair in zip(was, is_, strict=True)]
     return sum(first == last for first, last in pairs), len(pairs)
 
 

@@ -8,12 +8,11 @@ again.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any
 
-import aiohttp
 import uvloop
 
 from harness.config import checkpoint, run
@@ -23,11 +22,10 @@ from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
 from harness.engines import sampling_of
 from harness.engines.client import IDLE_S, Client, RemoteClient, WireRequest, key_hint, refusal, whole
-from harness.engines.completions import NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, forms, piece
-from harness.engines.discovery import BUSY, BUSY_S, PAUSE_S, Discovery, Server, cached_percent
+from harness.engines.completions import FORMS, NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, piece
+from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, cached_percent, read_page
 from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
 
-METRICS_S = 1.0  # for its metrics, once a second
 SPARE_FILES = 256
 PROBE_TOKENS = 2
 MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/evidence/serving.md)
@@ -66,19 +64,16 @@ class OpenAI(Engine):
         self.starting = f"connecting to {', '.join(config.endpoint)}"
         self.servers: list[Server] = []
         self._client = Client(
-            config, self.sampling, tokenizer, len(tokenizer), config.model_path, forms(config.endpoint_api)[0]
+            config, self.sampling, tokenizer, len(tokenizer), config.model_path, FORMS[config.endpoint_api][0]
         )
         self._slots = asyncio.Semaphore(config.most_in_flight)
         self._counted = False  # the prompt tokens that come from a cache
         self._remote: list[RemoteClient] = []
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
-    def start(self, watch: Callable[[], None] = lambda: None) -> None:
+    async def load(self) -> None:
         """Finds out what the servers are and how they take prompts. Raises UsageError, EndpointError."""
         raise_open_file_limit(self.config.most_in_flight)
-        super().start(watch)
-
-    async def load(self) -> None:
         self._client.open()
         discovery = Discovery(self.config, self._client.session)
         for address in self.config.endpoint:
@@ -90,11 +85,11 @@ class OpenAI(Engine):
         require_identical(self.servers, "take prompts differently", lambda server: str(server.form))
         first = self.servers[0]
         self._client.form, self._client.model = first.form or self._client.form, first.model
-        versions = sorted({f"{server.name} {server.version}".strip() for server in self.servers})
-        self.name = f"the client of {', '.join(versions)} at {', '.join(self.config.endpoint)}"
-        self.ready = f"connected to {', '.join(versions)}"
+        versions = ", ".join(sorted({f"{server.name} {server.version}".strip() for server in self.servers}))
+        self.name = f"the client of {versions} at {', '.join(self.config.endpoint)}"
+        self.ready = f"connected to {versions}"
         self.args = {
-            "server": ", ".join(versions),
+            "server": versions,
             "serves": error_message(first.model),
             "endpoints": [server.address for server in self.servers],
             "exchange": str(self._client.form),
@@ -111,7 +106,7 @@ class OpenAI(Engine):
     async def _probe(self, server: Server) -> RequestFormat:
         """The best form that the server takes, tried as the run will ask. Raises UsageError."""
         refused: object = ""
-        for form in (each._replace(switches=NO_CACHE.get(server.name, ())) for each in forms(self.config.endpoint_api)):
+        for form in (each._replace(switches=NO_CACHE.get(server.name, ())) for each in FORMS[self.config.endpoint_api]):
             try:
                 with_ids = await self._has_ids(server, form)
             except RefusedError as error:
@@ -187,10 +182,8 @@ class OpenAI(Engine):
         is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
         """What the server with the least load answers, by way of the client with the fewest requests."""
-        async with self._slots:
-            server = min(self.servers, key=lambda server: server.load)
+        async with self._least_loaded() as server:
             client = min(self._clients, key=lambda client: client.in_flight)
-            server.in_flight += 1
             server.unstarted += 1
             client.in_flight += 1
             started = False
@@ -202,26 +195,37 @@ class OpenAI(Engine):
                     started = True
                     yield tokens
             finally:
-                server.in_flight -= 1
                 server.unstarted -= not started
                 client.in_flight -= 1
 
-    async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+    @asynccontextmanager
+    async def _least_loaded(self) -> AsyncIterator[Server]:
+        """The server with the least load, while one request more is its own."""
         async with self._slots:
             server = min(self.servers, key=lambda server: server.load)
             server.in_flight += 1
             try:
+                yield server
+            finally:
+                server.in_flight -= 1
+
+    async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+        async with self._least_loaded() as server:
+            try:
                 return await self._client.choose(server.address, prompt, choices)
             finally:
                 self.last_response_at = time.monotonic()
-                server.in_flight -= 1
 
     @property
     def engine_state(self) -> EngineState:
-        unknown = "unknown"
-        other = next((server.other_model for server in self.servers if server.other_model), "")
-        known = {"kv_cache_dtype": unknown, "prefix_caching": None, "cache_counted": self._counted}
-        return EngineState(unknown, unknown, other_model=other, **known)  # type: ignore[arg-type]
+        return EngineState(
+            precision="unknown",
+            quantization="unknown",
+            kv_cache_dtype="unknown",
+            prefix_caching=None,
+            cache_counted=self._counted,
+            other_model=next((server.other_model for server in self.servers if server.other_model), ""),
+        )
 
     @property
     def concurrency(self) -> int:
@@ -231,7 +235,7 @@ class OpenAI(Engine):
 
     def prometheus_metrics(self) -> list[str]:
         with suppress(TimeoutError):
-            return self.spawn(self._read_metrics()).result(timeout=2 * METRICS_S)
+            return self.spawn(self._read_metrics()).result(timeout=2 * PAGE_S)
         return []
 
     async def _read_metrics(self) -> list[str]:
@@ -239,10 +243,8 @@ class OpenAI(Engine):
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 
     async def _metrics(self, url: str) -> str:
-        with suppress(aiohttp.ClientError, EndpointError, TimeoutError, UnicodeDecodeError):
-            limit = aiohttp.ClientTimeout(total=METRICS_S)
-            async with self._client.session.get(url, timeout=limit, allow_redirects=False) as response:
-                return (await whole(response, url)).decode() if response.status == 200 else ""
+        with suppress(EndpointError):
+            return await read_page(url, self._client.session)
         return ""
 
     @property

@@ -106,10 +106,8 @@ class ServerUse(Model):
     def of(cls, found: Collection[Delivery], sent_tokens: int = 0, **known: Any) -> Self:
         counted = [each.usage for each in found if each.usage]
         usages = counted if counted and len(counted) == len(found) else [TokenCounts()]
+        known |= {name: whole_sum(getattr(usage, name) for usage in usages) for name in TokenCounts._fields}
         return cls(
-            prompt_tokens=whole_sum(usage.prompt_tokens for usage in usages),
-            cached_tokens=whole_sum(usage.cached_tokens for usage in usages),
-            output_tokens=whole_sum(usage.output_tokens for usage in usages),
             uncounted=len(found) - len(counted) if counted else 0,
             answers=len(found),
             sent_tokens=sent_tokens,
@@ -122,9 +120,10 @@ class ServerUse(Model):
     @property
     def cached_percent(self) -> float | None:
         """Of the prompt tokens, by `usage` or by the server's metrics, whichever has more; null where neither tells."""
-        counted = self.cached_tokens is not None and self.prompt_tokens
-        by_usage = 100 * (self.cached_tokens or 0) / (self.prompt_tokens or 1) if counted else None
-        return max((share for share in (by_usage, self.cache_hit_percent) if share is not None), default=None)
+        shares = [] if self.cache_hit_percent is None else [self.cache_hit_percent]
+        if self.cached_tokens is not None and self.prompt_tokens:
+            shares.append(100 * self.cached_tokens / self.prompt_tokens)
+        return max(shares, default=None)
 
     @property
     def is_buffered(self) -> bool:

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 from os import environ
 from pathlib import Path
@@ -232,11 +232,27 @@ def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
     return VLLM(args, sampling_of(plan), plan.pattern.is_streamed, plan.config.engine_patch)
 
 
+@cache
+def sampling_params(sampling: Sampling, is_whole: bool, choices: tuple[int, ...] = ()) -> Any:
+    """vLLM's sampling parameters, for one output at the end or one for each step; with `choices`, of one of these
+    tokens and for their log-probabilities."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=sampling.temperature,
+        max_tokens=sampling.max_new_tokens,
+        min_tokens=sampling.min_new_tokens,
+        ignore_eos=sampling.exact,
+        allowed_token_ids=list(choices) or None,
+        logprobs=len(choices) or None,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY if is_whole else RequestOutputKind.DELTA,
+    )
+
+
 class VLLM(Engine):
     name = "vLLM"
-    _prompt: Callable[[list[int]], Any]  # vLLM's, once it is imported: token ids as a prompt
-    _final: Callable[[int | None], Any]  # its sampling parameters, by the most tokens: one output at the end
-    _delta: Callable[[int | None], Any]  # and one for each step
 
     def __init__(
         self,
@@ -266,14 +282,11 @@ class VLLM(Engine):
         import vllm
         from vllm import AsyncEngineArgs
         from vllm.config import ProfilerConfig
-        from vllm.inputs.engine import tokens_input
         from vllm.platforms import current_platform
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self.version = vllm.__version__
-        self.sample_with(self.sampling)
-        self._prompt = tokens_input
         # Between the first token and the end nobody looks: one output each is enough.
         args: dict[str, object] = {"stream_interval": self.sampling.max_new_tokens, **self.args}
         if current_platform.is_cpu() and EXTENSION in args and "amx_tile" in cpu_flags():
@@ -311,27 +324,6 @@ class VLLM(Engine):
             return {}
         return dict(told[0]) if told else {}
 
-    def sample_with(self, sampling: Sampling) -> None:
-        """How answers are generated from now on."""
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        @cache
-        def params(kind: RequestOutputKind, max_new_tokens: int | None) -> SamplingParams:
-            wanted = sampling.of(max_new_tokens)
-            return SamplingParams(
-                temperature=wanted.temperature,
-                max_tokens=wanted.max_new_tokens,
-                min_tokens=wanted.min_new_tokens,
-                ignore_eos=wanted.exact,
-                detokenize=False,
-                output_kind=kind,
-            )
-
-        self.sampling = sampling
-        self._final = partial(params, RequestOutputKind.FINAL_ONLY)
-        self._delta = partial(params, RequestOutputKind.DELTA)
-
     async def stream(
         self,
         prompt: list[int],
@@ -339,22 +331,12 @@ class VLLM(Engine):
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
-        params = self._final if is_whole else self._delta
-        async for output in self._outputs(prompt, params(max_new_tokens)):
+        params = sampling_params(self.sampling.of(max_new_tokens), is_whole)
+        async for output in self._outputs(prompt, params):
             yield output.outputs[0].token_ids
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        params = SamplingParams(
-            temperature=0.0,
-            max_tokens=1,
-            allowed_token_ids=choices,
-            logprobs=len(choices),
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
+        params = sampling_params(Sampling(1, 0), True, tuple(choices))
         output = [output async for output in self._outputs(prompt, params)][-1]
         found = output.outputs[0].logprobs[0]
         logprobs = tuple(found[token].logprob if token in found else math.nan for token in choices)
@@ -363,8 +345,10 @@ class VLLM(Engine):
         return ChoiceLogprobs(logprobs, output.num_cached_tokens or 0)
 
     async def _outputs(self, prompt: list[int], params: Any) -> AsyncIterator[Any]:
+        from vllm.inputs.engine import tokens_input
+
         try:
-            async for output in self._llm.generate(self._prompt(prompt), params, str(next(self._ids))):
+            async for output in self._llm.generate(tokens_input(prompt), params, str(next(self._ids))):
                 self.last_response_at = time.monotonic()
                 yield output
         except Exception as error:

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
+from aiohttp import ClientSession
 
 from harness.config.engine import exporter
 from harness.core.errors import BenchmarkError, UsageError, first_line
@@ -148,7 +149,6 @@ def record_telemetry(
 
 
 # GPUs behind an endpoint, as an NVIDIA DCGM exporter tells of them (its etc/default-counters.csv has the names).
-PAGE_S = 1.0
 MOST_VALUE = 1e6  # of any of its quantities
 COLUMNS = {  # of machine.csv, in its units but for the memory's, MiB
     "DCGM_FI_DEV_GPU_UTIL": "load_percent",
@@ -193,11 +193,17 @@ def readings(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
         return {}, []
 
 
+async def page(address: str) -> str:
+    """An exporter's page, asked for without what a server is sent. Raises EndpointError."""
+    async with ClientSession() as session:
+        return await discovery.read_page(address, session)
+
+
 def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
     """Labels, column and value of each GPU's quantities, those that none can have left out. Raises UsageError where
-    there is no such page within PAGE_S."""
+    there is no such page in time."""
     try:
-        text = asyncio.run(discovery.read_page(address, PAGE_S))
+        text = asyncio.run(page(address))
         for name, labels, values in discovery.fold(discovery.parse(text, COLUMNS), INSTANCES):
             column = COLUMNS[name]
             value = sum(values) / 1024 if column == "memory_gib" else max(values)

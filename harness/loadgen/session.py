@@ -134,13 +134,9 @@ class SUT:
 
     def prompt_of(self, request: Request) -> tuple[list[int], int | None]:
         """What the engine is asked: the prompt, and the most tokens of its answer."""
-        library, index = self.library, request.sample
-        prompt = library.prompts[index]
-        if library.salt:
-            talk = library.conversations[index] if library.conversations else index
-            prompt = library.salt.add_to(prompt, request.order, talk, request.round)
-            request.prompt_tokens = len(prompt)
-        return prompt, library.new_tokens[index] if library.new_tokens else None
+        prompt, most = self.library.request(request.sample, request.order, request.round)
+        request.prompt_tokens = len(prompt)
+        return prompt, most
 
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""

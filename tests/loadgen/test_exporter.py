@@ -15,6 +15,7 @@ import pytest
 
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
+from harness.engines import discovery
 from harness.loadgen import recorder, recording
 from harness.loadgen.recording import Recording
 from tests.conftest import ended, patience
@@ -127,7 +128,7 @@ def test_a_page_that_is_none_ends_in_a_line_with_the_flag_and_soon(kind: str) ->
         with pytest.raises(UsageError, match="--telemetry-url"):
             recorder.read([url])
         assert recorder.readings([url]) == ({}, [])  # during a test: a gap
-        assert time.monotonic() - begin < patience(20 * recorder.PAGE_S)
+        assert time.monotonic() - begin < patience(20 * discovery.PAGE_S)
 
 
 def test_readings_without_values_are_counted() -> None:
