@@ -354,7 +354,7 @@ REASONS: list[tuple[Callable[[Path], None], str]] = [
         lambda run: (
             shutil.copy(*(run / test / "mlperf_log_summary.txt" for test in ("Performance", "Accuracy"))) and None
         ),
-        "mlperf_log_summary.txt of Accuracy, Mode: ",
+        "mlperf_log_summary.txt of Accuracy, ",
     ),
 ]
 
