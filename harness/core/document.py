@@ -44,7 +44,7 @@ def harmless(value: Any) -> Any:
 def escape(text: str) -> str:
     """Text on one line without any HTML, links or pictures in it."""
     text = " ".join(text.splitlines())
-    return plain(re.sub(r"<(?=[\w/!?])", "&lt;", text)).replace("](", "]\\(")
+    return plain(re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text)).replace("](", "]\\(")
 
 
 def code(text: object) -> str:
