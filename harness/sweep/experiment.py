@@ -268,12 +268,12 @@ def last_line(path: Path) -> str:
 
 def outcome_of(run: Path | None) -> ExperimentOutcome:
     """What a run folder has: a summary, or an estimate, of which nothing is VALID."""
-    if run and (path := run / "summary.json").exists():
-        return from_summary(files.read(path, Summary))
-    if run and (path := run / FILE).exists():
-        found = {metrics.ESTIMATE: files.read(path, Estimate)}
-        values = {metric.name: metrics.value_at(found, metric.steps) for metric in metrics.metrics_of("sweep")}
-        return ExperimentOutcome(values, flaws=found[metrics.ESTIMATE].doubts)
+    if run and (summary := files.read_if_any(run / "summary.json", Summary)):
+        return from_summary(summary)
+    if run and (found := files.read_if_any(run / FILE, Estimate)):
+        estimate = {metrics.ESTIMATE: found}
+        values = {metric.name: metrics.value_at(estimate, metric.steps) for metric in metrics.metrics_of("sweep")}
+        return ExperimentOutcome(values, flaws=found.doubts)
     return ExperimentOutcome()
 
 

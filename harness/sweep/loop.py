@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 from pydantic import TypeAdapter
 
 from harness.config.comparability import Comparable, differences
+from harness.config.mlperf import MIN_DURATION_S
 from harness.core import files, processes, screen, system
 from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, ends_in_one_line, why
 from harness.core.screen import Display
@@ -44,6 +45,7 @@ from harness.sweep.rows import (
     SPEED,
     ExperimentResult,
     State,
+    best_estimate,
     experiment_rows,
     finalists,
     is_estimate,
@@ -169,7 +171,11 @@ class SweepState:
                 self.chosen = [*self.chosen, made]
                 return True
         if not self.finals:
-            names = finalists(found, self.options.finalists, self.is_of_estimates)
+            names = list[str]()
+            if self.is_of_estimates:
+                names += [best.name] if (best := best_estimate(found)) else []
+            elif self.options.finalists:
+                names += finalists(found, self.options.finalists)
             self.finals = [self.full(item) for item in self.chosen if item.name in names]
             return bool(self.finals)
         return False
@@ -186,10 +192,10 @@ class SweepState:
         if is_estimate(item):
             settings["server_target_qps"] = "max"
             left = (self.began + self.options.limit - time.monotonic() - self.seconds_of(Job(item, 0))) / 2
-            if left < (given := item.settings.get("min_duration", inf)):
-                settings["min_duration"] = max(SHORTEST_S, round(left))
-            elif given < inf:
-                settings["min_duration"] = given
+            given = item.settings.get("min_duration", "auto")
+            seconds = min(MIN_DURATION_S if given == "auto" else given, max(SHORTEST_S, left))
+            if seconds < MIN_DURATION_S:
+                settings["min_duration"] = round(seconds, 1)
         return replace(item, settings=settings)
 
     def left(self) -> list[str]:
@@ -223,7 +229,7 @@ def combine_helpful(found: Sequence[ExperimentResult]) -> Experiment | None:
 def cap_fastest(found: Sequence[ExperimentResult]) -> Experiment | None:
     """The fastest of the estimated experiments with no more requests running than keep TPOT near its limit; None where
     that is not known, or no more run anyway."""
-    best = next((result for result in found if result.name in finalists(found, 1, True)), None)
+    best = best_estimate(found)
     running = best.numbers.get(CAP.name) if best else None
     if best is None or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
         return None

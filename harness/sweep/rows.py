@@ -225,14 +225,16 @@ def speedup(result: ExperimentResult) -> float:
     return result.gain.mean if result.gain else 0.0
 
 
-def finalists(found: Sequence[ExperimentResult], count: int, of_estimates: bool) -> list[str]:
+def finalists(found: Sequence[ExperimentResult], count: int) -> list[str]:
     """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
-    and the baseline; of estimates the best alone, and where none counts none."""
-    usable = [result for result in found if result.is_usable]
-    if of_estimates:
-        return [result.name for result in sorted(usable, key=lambda result: result.figure or 0.0)[-1:]]
-    faster = [result for result in usable if result.name != BASELINE and speedup(result) >= 1]
-    return [BASELINE, *(result.name for result in sorted(faster, key=speedup, reverse=True)[:count])] if count else []
+    and the baseline."""
+    faster = [result for result in found if result.is_usable and result.name != BASELINE and speedup(result) >= 1]
+    return [BASELINE, *(result.name for result in sorted(faster, key=speedup, reverse=True)[:count])]
+
+
+def best_estimate(found: Sequence[ExperimentResult]) -> ExperimentResult | None:
+    """The one with the highest estimated rate; None where no estimate counts."""
+    return max((each for each in found if each.is_usable), key=lambda each: each.figure or 0.0, default=None)
 
 
 def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:

@@ -70,9 +70,14 @@ def test_the_best_estimate_is_capped_and_the_better_of_the_two_confirmed(tmp_pat
 
 
 def test_a_time_limit_leaves_time_to_confirm(tmp_path: Path) -> None:
-    _, (*_, (name, final, confirmed)) = None, swept(tmp_path, limit=720.0)[0]
+    *_, (name, final, confirmed) = swept(tmp_path, limit=720.0)[0]
     assert final and name == "capped"
-    assert loop.SHORTEST_S <= int(str(confirmed["min_duration"])) <= 300
+    assert loop.SHORTEST_S <= float(str(confirmed["min_duration"])) <= 300
+
+
+def test_a_long_time_limit_makes_no_test_longer_than_mlperfs(tmp_path: Path) -> None:
+    *_, (_, final, confirmed) = swept(tmp_path, limit=7200.0)[0]
+    assert final and "min_duration" not in confirmed
 
 
 def test_what_helped_is_combined_before_the_cap(tmp_path: Path) -> None:
