@@ -41,6 +41,8 @@ class Estimate(Model):
     told it."""
     doubts: tuple[str, ...]
     """Why no rate can be estimated."""
+    background_load: tuple[str, ...] = ()
+    """What other programs took of the machine meanwhile."""
     command: str
     """That finds a rate which is VALID."""
 
@@ -50,7 +52,8 @@ class Estimate(Model):
         capacity = f"capacity {number(self.capacity, 3)}{error} queries/s" if self.capacity else "capacity not reached"
         within = [f"within {name} {between(*ends)}" for name, ends in self.ranges.items()]
         said = ", ".join(within) or f"the rates within limits cannot be estimated: {', '.join(self.doubts)}"
-        return f"{alone}, {capacity}; {said}; a full test is needed to say VALID: {self.command}"
+        busy = "; ".join((said, *self.background_load))
+        return f"{alone}, {capacity}; {busy}; a full test is needed to say VALID: {self.command}"
 
 
 def between(low: float, high: float | None) -> str:
@@ -93,8 +96,6 @@ def estimate_of(facts: SearchFacts, held_to: Mapping[str, Goal], command: str) -
         if each.is_late(facts.last):
             doubts.append("queries wait though it keeps up")
         ranges[name] = ((1 - off) * rate, (1 + off) * rate)
-    if any(one.background_load for one in facts.probes):
-        doubts.append("other programs used the machine")
     if any(one.queue.drift for one in facts.probes if one.queue):
         doubts.append("the server's speed changed meanwhile")
     if found.waited and error_of(found.waited) > PRECISE:
@@ -111,5 +112,6 @@ def estimate_of(facts: SearchFacts, held_to: Mapping[str, Goal], command: str) -
         rate=None if doubts else expected,
         most_running=most_running(found.shared, facts.goal),
         doubts=tuple(dict.fromkeys(doubts)),
+        background_load=tuple(dict.fromkeys(load for one in facts.probes for load in one.background_load)),
         command=f"{QUICK.sub('', command)} --server-target-qps max",
     )

@@ -271,9 +271,9 @@ def outcome_of(run: Path | None) -> ExperimentOutcome:
     if run and (summary := files.read_if_any(run / "summary.json", Summary)):
         return from_summary(summary)
     if run and (found := files.read_if_any(run / FILE, Estimate)):
-        estimate = {metrics.ESTIMATE: found}
-        values = {metric.name: metrics.value_at(estimate, metric.steps) for metric in metrics.metrics_of("sweep")}
-        return ExperimentOutcome(values, flaws=found.doubts)
+        named = {metrics.ESTIMATE: found}
+        values = {metric.name: metrics.value_at(named, metric.steps) for metric in metrics.metrics_of("sweep")}
+        return ExperimentOutcome(values, background_load=found.background_load, flaws=found.doubts)
     return ExperimentOutcome()
 
 

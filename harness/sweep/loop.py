@@ -165,8 +165,8 @@ class SweepState:
             ("combined", self.options.combine, combine_helpful),
             ("capped", self.is_of_estimates, cap_fastest),
         ):
-            is_wanted = is_wanted and all(item.kind != kind for item in self.chosen)
-            if is_wanted and (made := getattr(self.kept, kind) or make(found)):
+            is_made = any(item.kind == kind for item in self.chosen)
+            if is_wanted and not is_made and (made := getattr(self.kept, kind) or make(found)):
                 self.keep(**{kind: made})
                 self.chosen = [*self.chosen, made]
                 return True

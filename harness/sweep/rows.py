@@ -32,7 +32,6 @@ LOOK_ERROR = 0.02
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
 SPEED, OF_RATE = BY_NAME["tokens_per_sec"], BY_NAME["latency_p50_ms"]  # where the rate is given, the speed follows it
 ESTIMATED, CAP = BY_NAME["estimated_qps"], BY_NAME["most_running"]  # of --quick
-RATE = BY_NAME["target_qps"]
 TAIL = BY_NAME["ttft_p99_ms"]  # which users see
 SCORE = SHORT_SCORES[0]
 HOLDS = regression.condition(f"{SCORE}<-1%")  # of the baseline's score, what MLPerf's gate allows of the reference's
@@ -414,7 +413,7 @@ def lines(report: SweepReport) -> Iterator[Line]:
     if full := [result for result in report.finals if result.is_usable and result.speed]:
         best = max(full, key=lambda result: result.speed or 0)
         of = f" is the fastest of {len(full)}" if len(full) > 1 else ""
-        rate = best.complete[0].values.get(RATE.name)
+        rate = best.complete[0].values.get("target_qps")
         at = f" at {number(rate)} queries/s" if rate else ""
         yield Line("full length", f"{best.name}{of}: {number(best.speed)} output tokens/s{at}", "good")
     if base is not None and any(record.gpu for record in base.records):

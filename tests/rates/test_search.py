@@ -326,6 +326,10 @@ def test_what_a_quick_estimate_says() -> None:
     assert tells(str(found), "a full test is needed to say VALID: python run.py --server-target-qps max")
     none = made_again(found, ranges={}, doubts=("it completes in waves",))
     assert tells(none, "the rates within limits cannot be estimated: it completes in waves")
+    busy = made_again(found, background_load=("other programs used 0.6 of 2 CPU cores during the test",))
+    assert tells(
+        busy, "within Server's limits about 57.2 to 62.1", "; other programs used 0.6 of 2 CPU cores", "; a full"
+    )
     assert tells(made_again(found, capacity=None, ranges={"your limits": (40.0, None)}), "not reached", "40 or more")
     assert tells(made_again(found, ranges={"your limits": (0.0, 0.0)}), "none: a single request is over them")
 

@@ -115,6 +115,7 @@ def test_an_estimate_is_read_from_its_run(tmp_path: Path) -> None:
         rate=59.5,
         most_running=200,
         doubts=(),
+        background_load=("other programs",),
         command="",
     )
     (tmp_path / quick.FILE).write_text(json.dumps(found.model_dump()))
@@ -125,7 +126,8 @@ def test_an_estimate_is_read_from_its_run(tmp_path: Path) -> None:
         "tpot_alone_ms": 3.2,
         "most_running": 200,
     }
-    assert outcome.valid is None and outcome_of(None) == ExperimentOutcome()
+    assert outcome.valid is None and outcome.background_load == ("other programs",)
+    assert outcome_of(None) == ExperimentOutcome()
 
 
 RECORDED = json.loads((Path(__file__).parents[1] / "rates" / "recorded.json").read_text())
