@@ -23,7 +23,7 @@ from harness.loadgen.session import SUT
 from harness.mmlu import evaluation as mmlu_scores
 from harness.report import report as rendering
 from harness.submission import refusals
-from harness.sweep import loop
+from harness.sweep import report as sweep_report
 from harness.workloads.cnn_dailymail import Library, Salt
 from tests import made
 from tests.mmlu.test_scores import row
@@ -107,7 +107,7 @@ def test_a_task_that_did_not_complete_is_submitted_again(status: str, tmp_path: 
     sweep = made_sweep.loaded(tmp_path, "- {name: fast, set: {max_num_seqs: 8}}\n")
     record = replace(made_sweep.ran("fast", 100.0), status=status)
     state = replace(made_sweep.state(record), sweep=sweep)
-    assert ("no result of fast" in loop.notes({tmp_path: state})) == (status != "complete")
+    assert ("no result of fast" in sweep_report.notes({tmp_path: state})) == (status != "complete")
 
 
 def test_a_cache_that_some_answers_do_not_tell_of_is_not_known() -> None:

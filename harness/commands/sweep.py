@@ -44,10 +44,10 @@ def sweep(
     if list_names:
         print("\n".join(item.name for item in chosen if item.name != file.BASELINE))
         return DONE
-    from harness.sweep import loop
+    from harness.sweep import loop, report
 
     if gather:
-        print(loop.gather(whole, gather).path / "report.html")
+        print(report.gather(whole, gather).path / "report.html")
         return DONE
     reasons = file.reasons_to_skip(whole, only)
     places = experiment.lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made

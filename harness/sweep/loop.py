@@ -2,7 +2,6 @@
 
 import contextlib
 import glob
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +13,6 @@ from pathlib import Path
 from statistics import mean
 from threading import Event, RLock
 from typing import Any, NamedTuple, NoReturn
-
-from pydantic import TypeAdapter
 
 from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import MIN_DURATION_S
@@ -59,7 +56,7 @@ from harness.sweep.rows import (
 SHORTENED_FLAGS = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
 SHORTEST_S = 60  # of the full test of an estimate, under a time limit
 FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
-STATE = TypeAdapter(State)
+IGNORED = (*report.IGNORED, "driver")  # of the machine, for a sweep to be resumed; its file is compared whole
 
 
 class SweepOptions(NamedTuple):
@@ -91,7 +88,7 @@ class SweepState:
     def keep(self, **changes: object) -> None:
         """Changes what is kept of the sweep."""
         self.kept = replace(self.kept, **changes)  # type: ignore[arg-type]
-        files.write_json(self.folder.path / "sweep.json", STATE.dump_python(self.kept, by_alias=True))
+        report.write(self.folder.path, self.kept)
 
     def put(self, record: ExperimentRecord) -> None:
         """Keeps a record in place of an earlier one of the same run."""
@@ -325,10 +322,6 @@ class Crew:
             self.state.put(record)
 
 
-# Of the machine, for a sweep to be resumed; its file is compared whole.
-IGNORED = ("work", "settings", "driver", "busyness", "validity", "rate")
-
-
 def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
     """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError.
 
@@ -454,51 +447,3 @@ def resume(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
         whole = (record for record in before.records if ended[record.round] == len(sweep.experiments))
         before = replace(before, records=tuple(whole))
     return RunFolder(results_dir / "sweeps", path.name), before
-
-
-# One report of a sweep whose experiments ran as tasks, each in a folder with a baseline on the same node.
-UNLIKE = tuple(name for name in IGNORED if name != "driver")
-
-
-def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
-    """The folder of one sweep with the records of all tasks below `results_dir`, each in the folder of its name.
-
-    Raises UsageError where there are none, or tasks of another sweep.
-    """
-    tasks = {path.parent: report.read(path.parent) for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json"))}
-    if not tasks:
-        raise UsageError(f"--gather {results_dir}: no task left a sweep.json in {results_dir}/EXP/sweeps/.")
-    for path, state in tasks.items():
-        if state.sweep != sweep:
-            raise UsageError(f"--gather {path} has tasks of another sweep or file version: use one folder per array.")
-    folder = open_run(results_dir / "sweeps", sweep.name)
-    records = [each for path, state in tasks.items() for each in relocate(path, state, folder.path)]
-    first = next(iter(tasks.values()))
-    state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))
-    SweepState(folder, state, []).keep()
-    report.build(folder.path, state)
-    folder.set_status("complete")
-    return folder
-
-
-def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
-    """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
-    for record in state.records:
-        run = os.path.relpath(path / record.run, folder) if record.run else None
-        yield replace(record, node="/".join(filter(None, (record.node, path.parents[1].name))), run=run)
-
-
-def notes(tasks: Mapping[Path, State]) -> str:
-    """What has no result yet, and how the nodes differ, in words."""
-    states = list(tasks.values())
-    done = {record.experiment for state in states for record in state.records if record.status == "complete"}
-    missing = [item.name for item in states[0].sweep.experiments if item.name not in {*done, BASELINE}]
-    first = Comparable.on(states[0].system)
-    unlike = {each.name for one in states for each in differences(first, Comparable.on(one.system), UNLIKE)}
-    said = [f"no result of {', '.join(missing)}: submit the array again"] if missing else []
-    if unlike:
-        said.append(
-            f"the nodes differ in {', '.join(sorted(unlike))}: each change is against the baseline of the same node, "
-            "and do not compare speeds across nodes"
-        )
-    return "; ".join(said)

@@ -1,11 +1,16 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import SCORES
-from harness.core import files
+from harness.core import files, processes
 from harness.core.document import (
     Code,
     Column,
@@ -21,14 +26,15 @@ from harness.core.document import (
     plural,
     to_markdown,
 )
-from harness.loadgen.folder import ended_early, facts_of
+from harness.core.errors import UsageError
+from harness.loadgen.folder import RunFolder, ended_early, facts_of, open_run
 from harness.report.answer import NOT_COMPARABLE
 from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Scale, Series, save
 from harness.report.page import page
 from harness.report.regression import Judgement
 from harness.results.metrics import Change, Metric, metrics_of
 from harness.sweep.experiment import ExperimentRecord
-from harness.sweep.file import BASELINE
+from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.rows import (
     KEPT,
     SCORE,
@@ -112,12 +118,19 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return front[::-1]
 
 
+STATE = TypeAdapter(State)
+IGNORED = ("work", "settings", "busyness", "validity", "rate")  # of the machines of one sweep
 VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
 
 
 def read(folder: Path) -> State:
     """The state a sweep's folder holds. Raises UsageError."""
     return files.read(folder / "sweep.json", State)
+
+
+def write(folder: Path, state: State) -> None:
+    """Keeps a sweep's state in its folder."""
+    files.write_json(folder / "sweep.json", STATE.dump_python(state, by_alias=True))
 
 
 def build(folder: Path, state: State | None = None) -> SweepReport:
@@ -249,3 +262,50 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[
     shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}
     return shared, own
+
+
+# One report of a sweep whose experiments ran as tasks, each in a folder with a baseline on the same node.
+
+
+def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
+    """The folder of one sweep with the records of all tasks below `results_dir`, each in the folder of its name.
+
+    Raises UsageError where there are none, or tasks of another sweep.
+    """
+    tasks = {path.parent: read(path.parent) for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json"))}
+    if not tasks:
+        raise UsageError(f"--gather {results_dir}: no task left a sweep.json in {results_dir}/EXP/sweeps/.")
+    for path, state in tasks.items():
+        if state.sweep != sweep:
+            raise UsageError(f"--gather {path} has tasks of another sweep or file version: use one folder per array.")
+    folder = open_run(results_dir / "sweeps", sweep.name)
+    records = [each for path, state in tasks.items() for each in relocate(path, state, folder.path)]
+    first = next(iter(tasks.values()))
+    state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))
+    write(folder.path, state)
+    build(folder.path, state)
+    folder.set_status("complete")
+    return folder
+
+
+def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
+    """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
+    for record in state.records:
+        run = os.path.relpath(path / record.run, folder) if record.run else None
+        yield replace(record, node="/".join(filter(None, (record.node, path.parents[1].name))), run=run)
+
+
+def notes(tasks: Mapping[Path, State]) -> str:
+    """What has no result yet, and how the nodes differ, in words."""
+    states = list(tasks.values())
+    done = {record.experiment for state in states for record in state.records if record.status == "complete"}
+    missing = [item.name for item in states[0].sweep.experiments if item.name not in {*done, BASELINE}]
+    first = Comparable.on(states[0].system)
+    unlike = {each.name for one in states for each in differences(first, Comparable.on(one.system), IGNORED)}
+    said = [f"no result of {', '.join(missing)}: submit the array again"] if missing else []
+    if unlike:
+        said.append(
+            f"the nodes differ in {', '.join(sorted(unlike))}: each change is against the baseline of the same node, "
+            "and do not compare speeds across nodes"
+        )
+    return "; ".join(said)

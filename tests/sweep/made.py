@@ -8,7 +8,7 @@ from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
-from harness.sweep.loop import STATE
+from harness.sweep.report import STATE
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
 

@@ -11,7 +11,7 @@ from harness.loadgen import folder as results
 from harness.sweep import report
 from harness.sweep.experiment import Job, Lane
 from harness.sweep.file import BASELINE, Sweep
-from harness.sweep.loop import STATE
+from harness.sweep.report import STATE
 from harness.sweep.rows import State
 from tests.conftest import called
 from tests.sweep import made
