@@ -7,7 +7,7 @@ Sources: the constants of the official submission checker (tools/submission in m
 from dataclasses import dataclass, fields
 from typing import NamedTuple, Protocol
 
-from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
+from harness.config.patterns import Batched, Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
 from harness.core.statistics import FEWEST_SAMPLES
 
 PROMPT = (
@@ -102,7 +102,7 @@ SCENARIO = {
             "multistream",
             "MultiStream",
             CATEGORIES,
-            Sequential(several=True),
+            Batched(),
             "latency_p90_ms",
             unofficial="MultiStream is not a scenario of this benchmark",
         ),

@@ -5,7 +5,6 @@ answered (sequential). In a closed loop, and with a schedule of the user's own, 
 system under test sends each when a slot is free, or at its time. How each is sent: `harness.loadgen.patterns`.
 """
 
-from dataclasses import dataclass
 from math import ceil, inf
 from typing import Any, ClassVar, Literal
 
@@ -59,7 +58,7 @@ class LoadPattern:
 
     unit, queries_are = "queries/s", "queries"
     rate_flag: str  # the flag that says how much is sent
-    more_flags: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()  # that it takes beside those of every pattern
     defaults: ClassVar[dict[str, str]] = {}  # the values of such flags where none is given
     demo_s = 20.0  # the minimum duration of a test of the demo
     is_streamed = True  # whether the time of each first token is measured
@@ -67,11 +66,6 @@ class LoadPattern:
     named_rate: Literal["logged", "planned", "none"] = "logged"
     is_paced = False  # whether LoadGen's duration ends before the last query does
     is_own_clock = False  # whether the client sends and times each request, and not LoadGen
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """The flags that it takes beside those of every pattern."""
-        return (self.rate_flag, *self.more_flags)
 
     def samples_per_query(self, given: int) -> int:
         """The samples of a query, where so many were given."""
@@ -119,10 +113,6 @@ class LoadPattern:
         """Whether LoadGen cannot call the performance test VALID for its number of queries alone."""
         return False
 
-    def longest_s(self, duration_s: float | None) -> float | None:
-        """How long a query of a test of this length can have taken; None where that is not known."""
-        return None if self.is_paced else duration_s
-
     def target_qps(self, planned: float | None, logged: float | None) -> float | None:
         """The rate that the result names: what LoadGen logged of the one that it was given, or the plan's, or none."""
         return {"logged": logged, "planned": planned}.get(self.named_rate)
@@ -158,7 +148,7 @@ class Burst(LoadPattern):
     queries_are = "samples"
     demo_s = 10.0
     rate_flag = "offline_expected_qps"
-    more_flags = ("batch_size", "sort_by_length")
+    flags = (rate_flag, "batch_size", "sort_by_length")
     is_streamed = False
 
     def length(self, plan: Load) -> Length | None:
@@ -176,7 +166,7 @@ class Poisson(LoadPattern):
     """Server, Interactive: queries at random times, at a mean rate, whole passes of the samples."""
 
     rate_flag = "server_target_qps"
-    more_flags = ("quick",)
+    flags = (rate_flag, "quick")
     is_rated = is_paced = True
 
     def min_queries(self, plan: Load) -> int:
@@ -204,38 +194,20 @@ class Poisson(LoadPattern):
         return own | super().fixed_settings(plan)
 
 
-@dataclass(frozen=True)
 class Sequential(LoadPattern):
-    """SingleStream, MultiStream: the next query when the one before is answered. `several`: a query may hold several
-    samples."""
+    """SingleStream: the next query when the one before is answered."""
 
-    several: bool = False
     rate_flag = "samples_per_query"
     unit = "samples per query"
     named_rate = "none"
     is_paced = True
 
-    @property
-    def flags(self) -> tuple[str, ...]:
-        return (self.rate_flag,) if self.several else ()
-
-    def samples_per_query(self, given: int) -> int:
-        return given if self.several else 1
-
     def number(self, plan: Load) -> float | None:
         return plan.samples_per_query
 
-    def min_queries(self, plan: Load) -> int:
-        """Of queries that hold several samples as many as the percentile takes."""
-        return SURE_P90_QUERIES if self.several else plan.samples
-
     def queries(self, plan: Load) -> int | None:
-        """As long as a query takes less than expected; where it holds one sample, up to the next whole permutation."""
-        latency = plan.expected_latency_ms or inf
-        if self.several:
-            lasting = ceil(1000 * plan.min_duration_s / latency)
-            return plan.samples_per_query * max(self.min_queries(plan), lasting)
-        queries = max(plan.samples, int(2000 * plan.min_duration_s / latency))
+        """As long as a query takes half of what is expected, up to the next whole permutation."""
+        queries = max(plan.samples, int(2000 * plan.min_duration_s / (plan.expected_latency_ms or inf)))
         return (queries // plan.samples + 1) * plan.samples
 
     def length(self, plan: Load) -> Length | None:
@@ -244,12 +216,29 @@ class Sequential(LoadPattern):
             return None
         return queries, queries / plan.samples_per_query * plan.expected_latency_ms / 1000
 
+
+class Batched(Sequential):
+    """MultiStream: a query may hold several samples."""
+
+    flags = (Sequential.rate_flag,)
+
+    def samples_per_query(self, given: int) -> int:
+        return given
+
+    def min_queries(self, plan: Load) -> int:
+        """As many as the percentile takes."""
+        return SURE_P90_QUERIES
+
+    def queries(self, plan: Load) -> int | None:
+        """As long as a query takes what is expected."""
+        lasting = ceil(1000 * plan.min_duration_s / (plan.expected_latency_ms or inf))
+        return plan.samples_per_query * max(SURE_P90_QUERIES, lasting)
+
     def settings(self, plan: Load) -> Settings:
-        return super().settings(plan) | ({"samples_per_query": plan.samples_per_query} if self.several else {})
+        return super().settings(plan) | {"samples_per_query": plan.samples_per_query}
 
     def fixed_settings(self, plan: Load) -> Settings:
-        percentile: Settings = {"target_latency_percentile": 100 * MULTISTREAM_PERCENTILE} if self.several else {}
-        return percentile | super().fixed_settings(plan)
+        return {"target_latency_percentile": 100 * MULTISTREAM_PERCENTILE} | super().fixed_settings(plan)
 
 
 class OwnClock(LoadPattern):
@@ -274,6 +263,7 @@ class ClosedLoop(OwnClock):
 
     unit = "in flight"
     rate_flag = "concurrency"
+    flags = (rate_flag,)
     defaults: ClassVar[dict[str, str]] = {"concurrency": "auto"}
 
     def number(self, plan: Load) -> float | None:
@@ -313,7 +303,7 @@ class Schedule(OwnClock):
 
     rate_flag = "server_target_qps"
     defaults: ClassVar[dict[str, str]] = {"arrivals": "poisson"}
-    more_flags = ("arrivals",)
+    flags = (rate_flag, "arrivals")
     named_rate = "planned"
     is_rated = True
 

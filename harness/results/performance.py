@@ -350,9 +350,11 @@ def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
     for part in (Conditions, Throughput, Latencies, Machine, Economics):
         fields |= part.of(test, facts)
     made = Performance(**fields | {"steady": Steady.of(test, facts), "folder": str(test.folder.relative_to(run))})
-    ends_s = plan.pattern.longest_s(made.duration_s)
-    times = [1000 * ends_s] if ends_s else [each.latency_ms for each in test.requests if each.latency_ms is not None]
-    disputed = [f"{each}: LoadGen's log contradicts itself" for each in impossible(made, max(times, default=None))]
+    if plan.pattern.is_paced or not made.duration_s:
+        longest_ms = max((each.latency_ms for each in test.requests if each.latency_ms is not None), default=None)
+    else:
+        longest_ms = 1000 * made.duration_s
+    disputed = [f"{each}: LoadGen's log contradicts itself" for each in impossible(made, longest_ms)]
     return made.model_copy(update={"disagreements": [*made.disagreements, *disputed]})
 
 
