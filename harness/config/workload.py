@@ -4,6 +4,7 @@ Rows, flags and what does not go with them, and when requests come. `requests_fi
 samples of them.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -11,6 +12,7 @@ from itertools import pairwise
 from math import exp, floor, inf, sqrt
 from pathlib import Path
 from random import Random
+from statistics import fmean, pstdev
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PlainValidator
@@ -116,9 +118,7 @@ def when(count: float, first: float, last: float, seconds: float) -> float:
 def variation(due: Sequence[float]) -> float | None:
     """The coefficient of variation of the gaps: 0 is clockwork, 1 pure chance, more comes in bursts."""
     gaps = [after - before for before, after in pairwise(sorted(due))]
-    if not gaps or not (mean := sum(gaps) / len(gaps)):
-        return None
-    return sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) / mean
+    return pstdev(gaps) / fmean(gaps) if any(gaps) else None
 
 
 @dataclass(frozen=True)
@@ -227,6 +227,7 @@ class Lengths(NamedTuple):
         return f"{self.median}{spread}{f':{self.low}-{self.high}' if self.high else ''}"
 
 
+LENGTHS = re.compile(r"(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?", re.ASCII)  # N~S:LOW-HIGH
 SALT_TOKENS = 8
 MOST_DRAWS = 1000  # of a length, before all between its bounds are taken as equally likely
 
@@ -259,21 +260,15 @@ class Shared(Settings):
 
 def lengths(name: str, given: object) -> Lengths:
     """What --input-len or --output-len gives: N, N~S or N~S:LOW-HIGH. Raises UsageError."""
-    drawn, colon, bounds = str(given).partition(":")
-    median, tilde, sigma = drawn.partition("~")
-    low, _, high = bounds.partition("-")
-    try:
-        within = (int(low), int(high)) if colon else (1, None)
-        found = Lengths(int(median), float(sigma) if tilde else 0.0, *within)
-    except ValueError:
-        found = Lengths(0)
-    inside = found.low >= 1 and found.low <= found.median <= (found.high or MOST_TOKENS) <= MOST_TOKENS
-    if not found.median or not inside or not 0 <= found.sigma <= MOST_TOKENS:
-        raise UsageError(
-            f"{name} takes N tokens from 1 to {MOST_TOKENS:,}, N~S, as in 512~0.5 (log-normal) or 6000~1500 (normal), "
-            f"or N~S:LOW-HIGH with N in these bounds; got {given!r}."
-        )
-    return found
+    if written := LENGTHS.fullmatch(str(given)):
+        median, sigma, low, high = written.groups()
+        found = Lengths(int(median), float(sigma or 0), int(low or 1), int(high) if high else None)
+        if 1 <= found.low <= found.median <= (found.high or MOST_TOKENS) <= MOST_TOKENS >= found.sigma:
+            return found
+    raise UsageError(
+        f"{name} takes N tokens from 1 to {MOST_TOKENS:,}, N~S, as in 512~0.5 (log-normal) or 6000~1500 (normal), "
+        f"or N~S:LOW-HIGH with N in these bounds; got {given!r}."
+    )
 
 
 class WorkloadProfile(Shared):
@@ -340,10 +335,7 @@ class WorkloadFlags(ArrivalFlags):
         "--workload has its own prompts: remove it, or --input-len and --output-len.": lambda run: (
             run.is_synthetic and "workload" in run.given
         ),
-        "--max-new-tokens: --output-len says how long answers are.": lambda run: (
-            run.is_synthetic and "max_new_tokens" in run.given
-        ),
-        "--max-new-tokens: the {run.lengths_from} says how long answers are.": lambda run: (
+        "--max-new-tokens: {run.lengths_from} says how long answers are.": lambda run: (
             run.lengths_from and "max_new_tokens" in run.given
         ),
         "--salt needs --input-len, or a --workload that is a profile or a file.": lambda run: (
@@ -388,10 +380,10 @@ class WorkloadFlags(ArrivalFlags):
 
     @property
     def lengths_from(self) -> str:
-        """What else than a file of requests says how long they are: a trace, a profile; empty where nothing does."""
-        return (
-            "trace" if self.has_trace_lengths else "profile" if self.is_synthetic or is_profile(self.workload) else ""
-        )
+        """What else than a file of requests says how long they are, in words; empty where nothing does."""
+        if self.is_synthetic:
+            return "--output-len"
+        return "the trace" if self.has_trace_lengths else "the profile" if is_profile(self.workload) else ""
 
     @property
     def workload_flag(self) -> str:
