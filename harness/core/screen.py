@@ -30,7 +30,6 @@ PLAIN_EVERY_S = 15.0
 Kind = Literal["other", "load", "accuracy", "performance"]
 RECENT_S = 60.0  # the time that is left follows from the answers of this time
 CELL, CLOCK = 8, len("10:15:00 ")  # characters of a figure in a row, and of the time before it
-BAR_WIDTH, WIDE_TERMINAL = 20, 110  # characters of the bar, and of a terminal that has room for it
 
 
 @dataclass
@@ -130,8 +129,7 @@ class Display:
         elapsed = at - self._began
         line = plain(f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}")
         if counters is not None:
-            room = BAR_WIDTH if self._live and self.console.width >= WIDE_TERMINAL else 0
-            line += describe(counters, total, elapsed, least_s, self.recent(elapsed, counters.completed), room)
+            line += describe(counters, total, elapsed, least_s, self.recent(elapsed, counters.completed))
         if self._live:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
@@ -166,14 +164,12 @@ def describe(
     elapsed: float,
     least_s: float = 0.0,
     rate: float | None = None,
-    room: int = 0,
 ) -> str:
     """How far a test is, the most important first, since a terminal cuts the end: share and time left, samples done,
     first token where it streams, tokens a second, in flight.
 
     Without a `total` the time ends it where it lasts at least `least_s`; else all are issued at once.
-    `rate`: recent answers a second, for the estimate of the rest; else those since the start. `room`: characters for a
-    bar.
+    `rate`: recent answers a second, for the estimate of the rest; else those since the start.
     """
     by_time = total is None and least_s > 0
     total = max(total or 0, counters.issued)
@@ -184,7 +180,7 @@ def describe(
         left = 0.0 if by_time else left + (counters.issued - counters.completed) / rate
         share = 1.0 if by_time else counters.completed / total
         share = min(1.0, share, elapsed / least_s) if least_s else share
-        parts += [f"{bar(share, room)}{math.floor(100 * share)} %", f"{clock(max(left, least_s - elapsed))} left"]
+        parts += [f"{math.floor(100 * share)} %", f"{clock(max(left, least_s - elapsed))} left"]
     of = "" if by_time else f"/{total:,}"
     parts.append(f"{counters.completed:,}{of} samples" if total else "waiting")
     if counters.started:
@@ -194,12 +190,6 @@ def describe(
     if counters.started:
         parts.append(f"{counters.issued - counters.completed:,} in flight")
     return "  " + "  ".join(parts)
-
-
-def bar(share: float, room: int) -> str:
-    """So much of a line of so many characters; nothing without room."""
-    full = round(share * room)
-    return f"{'━' * full}{'─' * (room - full)} " if room else ""
 
 
 def clock(seconds: float) -> str:

@@ -98,23 +98,19 @@ class StartWatch(Silence):
 
 # An engine as it starts: what it is doing is shown, and a start that hangs is ended.
 TAIL_BYTES = 8000
-# The last line of the log that one of these is found in says what goes on; a group is how far it is, or, without a
-# name, all that is shown.
+# The last line of the log that one of these is found in says what goes on; a group is how far it is, or all that is
+# shown.
 STAGES = (
     (r"(waiting for [^\r\n]*)", ""),
     (r"Initializing a V1 LLM engine", "starting its processes"),
-    (r"(?:Downloading|Fetching)[^\r\n]*?(\d+%)", "downloading"),
-    (r"(?:Downloading|Fetching) ", "downloading"),
-    (r"Loading \S+ checkpoint shards:\s*(\d+%)", "loading weights"),
-    (r"Starting to load model|Loading weights|Loading model weights", "loading weights"),
+    (r"(?:Downloading|Fetching) (?:[^\r\n]*?(\d+%))?", "downloading"),
+    (r"Loading \S+ checkpoint shards:\s*(\d+%)|Starting to load model|Loading (?:model )?weights", "loading weights"),
     (r"Dynamo bytecode transform|[Cc]ompil(?:ing|ed) (?:a )?graph|torch\.compile took|[Aa]utotun", "compiling"),
     (r"Memory profiling|Available KV cache memory|KV cache size|[Ww]arming up", "measuring memory"),
     (r"flashinfer\.jit: Building JIT module", "compiling FlashInfer's kernels"),
-    (r"Capturing CUDA graphs?[^\r\n]*?(\d+%)", "capturing CUDA graphs"),
-    (r"Capturing CUDA graph|Graph capturing", "capturing CUDA graphs"),
+    (r"Capturing CUDA graph(?:[^\r\n]*?(\d+%))?|Graph capturing", "capturing CUDA graphs"),
     (r"init engine \(profile", "almost ready"),
 )
-BAR = 12  # characters
 
 
 def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float, display: Display) -> None:
@@ -143,7 +139,7 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
 
 
 def stage(log: Path) -> str:
-    """What goes on, with a bar if the log says how far it is; empty before the first sign."""
+    """What goes on, and how far it is if the log says so; empty before the first sign."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - TAIL_BYTES))
@@ -153,11 +149,5 @@ def stage(log: Path) -> str:
     for line in reversed(re.split(r"[\r\n]+", text)):
         for pattern, name in STAGES:
             if found := re.search(pattern, line):
-                return name + (f" {bar(found[1])}" if found.groups() else "") if name else found[1]
+                return " ".join(filter(None, [name, *found.groups()]))
     return ""
-
-
-def bar(percent: str) -> str:
-    """`[####--------] 33%`"""
-    full = BAR * min(100, int(percent.rstrip("%"))) // 100
-    return f"[{'#' * full}{'-' * (BAR - full)}] {percent}"

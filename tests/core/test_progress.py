@@ -20,7 +20,7 @@ from rich.table import Table
 from harness.core import files, processes
 from harness.core.errors import BAD_INPUT, ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, UsageError
 from harness.core.files import read_json
-from harness.core.screen import Counters, Display, bar, describe, lasting_console
+from harness.core.screen import Counters, Display, describe, lasting_console
 from harness.loadgen import folder
 from harness.loadgen.folder import RunFolder, facts_of, open_run
 
@@ -158,12 +158,6 @@ def test_what_matters_fits_eighty_columns() -> None:
     line = "performance test  10:12" + describe(counters, 40_104, 612.0, 600.0, 9.4)
     assert "TTFT 210 ms" in line[:80] and "left" in line[:80]
     assert re.search(r" (\d+) % ", line)[1] == "14"  # type: ignore[index]
-
-
-@pytest.mark.parametrize(("share", "full"), [(0.0, 0), (0.5, 5), (1.0, 10)])
-def test_the_bar(share: float, full: int) -> None:
-    assert bar(share, 10).count("━") == full and len(bar(share, 10)) == 11
-    assert bar(share, 0) == ""
 
 
 def test_on_a_terminal_a_line_of_each_stage_stays() -> None:
