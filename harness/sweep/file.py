@@ -13,7 +13,6 @@
 """
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from harness.config.flags import OUTPUT, setting
 from harness.config.run import RunConfig
 from harness.core import document, screen, secrets
 from harness.core.errors import UsageError, why
-from harness.core.files import as_flag, did_you_mean, unknown_setting
+from harness.core.files import as_flag, as_json, did_you_mean, unknown_setting
 from harness.core.reading import MIB, as_text, load_yaml, read_text
 from harness.core.system import gpus
 from harness.engines import vllm
@@ -48,7 +47,7 @@ NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
 RESERVED = {COMBINED, CAPPED, "plots", "report.md", "sweep.json", "status.json", BASELINE}
 FIXED_FLAGS: dict[str, bool] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
 ValuesByName = dict[str, Any]
-Parts = dict[Part, ValuesByName]
+Settings = dict[tuple[Part, str], Any]  # by the part of a file that they stand in, and their name
 Lines = dict[tuple[str | int, ...], int]
 
 
@@ -68,6 +67,12 @@ class Experiment:
     changes: tuple[str, ...] = ()
     priority: int = 0  # under a time limit the higher go first
     group: str = ""  # a column of the table: the phase of the tuning, say
+
+    @property
+    def parts(self) -> Settings:
+        """Its settings as a sweep file has them."""
+        found = zip(PARTS, (self.settings, self.engine, self.env), strict=True)
+        return {(part, key): value for part, each in found for key, value in each.items() if key != "engine_arg"}
 
 
 @dataclass(frozen=True)
@@ -93,10 +98,24 @@ class Strict(BaseModel):
 
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Value = str | int | float | bool | None
-Values = Annotated[list[Any], Field(min_length=1)]
+Choices = Annotated[list[Any], Field(min_length=1)]
 
 
-class FileSettings(Strict):
+class Values(Strict):
+    """What a file sets, part by part."""
+
+    set: Mapping[str, Any] = {}
+
+    @property
+    def settings(self) -> Settings:
+        return {
+            (part, setting(key) if part == "set" else key): value
+            for part in PARTS
+            for key, value in getattr(self, part).items()
+        }
+
+
+class FileSettings(Values):
     about: str = ""
     set: ValuesByName = {}
     engine: ValuesByName = {}
@@ -109,14 +128,10 @@ class Variant(FileSettings):
     group: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
 
 
-class Grid(Strict):
-    set: dict[str, Values] = {}
-    engine: dict[str, Values] = {}
+class Grid(Values):
+    set: dict[str, Choices] = {}
+    engine: dict[str, Choices] = {}
     env: dict[Variable, Annotated[list[Value], Field(min_length=1)]] = {}
-
-    @property
-    def combinations(self) -> int:
-        return math.prod(len(values) for part in PARTS for values in getattr(self, part).values())
 
 
 PublishedOn = Annotated[str, Field(pattern="^published ."), AfterValidator(lambda text: text.partition(" ")[2])]
@@ -162,24 +177,26 @@ def merged(sources: Sequence[Source]) -> Sweep:
     path = sources[-1].path
     contents = [source.content for source in sources]
     mistakes = [mistake for source in sources for mistake in misnamed_settings(source)]
-    baseline = reduce(merge_parts, (content.baseline for content in contents), Parts({part: {} for part in PARTS}))
+    baseline = reduce(changed, (content.baseline.settings for content in contents), Settings())
     about = last(content.baseline.about for content in contents)
     named = {change.name: (source.at(*at), at[0], change) for source in sources for at, change in source.changes}
-    unchanged = Variant(name=BASELINE, about=about)
-    items: list[tuple[str, Kind, Variant]] = [(sources[-1].at("baseline"), "baseline", unchanged), *named.values()]
+    items: list[tuple[str, Kind, Variant, Settings]] = [
+        (sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=about), {}),
+        *((where, kind, change, change.settings) for where, kind, change in named.values()),
+    ]
     for source in [source for source in sources if source.content.grid][-1:]:
-        grid, where = source.content.grid or Grid(), source.at("grid")
-        if grid.combinations > MOST_EXPERIMENTS:
-            mistakes.append(f"{where}: {grid.combinations:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
+        axes, where = source.content.grid.settings if source.content.grid else {}, source.at("grid")
+        if (count := math.prod(map(len, axes.values()))) > MOST_EXPERIMENTS:
+            mistakes.append(f"{where}: {count:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
         else:
-            items += [(where, "grid", change) for change in combinations(grid)]
+            items += [(where, "grid", *each) for each in combinations(axes)]
     experiments, stack = list[tuple[str, Experiment]](), baseline
-    for where, kind, change in items:
-        settings = merge_parts(stack if kind == "stacked" else baseline, change)
+    for where, kind, about_it, change in items:
+        settings = changed(stack if kind == "stacked" else baseline, change)
         stack = settings if kind == "stacked" else stack
-        experiments.append((where, make_experiment(change, kind, settings, baseline)))
+        experiments.append((where, make_experiment(about_it, kind, settings, baseline)))
     references = dict[str, float]()
-    scenario = str(baseline["set"].get("scenario", "offline")).capitalize()
+    scenario = str(baseline.get(("set", "scenario"), "offline")).capitalize()
     for source in sources:
         for name, value in source.content.references.items():
             try:
@@ -246,9 +263,8 @@ def parse(path: Path, where: str) -> Source:
     """One file. Raises UsageError; `where` is what asked for it, if a file did."""
     try:
         text = read_text(path, LARGEST_FILE)
-        parsed = load_yaml(text)
+        data = as_json(load_yaml(text))  # what sweep.json can hold: no dates
         lines = dict(places(yaml.compose(text, Loader=yaml.SafeLoader)))
-        data = json.loads(json.dumps(parsed, default=str))  # what sweep.json can hold: no dates
     except OSError as error:
         name = f"{path!s:.200}"
         raise UsageError(f"{where}: cannot read {name}: {why(error)}." if where else f"{name}: {why(error)}.") from None
@@ -291,7 +307,7 @@ def misnamed_settings(source: Source) -> Iterator[str]:
     """Names that are given twice, secrets, and settings that run.py does not have, or that are not a sweep's to set."""
     flags = list(RunConfig.model_fields)
     grid = source.content.grid
-    sections: dict[tuple[str | int, ...], FileSettings | Grid] = {("baseline",): source.content.baseline}
+    sections: dict[tuple[str | int, ...], Values] = {("baseline",): source.content.baseline}
     sections |= dict(source.changes) | ({("grid",): grid} if grid else {})
     names = list[str]()
     for where, section in sections.items():
@@ -314,42 +330,36 @@ def misnamed_settings(source: Source) -> Iterator[str]:
             names.append(section.name)
 
 
-def merge_parts(start: Parts, change: FileSettings) -> Parts:
+def changed(start: Settings, change: Settings) -> Settings:
     """`start` with the change's values on top; null takes a value away."""
-    result: Parts = {}
-    for part in PARTS:
-        new = {setting(key) if part == "set" else key: value for key, value in getattr(change, part).items()}
-        result[part] = {key: value for key, value in {**start[part], **new}.items() if value is not None}
-    return result
+    return {at: value for at, value in (start | change).items() if value is not None}
 
 
-def combinations(grid: Grid) -> Iterator[Variant]:
-    axes = [(part, key, values) for part in PARTS for key, values in getattr(grid, part).items()]
-    for chosen in itertools.product(*(values for _, _, values in axes)):
-        words = [f"{key}-{value}" for (_, key, _), value in zip(axes, chosen, strict=True)]
-        change = Variant.model_construct(name="+".join(words).replace("/", "_").replace(" ", ""))
-        for (part, key, _), value in zip(axes, chosen, strict=True):
-            getattr(change, part)[key] = value
-        yield change
+def combinations(axes: Settings) -> Iterator[tuple[Variant, Settings]]:
+    """Each choice of one value of every axis, with its name."""
+    for values in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, values, strict=True))
+        name = "+".join(f"{key}-{value}" for (_, key), value in chosen.items())
+        yield Variant.model_construct(name=name.replace("/", "_").replace(" ", "")), chosen
 
 
-def make_experiment(change: Variant, kind: Kind, settings: Parts, baseline: Parts) -> Experiment:
-    pairs = tuple(f"{key}={as_text(value)}" for key, value in settings["engine"].items())
-    chosen = {**FIXED_FLAGS, **settings["set"], **({"engine_arg": list(pairs)} if pairs else {})}
-    env = {key: as_text(value) for key, value in settings["env"].items()}
+def make_experiment(named: Variant, kind: Kind, settings: Settings, baseline: Settings) -> Experiment:
+    """An experiment of these settings; `named`: what else its file says of it."""
+    flags, engine, env = ({key: value for (at, key), value in settings.items() if at == part} for part in PARTS)
+    pairs = [f"{key}={as_text(value)}" for key, value in engine.items()]
+    texts = {key: as_text(value) for key, value in env.items()}
+    chosen = FIXED_FLAGS | flags | ({"engine_arg": pairs} if pairs else {})
     changes = tuple(
         f"no {key}" if value is None else f"{key}={as_text(value)}"
         for (_, key), value in changed_settings(settings, baseline).items()
     )
-    about = {"priority": change.priority, "group": change.group}
-    return Experiment(change.name, change.about, kind, chosen, settings["engine"], env, changes, **about)  # type: ignore[arg-type]
+    return Experiment(named.name, named.about, kind, chosen, engine, texts, changes, named.priority, named.group)
 
 
-def changed_settings(settings: Parts, baseline: Parts) -> dict[tuple[Part, str], Any]:
+def changed_settings(settings: Settings, baseline: Settings) -> Settings:
     """What is other than in the baseline; None for what is taken away."""
-    names = [(part, key) for part in PARTS for key in {**baseline[part], **settings[part]}]
-    found = {(part, key): settings[part].get(key) for part, key in names}
-    return {at: value for at, value in found.items() if value != baseline[at[0]].get(at[1])}
+    found = sorted(baseline | settings, key=lambda at: PARTS.index(at[0]))
+    return {at: settings.get(at) for at in found if settings.get(at) != baseline.get(at)}
 
 
 # Which experiments of a sweep are run.

@@ -12,7 +12,7 @@ from math import inf
 from pathlib import Path
 from statistics import mean
 from threading import Event, RLock
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import MIN_DURATION_S
@@ -29,13 +29,12 @@ from harness.sweep.file import (
     CAPPED,
     COMBINED,
     Experiment,
-    Part,
-    Parts,
+    Settings,
     Sweep,
     Variant,
+    changed,
     changed_settings,
     make_experiment,
-    merge_parts,
 )
 from harness.sweep.rows import (
     CAP,
@@ -206,21 +205,15 @@ def combine_helpful(found: Sequence[ExperimentResult]) -> Experiment | None:
 
     Of changes to the same setting, that of the faster experiment is taken whole.
     """
-    base = next((parts(result.experiment) for result in found if result.name == BASELINE), None)
     helped = [result for result in found if result.effect == "helped" and result.is_usable]
-    if base is None:
-        return None
-    taken = dict[tuple[Part, str], Any]()
-    names = list[str]()
+    base, taken, names = found[0].experiment.parts if found else {}, Settings(), list[str]()
     for result in sorted(helped, key=speedup, reverse=True):
-        change = changed_settings(parts(result.experiment), base)
+        change = changed_settings(result.experiment.parts, base)
         if result.experiment.kind == "isolation" and not change.keys() & taken.keys():
             taken |= change
             names.append(result.name)
     together = Variant(name=COMBINED, about=f"all that helped together: {', '.join(names)}")
-    for (part, key), value in taken.items():
-        getattr(together, part)[key] = value
-    return make_experiment(together, "combined", merge_parts(base, together), base) if len(names) > 1 else None
+    return make_experiment(together, "combined", changed(base, taken), base) if len(names) > 1 else None
 
 
 def cap_fastest(found: Sequence[ExperimentResult]) -> Experiment | None:
@@ -231,15 +224,8 @@ def cap_fastest(found: Sequence[ExperimentResult]) -> Experiment | None:
     if best is None or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
         return None
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
-    change = Variant(name=CAPPED, about=about, set={"max_num_seqs": round(running)})
-    base = next(parts(result.experiment) for result in found if result.name == BASELINE)
-    return make_experiment(change, "capped", merge_parts(parts(best.experiment), change), base)
-
-
-def parts(item: Experiment) -> Parts:
-    """Its settings as a sweep file has them."""
-    given = {key: value for key, value in item.settings.items() if key != "engine_arg"}
-    return {"set": given, "engine": dict(item.engine), "env": dict(item.env)}
+    settings = best.experiment.parts | {("set", "max_num_seqs"): round(running)}
+    return make_experiment(Variant(name=CAPPED, about=about), "capped", settings, found[0].experiment.parts)
 
 
 # Who runs the jobs of a sweep: this thread or, side by side, a thread for each GPU.
