@@ -1,8 +1,8 @@
 """Whether a run's files say what its logs say: all that is made of them is made again elsewhere, and compared."""
 
+import os
+import shutil
 import tempfile
-from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,12 @@ from harness.config import checkpoint
 from harness.core import files, reading
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.schema import SCHEMA
-from harness.loadgen import log
-from harness.loadgen.folder import FOLDER, ended_early, facts_of, history, readable_status
-from harness.loadgen.log import DETAIL
-from harness.loadgen.outcome import RunFacts, at_load
-from harness.loadgen.test_run import TestRun
-from harness.rates.probing import probe_of
+from harness.loadgen.folder import FOLDER, ended_early, facts_of, history
+from harness.loadgen.outcome import RunFacts
 from harness.report.report import build, check_format, history_line
 from harness.results import accuracy, claims
 from harness.results.accuracy import SCORES_FILE, ScoresFile
-from harness.results.claims import PAGES, Claim, compare, differing, run_files
+from harness.results.claims import MADE, PAGES, Claim, compare, differing
 from harness.results.summary import Summary
 from harness.workloads import cnn_dailymail, custom
 
@@ -40,38 +36,19 @@ def check(folder: Path) -> tuple[list[str], str]:
         try:
             found += claims.verify(folder)
             copy = Path(place) / (Path(files.read(folder / PAGES, Summary).meta.run).name or "run")
-            for name, path in run_files(folder).items():
-                (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                (copy / name).symlink_to(path.resolve())
-            found += (*clocks(folder, facts), *probes(folder, facts))
+            shutil.copytree(folder.resolve(), copy, ignore=shutil.ignore_patterns(*MADE), copy_function=os.symlink)
             unmade = score_again(copy / FOLDER["accuracy"], facts)
             summary = build(copy)
-            for name, path in run_files(copy, ()).items():
-                if not path.is_symlink() and path.suffix != ".png":
-                    found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[:MOST]
+            made = (path for path in sorted(copy.rglob("*")) if path.is_file() and not path.is_symlink())
+            for path in made:
+                name = path.relative_to(copy)
+                found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[:MOST]
             if (beside / HISTORY).exists() and ended_early(folder) is None:
                 kept = [line for line in history(beside) if line.pop("run") == summary.meta.run]
                 found += compare(f"{HISTORY}: ", kept, AGAIN, [history_line(summary)])
         except BenchmarkError as error:
             found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
     return [*map(str, differing(found))], unmade
-
-
-def clocks(folder: Path, facts: RunFacts) -> Iterator[Claim]:
-    """Whether the log of each test is of the time of the run. Raises LogError."""
-    status = readable_status(folder)
-    for path in folder.rglob(DETAIL):
-        times = [time for time in (facts.started, log.read(path.parent).started, status and status.time) if time]
-        name = f"{path.parent.name}, beginning of the run and of the test, end of the run"
-        yield Claim(name, times, "in order", sorted(times, key=datetime.fromisoformat))
-
-
-def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
-    """Whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
-    for kept in (*facts.probes, *facts.attempts):
-        plan = at_load(facts.plan, kept)
-        made = probe_of(TestRun.read(folder / kept.folder, plan), plan, folder)
-        yield from compare(f"config.json of {kept.folder}: ", dict(kept), AGAIN, dict(made))
 
 
 def score_again(folder: Path, facts: RunFacts) -> str:
@@ -93,7 +70,7 @@ def score_again(folder: Path, facts: RunFacts) -> str:
 
 
 def content(path: Path) -> Any:
-    """What a file holds, a text by its lines; nothing where there is none."""
-    if not path.exists():
+    """What a file holds, a text by its lines; nothing of a picture, and where there is none."""
+    if not path.exists() or path.suffix == ".png":
         return []
     return files.read_json(path) if path.suffix == ".json" else ["", *reading.read_text(path).splitlines()]

@@ -4,9 +4,10 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
+from datetime import datetime
 from math import isclose, nan
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,6 +23,7 @@ from harness.loadgen.test_run import TestRun
 
 SUMMARY, PAGES = "mlperf_log_summary.txt", "summary.json"
 MADE = (PAGES, "report.md", "report.html", "plots")  # of a run's logs
+LATER = (*MADE, "status.json", "engine.log")  # than the digests of the others
 LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # of LoadGen's summary
 HEAD = ("Scenario", "Mode", "Result is")
 NOISE = reading.names_in("result effective test query per to ns ms")  # in its labels, or in the log's keys alone
@@ -89,7 +91,7 @@ def verify(folder: Path) -> list[Claim]:
 
 
 def claims_of(folder: Path) -> Iterator[Claim]:
-    summary, config = (files.read_json(folder / name) for name in (PAGES, "config.json"))
+    summary, config, status = (files.read_json(folder / name) for name in (PAGES, "config.json", "status.json"))
     run, found = summary["run"], defaultdict[str, dict[str, Any]](dict)
     limits = (run.get("performance") or {}).get("limits_ms")
     for name, place, level in tests_of(folder, run, config):
@@ -98,6 +100,9 @@ def claims_of(folder: Path) -> Iterator[Claim]:
         except BenchmarkError as error:
             yield Claim(f"{name}, its logs", "of one test", "as they are", str(error))
         else:
+            times = [config["started"], test.result.started, status["time"]]
+            beginnings = f"{place.name}, beginning of the run and of the test, end of the run"
+            yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
             for source, figures in sources(test, is_whole=name == "performance").items():
                 found[source] |= leaves(figures, name)
     for name, value in leaves(run):
@@ -130,21 +135,12 @@ def compare(name: str, said: object, source: str, found: object) -> Iterator[Cla
     return (Claim(f"{name}{key}", before.get(key), source, after.get(key)) for key in before | after)
 
 
-def run_files(folder: Path, but: Collection[str] = MADE) -> dict[str, Path]:
-    """Each file of a run by its name in it, but for those at its top that these names begin a path to."""
-    return {
-        str(name): path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and (name := path.relative_to(folder)).parts[0] not in but
-    }
-
-
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file that is not too large, but for those that the summary is written before."""
+    """SHA-256 of each file that is not too large, but for those that are made of the others or written after them."""
     return {
-        name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for name, path in run_files(folder, (*MADE, "status.json", "engine.log")).items()
-        if path.stat().st_size <= LARGEST
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.relative_to(folder).parts[0] not in LATER and path.stat().st_size <= LARGEST
     }
 
 

@@ -111,7 +111,7 @@ EDITS = [
     Edit("level", "report.md", r"tokens/s", "token/s", "report.py"),
     Edit("level", "report.html", r"tokens/s", "token/s", "report.py"),
     Edit("rate", "status.json", r'"complete"', '"failed"', "report.py", "meta.ended"),
-    Edit("rate", "status.json", r'("time": ")20', r"\g<1>19", "report.py", "beginning of the run and of the test"),
+    Edit("rate", "status.json", r'("time": ")20', r"\g<1>19", names="beginning of the run and of the test"),
     # Nothing is made of these, and they are written after the digests of the others; pictures are drawn otherwise by
     # another version of their library, and what they show stands in the summary.
     Edit("rate", "status.json", r'("reason": ")', r"\1all went well", "none"),
