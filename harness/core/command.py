@@ -44,16 +44,14 @@ def page(
     blocks = [textwrap.fill(usage, width), textwrap.fill(about, width)]
     for name, found in panels.items():
         if found:
-            blocks.append(
-                "\n".join([f"{name}:", *(line for parameter in found for line in entry(parameter, width, brief))])
-            )
+            blocks.append("\n".join([f"{name}:", *(entry(parameter, width, brief) for parameter in found)]))
     if examples:
         blocks.append("Examples:\n" + "\n".join(f"  {example}" for example in examples))
     return "\n\n".join([*blocks, textwrap.fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
 
 
-def entry(parameter: Any, width: int, brief: bool) -> list[str]:
-    """A flag and what it is for."""
+def entry(parameter: Any, width: int, brief: bool) -> str:
+    """A flag and what it is for, beside it or, where it is long, below."""
     is_option, said = parameter.param_type_name == "option", parameter.help or ""
     said = SENTENCE.split(said, 1)[0].rstrip(".") if brief else said
     flags = ", ".join(sorted(parameter.opts, key=len)) if is_option else ""
@@ -62,18 +60,25 @@ def entry(parameter: Any, width: int, brief: bool) -> list[str]:
         said += " (required)"
     if default := shown_default(parameter):
         said += f" [{default}]"
-    text = textwrap.wrap(said, width - FLAG_COLUMNS, break_on_hyphens=False, break_long_words=False)
-    if len(name) >= FLAG_COLUMNS - 1:
-        return [*broken(name, width), *(" " * FLAG_COLUMNS + line for line in text)]
-    return [f"{name:{FLAG_COLUMNS}}{text[0] if text else ''}", *(" " * FLAG_COLUMNS + line for line in text[1:])]
+    indent = " " * FLAG_COLUMNS
+    is_long = len(name) >= FLAG_COLUMNS - 1
+    text = textwrap.fill(
+        said,
+        width,
+        initial_indent=indent if is_long else name.ljust(FLAG_COLUMNS),
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return f"{broken(name, width)}\n{text}" if is_long else text
 
 
-def broken(name: str, width: int) -> list[str]:
+def broken(name: str, width: int) -> str:
     """A flag with what it takes, its choices in two lines where one is too short."""
     if len(name) <= width:
-        return [name]
+        return name
     at = name.rfind("|", 0, width) + 1
-    return [name[:at], *broken(" " * FLAG_COLUMNS + name[at:], width)]
+    return f"{name[:at]}\n{broken(' ' * FLAG_COLUMNS + name[at:], width)}"
 
 
 def shown_default(parameter: Any) -> str:
@@ -222,13 +227,15 @@ class Command(TyperCommand):
             shown = name if name in flags else before if before in flags else f"{word!r:.60}"
             check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
         valued = {name: parameter for name, parameter in flags.items() if not parameter.is_flag}
-        for flag, after in pairwise([*words, ""]):
-            if (parameter := valued.get(flag.removesuffix("="))) and (flag not in valued or not after):
-                kind = "path" if parameter.bare_type() == "Path" else "value"
-                if kind == "path" or (parameter.default is None and (flag not in valued or "" in words)):
-                    raise UsageError(f"{flag.removesuffix('=')} needs a non-empty {kind}.")
-            if flag in valued and (name := after.partition("=")[0]) in flags:
+        for word, after in pairwise([*words, "-"]):  # at the end Typer says what is missing
+            flag, equals, value = word.partition("=")
+            if not (parameter := valued.get(flag)):
+                continue
+            if not equals and (name := after.partition("=")[0]) in flags:
                 raise UsageError(f"{flag} needs a value; {name} is another flag.")
+            is_path = parameter.bare_type() == "Path"
+            if not (value if equals else after) and (is_path or parameter.default is None):
+                raise UsageError(f"{flag} needs a non-empty {'path' if is_path else 'value'}.")
 
     def invoke(self, ctx: Any) -> Any:
         with ends_in_one_line():
