@@ -279,14 +279,9 @@ def finite(number: str | float) -> float | None:
 DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
 
 
-class LogEntry(NamedTuple):
-    key: str
-    value: Any
-    flags: Mapping[str, object]  # is_error, is_warning
-
-
-def records(path: Path) -> Iterator[LogEntry]:
-    """The log's entries one by one, so that its size does not matter. Raises LogError."""
+def records(path: Path) -> Iterator[tuple[str, Any, Mapping[str, object]]]:
+    """The log's entries one by one, so that its size does not matter: key, value, and whether it is_error or
+    is_warning. Raises LogError."""
     try:
         with open_regular(path, LARGEST_LOG) as lines:
             for number, line in enumerate(lines, start=1):
@@ -299,7 +294,7 @@ def records(path: Path) -> Iterator[LogEntry]:
                 if not (isinstance(entry, dict) and isinstance(entry.get("key"), str) and "value" in entry):
                     raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
                 about = entry.get("metadata")
-                yield LogEntry(entry["key"], entry["value"], about if isinstance(about, dict) else {})
+                yield entry["key"], entry["value"], about if isinstance(about, dict) else {}
     except OSError as error:
         raise LogError(f"{path}: {why(error)}.") from None
 
@@ -314,12 +309,12 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     errors = list[str]()
     warnings = list[str]()
     try:
-        for entry in records(path):
-            add(values, entry.key, entry.value)
-            if entry.flags.get("is_error"):
-                errors.append(str(entry.value))
-            elif entry.flags.get("is_warning"):
-                warnings.append(str(entry.value))
+        for key, value, about in records(path):
+            add(values, key, value)
+            if about.get("is_error"):
+                errors.append(str(value))
+            elif about.get("is_warning"):
+                warnings.append(str(value))
         if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
             raise LogError(f"{path} contains no LoadGen test (empty, cut short, or of another program).")
         if not all(name in values for name in last_entries(values)):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from harness.config.mlperf import Limits
+from harness.config.mlperf import Limits, Tail
 from harness.config.patterns import LIMIT_PERCENTILE
 from harness.core import statistics
 from harness.core.document import Statement, number
@@ -102,8 +102,8 @@ def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None,
         result = with_times(result, whole)
     if unanswered:
         result = without_placeholders(result, requests, unanswered)
-    if failed:
-        result = with_limit_verdict(result, limits)
+    if failed and limits and result.valid:
+        result = held_against(limits.tails(result.ttft_ms, result.tpot_ms), "without the failed requests", result)
     single = sum(request.output_tokens < 2 for request in whole)
     if not single or not result.token_latencies:
         return result
@@ -113,7 +113,14 @@ def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None,
     if result.ttft_ms is None:
         return mended
     times = [request.tpot_ms for request in whole if request.tpot_ms is not None]
-    return with_tpot_verdict(replace(mended, tpot_ms=spread(times), single_token=single), times, limits)
+    mended = replace(mended, tpot_ms=spread(times), single_token=single)
+    if limits is None:
+        return mended
+    if mended.tpot_ms and mended.tpot_ms.p99 > limits.tpot:
+        answers = f"of the {len(times):,} answers of two tokens and more"
+        return held_against(limits.tails(None, mended.tpot_ms), answers, mended)
+    over = sum(time > limits.tpot for time in times)
+    return replace(mended, tpot_judged=len(times) >= statistics.fewest_queries(LIMIT_PERCENTILE, over))
 
 
 def with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
@@ -137,36 +144,18 @@ def without_placeholders(result: TestResult, requests: Iterable[Request], unansw
     )
 
 
-def with_limit_verdict(result: TestResult, limits: Limits | None) -> TestResult:
-    """The result, INVALID where its latencies without the failed requests break a limit that LoadGen saw kept."""
-    broken = [
+def held_against(tails: Iterable[Tail], answers: str, result: TestResult) -> TestResult:
+    """The result, INVALID where latencies of these answers break a limit that LoadGen saw kept."""
+    reasons = [
         Statement(
             name=tail.kind,
-            what=f"{tail.kind} p99 without the failed requests was {number(tail.p99, 3)} ms, over the limit of "
-            f"{tail.limit:g} ms",
+            what=f"{tail.kind} p99 {answers} was {number(tail.p99, 3)} ms, over the limit of {tail.limit:g} ms",
             remedy=LOWER,
         )
-        for tail in (limits.tails(result.ttft_ms, result.tpot_ms) if limits else ())
+        for tail in tails
         if tail.is_over
     ]
-    if not broken or not result.valid:
+    if not reasons:
         return result
-    return replace(result, valid=False, failed=("latency",), invalid_reasons=broken)
-
-
-def with_tpot_verdict(result: TestResult, times: Sequence[float], limits: Limits | None) -> TestResult:
-    """The result with a verdict on its times per output token: INVALID where they break the limit, and none where they
-    are too few to be sure that they keep it."""
-    if limits is None or result.tpot_ms is None:
-        return replace(result, tpot_judged=limits is None)
-    over = sum(time > limits.tpot for time in times)
-    if result.tpot_ms.p99 <= limits.tpot:
-        return replace(result, tpot_judged=len(times) >= statistics.fewest_queries(LIMIT_PERCENTILE, over))
-    reason = Statement(
-        name="TPOT",
-        what=f"TPOT p99 of the {len(times):,} answers of two tokens and more was {number(result.tpot_ms.p99, 3)} ms, "
-        f"over the limit of {limits.tpot:g} ms",
-        remedy=LOWER,
-    )
     failed = tuple(dict.fromkeys((*result.failed, "latency")))
-    return replace(result, valid=False, failed=failed, invalid_reasons=[*result.invalid_reasons, reason])
+    return replace(result, valid=False, failed=failed, invalid_reasons=[*result.invalid_reasons, *reasons])

@@ -36,12 +36,12 @@ def throttle_percent(nvml: Any, handle: Any, reasons: int) -> int:
     return 100 if nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons else 0
 
 
-def memory_temperature(nvml: Any, handle: Any) -> int:
-    """Degrees Celsius. Raises ValueError where the GPU has no such sensor."""
-    (field,) = nvml.nvmlDeviceGetFieldValues(handle, [MEMORY_SENSOR])
-    if field.nvmlReturn:
-        raise ValueError("no sensor")
-    return int(field.value.uiVal)
+def field_value(nvml: Any, handle: Any, field: object) -> Any:
+    """A GPU's value of a field of NVML's. Raises ValueError where it has none."""
+    (found,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
+    if found.nvmlReturn:
+        raise ValueError(f"no {field}")
+    return found.value
 
 
 # What a GPU has sent and received since its driver was loaded: NVML's field, of all its links, and bytes of one of it.
@@ -62,13 +62,11 @@ class Increase:
 
     def __call__(self, nvml: Any, handle: Any) -> float | None:
         """Raises ValueError where the GPU has no such counter."""
-        (found,) = nvml.nvmlDeviceGetFieldValues(handle, [(self.field, ALL_LINKS)])
-        if found.nvmlReturn:
-            raise ValueError("no counter")
-        index, now = nvml.nvmlDeviceGetIndex(handle), (time.monotonic(), int(found.value.ullVal))
+        count = field_value(nvml, handle, (self.field, ALL_LINKS)).ullVal
+        index, now = nvml.nvmlDeviceGetIndex(handle), (time.monotonic(), int(count))
         then, self.before[index] = self.before.get(index, now), now
-        seconds, count = now[0] - then[0], now[1] - then[1]
-        return round(count * self.size / seconds / 1e9, 4) if seconds and count >= 0 else None
+        seconds, more = now[0] - then[0], now[1] - then[1]
+        return round(more * self.size / seconds / 1e9, 4) if seconds and more >= 0 else None
 
 
 GPU_COLUMNS: dict[str, Callable[[Any, Any], float | None]] = {
@@ -80,7 +78,7 @@ GPU_COLUMNS: dict[str, Callable[[Any, Any], float | None]] = {
     "temperature_c": lambda nvml, handle: nvml.nvmlDeviceGetTemperature(handle, GPU_SENSOR),
     "memory_load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).memory,
     "memory_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, MEMORY_CLOCK),
-    "memory_temperature_c": lambda nvml, handle: memory_temperature(nvml, handle),
+    "memory_temperature_c": lambda nvml, handle: field_value(nvml, handle, MEMORY_SENSOR).uiVal,
     "power_capped_percent": lambda nvml, handle: throttle_percent(nvml, handle, POWER_CAPPED),
     "too_hot_percent": lambda nvml, handle: throttle_percent(nvml, handle, TOO_HOT),
 }

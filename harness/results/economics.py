@@ -1,6 +1,5 @@
 """What a measured rate costs, how near it is to what the hardware can do, and the published results."""
 
-import csv
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -197,14 +196,13 @@ class Published(NamedTuple):
 def published() -> tuple[Published, ...]:
     """Every row of accelerators of one kind, or of none."""
     found = []
-    with reading.open_regular(FILE) as file:
-        for cells in csv.DictReader(file):
-            count, name = int(cells["accelerators"] or 0), cells["accelerator"] or as_marked(cells["processor"])
-            if SEVERAL not in name:
-                own: dict[str, Any] = {name: cells.get(name) for name in Published._fields}
-                rates = ("samples_per_sec", "tokens_per_sec")
-                own |= {each: float(cells[each]) / max(1, count) if cells[each] else None for each in rates}
-                found.append(Published(**own | {"device": name, "accelerators": count}))
+    for cells in files.read_table(reading.read_text(FILE)):
+        count, name = int(cells["accelerators"] or 0), cells["accelerator"] or as_marked(cells["processor"])
+        if SEVERAL not in name:
+            own: dict[str, Any] = {name: cells.get(name) for name in Published._fields}
+            for rate in ("samples_per_sec", "tokens_per_sec"):
+                own[rate] = float(cells[rate]) / max(1, count) if cells[rate] else None
+            found.append(Published(**own | {"device": name, "accelerators": count}))
     return tuple(found)
 
 

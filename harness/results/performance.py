@@ -20,7 +20,7 @@ from harness.engines.protocol import ServerUse
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
 from harness.loadgen.mending import steady_part
-from harness.loadgen.outcome import Doubt, MachineUse, Outcome, RunFacts, Times, Usage
+from harness.loadgen.outcome import KINDS, Doubt, MachineUse, Outcome, RunFacts, Times, Usage
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun
 from harness.results import telemetry
@@ -375,23 +375,15 @@ def impossible(test: Performance, longest_ms: float | None) -> Iterator[str]:
 
 
 def intervals(test: TestRun) -> Intervals:
-    """The interval of each percentile, by kind of latency and name; none of what is not known of each request."""
-    series = {
-        "latency": [each.latency_ms for each in test.answered] if test.result.ttft_ms else [],
-        "ttft": [each.ttft_ms for each in test.answered],
-        "tpot": [each.tpot_ms for each in test.answered],
-    }
-    timed = {kind: [value for value in values if value is not None] for kind, values in series.items()}
-    shares = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
-    return {  # without the slowest, which is no percentile
-        kind: {
-            name: statistics.quantile_interval(values, share)
-            for name, share in shares
-            if len(values) * (1 - share) >= 1
-        }
-        for kind, values in timed.items()
-        if values
-    }
+    """The interval of each percentile, by kind of latency and name; none of what is not known of each request, nor of
+    the slowest, which is no percentile."""
+    found: Intervals = {}
+    for kind in KINDS if test.result.ttft_ms else ("ttft", "tpot"):
+        values = [value for each in test.answered if (value := getattr(each, f"{kind}_ms")) is not None]
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            if len(values) * (1 - share) >= 1:
+                found.setdefault(kind, {})[name] = statistics.quantile_interval(values, share)
+    return found
 
 
 def with_counts(texts: Sequence[str]) -> list[str]:
