@@ -6,9 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness.config import checkpoint
 from harness.core import files, reading
-from harness.core.errors import BenchmarkError, UsageError, first_line
+from harness.core.errors import BenchmarkError, first_line
 from harness.core.schema import SCHEMA
 from harness.loadgen.folder import FOLDER, ended_early, facts_of, history
 from harness.loadgen.outcome import RunFacts
@@ -17,7 +16,6 @@ from harness.results import accuracy, claims
 from harness.results.accuracy import SCORES_FILE, ScoresFile
 from harness.results.claims import MADE, PAGES, Claim, compare, differing
 from harness.results.summary import Summary
-from harness.workloads import cnn_dailymail, custom
 
 HISTORY, AGAIN = "history.jsonl", "made again"
 MOST = 20  # differences of a file that are named
@@ -56,11 +54,7 @@ def score_again(folder: Path, facts: RunFacts) -> str:
     if not (scores := files.read_if_any(folder / SCORES_FILE, ScoresFile)):
         return ""
     try:
-        if scores.splitter != (here := accuracy.sentence_splitter()[0]):
-            raise UsageError(f"made with {scores.splitter} sentences, and here is {here}")
-        tokenizer = checkpoint.load_tokenizer(facts.config)
-        workload = custom.load(facts.config, tokenizer)
-        library = workload or cnn_dailymail.load(facts.config, tokenizer, facts.plan.samples)
+        library, tokenizer = accuracy.load_again(facts.plan, scores)
     except BenchmarkError as error:
         return f"the scores: {first_line(error)}"
     for name in SCORED:

@@ -23,10 +23,11 @@ from harness.config.mlperf import FEWEST_BOOTSTRAPPED, GATE, ROUGE, Scores, Task
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import document, files, reading, schema, statistics, system
-from harness.core.errors import LoadGenError, why
+from harness.core.errors import LoadGenError, UsageError, why
 from harness.core.files import write_json, write_table, write_text
 from harness.core.schema import File, Model
 from harness.loadgen.session import LoadGenSession
+from harness.workloads import cnn_dailymail, custom
 from harness.workloads.cnn_dailymail import Library, from_json
 
 SCORES_FILE = "rouge.json"
@@ -311,6 +312,15 @@ def overall(checks: Sequence[ScoreCheck]) -> Verdict:
     return max((check.verdict for check in checks), key=("PASS", "INCONCLUSIVE", "FAIL").index)
 
 
+def load_again(plan: Plan, scores: ScoresFile) -> tuple[Library, Any]:
+    """The samples and the tokenizer that scores are made again with. Raises BenchmarkError where they cannot be had, or
+    scores made here would be others."""
+    if scores.splitter != (here := sentence_splitter()[0]):
+        raise UsageError(f"made with {scores.splitter} sentences, and here is {here}: `make punkt` on both.")
+    tokenizer = checkpoint.load_tokenizer(plan.config)
+    return custom.load(plan.config, tokenizer) or cnn_dailymail.load(plan.config, tokenizer, plan.samples), tokenizer
+
+
 def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accuracy:
     """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
     answers = read_log(folder / "mlperf_log_accuracy.json", len(library))
@@ -329,7 +339,7 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
         verdict="NOT JUDGED" if note else overall(checks),
         checks=checks,
         samples=len(answers),
-        full_set=plan.is_full,
+        full_set=plan.samples == plan.task.samples,
         high_accuracy=config.high_accuracy,
         generated_tokens=sum(map(len, answers)),
         characters=int(totals(rows).gen_len),

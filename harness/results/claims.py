@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
@@ -92,7 +92,7 @@ def verify(folder: Path) -> list[Claim]:
 
 def claims_of(folder: Path) -> Iterator[Claim]:
     summary, config, status = (files.read_json(folder / name) for name in (PAGES, "config.json", "status.json"))
-    run, found = summary["run"], defaultdict[str, dict[str, Any]](dict)
+    run, found = summary["run"], list[tuple[str, dict[str, Any]]]()
     limits = (run.get("performance") or {}).get("limits_ms")
     for name, place, level in tests_of(folder, run, config):
         try:
@@ -103,12 +103,12 @@ def claims_of(folder: Path) -> Iterator[Claim]:
             times = [config["started"], test.result.started, status["time"]]
             beginnings = f"{place.name}, beginning of the run and of the test, end of the run"
             yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
-            for source, figures in sources(test, is_whole=name == "performance").items():
-                found[source] |= leaves(figures, name)
+            given = sources(test, is_whole=name == "performance")
+            found += [(source, dict(leaves(figures, name))) for source, figures in given.items()]
     for name, value in leaves(run):
         if isinstance(value, int | float):
-            given = [(source, figures[name]) for source, figures in found.items() if figures.get(name) is not None]
-            yield from (Claim(name, value, *each) for each in given or [("", None)])
+            known = [(source, figures[name]) for source, figures in found if figures.get(name) is not None]
+            yield from (Claim(name, value, *each) for each in known or [("", None)])
     if kept := summary.get("digests"):
         yield from compare("", kept, "SHA-256", digests(folder))
     for path in sorted(folder.rglob(log.DETAIL)):
@@ -118,15 +118,14 @@ def claims_of(folder: Path) -> Iterator[Claim]:
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
     """Each test by its name in the summary: its folder, and of a part without ramps the level of concurrency."""
     if whole := run.get("performance"):
-        own = folder / whole.get("folder", "Performance")
+        own = folder / whole["folder"]
         yield "performance", own, None
         if whole.get("steady"):
             yield "performance.steady", own, whole.get("concurrency") or config["concurrency"]
     for kind in ("search", "attempts"):
         for number, said in enumerate(run.get(kind) or ()):
-            if "unit" in said:  # which older versions did not note
-                level = said["load"] if said["unit"] == ClosedLoop.unit else None
-                yield f"{kind}.{number}", folder / said["folder"], level
+            level = said["load"] if said["unit"] == ClosedLoop.unit else None
+            yield f"{kind}.{number}", folder / said["folder"], level
 
 
 def compare(name: str, said: object, source: str, found: object) -> Iterator[Claim]:

@@ -8,10 +8,8 @@ Sources: the checks and constants of the official submission checker (tools/subm
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from harness.config import comparability, mlperf, models
-from harness.config.checkpoint import load_tokenizer
 from harness.config.engine import is_here
 from harness.core import errors, reading
 from harness.core.document import number, together
@@ -20,7 +18,6 @@ from harness.loadgen.requests import read_requests
 from harness.loadgen.test_run import count_difference
 from harness.results import accuracy, claims
 from harness.submission.tree import BENCHMARK, DECLARED, SCENARIO, Entry, SubmittedRun, engine_of
-from harness.workloads import cnn_dailymail
 
 # The scenarios a closed submission must cover: each of these sets needs its own.
 REQUIRED_SCENARIOS = {"datacenter": ({"offline"}, {"server", "interactive"}), "edge": ({"offline"}, {"singlestream"})}
@@ -220,30 +217,23 @@ def is_named(recorded: str, described: str) -> bool:
 
 def score_differences(entry: Entry) -> Iterator[str]:
     """Where scores, verdict or TEST06's end-of-text token are not what model, data and logs come to."""
+    run = entry.accuracy
     try:
-        tokenizer = load_tokenizer(entry.config)
-        yield from other_scores(entry.accuracy, tokenizer)
+        library, tokenizer = accuracy.load_again(run.facts.plan, run.scores)
+        answers = accuracy.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", run.scores.samples)
     except errors.BenchmarkError as error:
         yield f"its scores cannot be computed again: {str(error).rstrip('.')}"
         return
-    if entry.test06 and entry.test06.test06[1] != tokenizer.eos_token_id:
-        yield f"TEST06 was judged with the end-of-text token {entry.test06.test06[1]}, not {tokenizer.eos_token_id}"
-
-
-def other_scores(run: SubmittedRun, tokenizer: Any) -> Iterator[str]:
-    """Where rouge.json says something else than the accuracy log, decoded and scored against the data set."""
-    kept = run.scores
-    splitter = accuracy.sentence_splitter()[0]
-    if kept.splitter != splitter:
-        yield f"its scores were made with {kept.splitter} sentences, and here is {splitter}: `make punkt` on both"
-        return
-    library = cnn_dailymail.load(run.config, tokenizer, kept.samples)
-    answers = accuracy.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", kept.samples)
-    rows = accuracy.score(accuracy.to_text(answers, tokenizer), library.references)
-    checks = accuracy.judge(rows, run.config.task, run.config.high_accuracy)
+    checks = accuracy.judge(
+        accuracy.score(accuracy.to_text(answers, tokenizer), library.references),
+        run.config.task,
+        run.config.high_accuracy,
+    )
     for check in checks:
-        if abs(check.score - kept.scores.get(check.name, float("nan"))) <= SCORE_TOLERANCE:
-            continue
-        yield f"rouge.json says {check.name} {kept.scores.get(check.name)}, its log gives {check.score:g}"
+        kept = run.scores.scores.get(check.name)
+        if kept is None or abs(check.score - kept) > SCORE_TOLERANCE:
+            yield f"rouge.json says {check.name} {kept}, its log gives {check.score:g}"
     if (verdict := accuracy.overall(checks)) != "PASS":
         yield f"the accuracy gate on its log says {verdict}"
+    if entry.test06 and entry.test06.test06[1] != tokenizer.eos_token_id:
+        yield f"TEST06 was judged with the end-of-text token {entry.test06.test06[1]}, not {tokenizer.eos_token_id}"
