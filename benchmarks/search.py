@@ -19,9 +19,10 @@ from harness.config.mlperf import SCENARIO, Limits
 from harness.config.patterns import Poisson
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.outcome import Times as Latencies
-from harness.rates import fitting, law, search
+from harness.rates import law, search
 from harness.rates.law import Alone, Goal
 from harness.rates.search import Candidate
+from harness.results import load
 
 Times = Any  # an array of seconds
 FULL_S, SURE = 600.0, 459
@@ -357,7 +358,7 @@ class Bench:
             sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
             duration_s=float(arrivals[-1]),
             more=needed(count, int(late)) if kept and not valid else None,
-            queue=fitting.from_times(arrivals, first - arrivals, last, self.prompts(count), tokens),
+            queue=load.from_times(arrivals, first - arrivals, last, self.prompts(count), tokens),
         )
         self.probes.append(probe)
         return probe

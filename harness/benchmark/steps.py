@@ -30,6 +30,7 @@ from harness.report import report as rendering
 from harness.report.answer import document
 from harness.results import accuracy, metrics, profile
 from harness.results.accuracy import Accuracy
+from harness.results.load import outcome_of
 from harness.results.summary import Summary, scatter
 from harness.workloads import cnn_dailymail, custom
 from harness.workloads.cnn_dailymail import Library
@@ -187,7 +188,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     attempts, source = run.facts.attempts, rate_source(run.config)
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
-        attempt = probing.probe_of(test, run.plan, session.folder.path)
+        attempt = outcome_of(test, run.plan, session.folder.path)
         tests = DoneTests(run.facts.probes, [*attempts, attempt])
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
         if better is None:
@@ -243,7 +244,9 @@ def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:
 
 
 def exit_code(config: RunConfig, evaluation: Accuracy | None, summary: Summary) -> int:
-    """1 where the gate or a compliance test failed, or the result is not accepted and the user wants that to count."""
-    invalid = config.exit_on_invalid and not summary.is_accepted
+    """1 where the gate or a compliance test failed, or LoadGen calls the performance test INVALID, or logged errors in
+    it, and the user wants that to count."""
+    test = summary.performance
+    invalid = config.exit_on_invalid and test and (not test.valid or test.errors)
     caught = not all(test.passed for test in (summary.run.compliance or {}).values())
     return NOT_ACCEPTED if has_failed_gate(config, evaluation) or invalid or caught else DONE

@@ -84,7 +84,7 @@ class Queue:
     growth: float  # of what is in flight
     chance: float  # the standard error of `growth`, of arrivals and completions, where the server is just fast enough
     dispersion: float  # variance over mean of the completions: 0 is clockwork, 1 pure chance
-    token_s: float = 0.0  # of an answer's own, after its first, by a fit (rates/fitting.py), ...
+    token_s: float = 0.0  # of an answer's own, after its first, by a fit (results/load.py), ...
     each_s: float = 0.0  # ... and for each answer that was made meanwhile, ...
     prompt_s: float = 0.0  # ... and for each prompt
     prompts: float = 0.0  # share of a query's work that is its prompt's, for which all answers wait
@@ -180,9 +180,10 @@ class Outcome(Model):
     def verdict(self) -> Verdict:
         if not self.has_own_limits:
             return Verdict("VALID", "good") if self.valid else Verdict("INVALID", "bad")
-        if self.reasons:
-            return Verdict(f"over: {'both' if len(self.over) > 1 else ''.join(self.over) or 'the limits'}", "bad")
-        return Verdict("not judged", "careful") if self.background_load else Verdict("within", "good")
+        if self.background_load:  # nobody can tell
+            return Verdict("not judged", "careful")
+        over = "both" if len(self.over) > 1 else "".join(self.over) or "the limits"
+        return Verdict(f"over: {over}", "bad") if self.reasons else Verdict("within", "good")
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:

@@ -5,92 +5,29 @@ None of this is a result: LoadGen's verdict on the run's own test is. It chooses
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 from harness.config.engine import may_fail
 from harness.config.plan import Plan
-from harness.core.document import Statement, number
+from harness.core.document import number
 from harness.core.errors import EndpointError
 from harness.core.screen import Display
-from harness.core.statistics import FEWEST_P99, tail_name
 from harness.engines.protocol import Engine, Exchange
 from harness.loadgen.folder import FOLDER, new_folder
-from harness.loadgen.log import MORE, TestResult
-from harness.loadgen.outcome import Outcome, Queue, Times
+from harness.loadgen.outcome import Outcome
 from harness.loadgen.patterns import ask, trial
 from harness.loadgen.requests import Request
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
-from harness.rates.fitting import queue_of
 from harness.rates.law import Alone
 from harness.results import metrics
+from harness.results.load import outcome_of
 from harness.workloads.cnn_dailymail import Prompt
 
+
 # Runs probes and attempts in a session of LoadGen tests; each is a probe for the search, the report and the curves.
-# What a test's logs say of its load, as a point of a curve.
-SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
-
-
-def probe_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
-    """What a test in the folder of a run came to at its load."""
-    result, window = test.counted_result, test.window
-    queue, sent = (queue_of(test.requests), result.scheduled_qps) if plan.pattern.is_rated else (None, None)
-    queries = len(test.counted) // plan.samples_per_query
-    tokens, joules = sum(one.output_tokens for one in test.requests), test.machine.gpu_joules
-    return Outcome(
-        load=plan.pattern.number(plan) or 0.0,
-        unit=plan.pattern.unit,
-        valid=bool(result.valid),
-        has_own_limits=plan.pattern.is_own_clock,
-        reasons=tuple(reasons(result, plan, queue, is_few=queries < FEWEST_P99)),
-        latency_ms=Times.of(result.latency_ms),
-        ttft_ms=Times.of(result.ttft_ms),
-        tpot_ms=Times.of(result.tpot_ms),
-        client_delay_ms=Times.of(test.client_delay),
-        queries=queries,
-        tokens_per_sec=result.tokens_per_sec,
-        input_tokens_per_sec=(window or test).input_tokens_per_sec,
-        samples_per_sec=result.samples_per_sec,
-        joules_per_output_token=joules / tokens if joules and tokens else None,
-        trend=window.trend if window else None,
-        sent=sent,
-        duration_s=result.queries / sent if sent and result.queries else None,
-        more=missing_queries(result) if result.failed == ("early_stopping",) else None,
-        queue=queue,
-        is_buffered=bool(test.server and test.server.is_buffered),
-        background_load=tuple(test.machine.background_load),
-        folder=str(test.folder.relative_to(run)),
-    )
-
-
-def missing_queries(result: TestResult) -> int | None:
-    """How many queries LoadGen's early stopping wants beyond those of the test; None where it does not say."""
-    said = " ".join(str(value) for value in result.early_stopping.values())
-    return max((int(count) for count in MORE.findall(said)), default=None)
-
-
-def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
-    """Why a test is INVALID, or would be if it lasted, or why a level is over its limits."""
-    found = {
-        tail.kind: f"{tail_name(tail.kind, is_few)} {number(tail.p99)} of {number(tail.limit)} ms"
-        for tail in (plan.limits.tails(result.ttft_ms, result.tpot_ms) if plan.limits else ())
-        if tail.is_over
-    }
-    if not plan.pattern.is_own_clock:  # where LoadGen judges the length of the test alone
-        if result.failed == ("early_stopping",):
-            count = missing_queries(result)
-            found["early_stopping"] = f"{count:,} more queries needed" if count else "too few queries to be sure"
-        found |= {check: words for check, words in SHORT.items() if check in result.failed}
-        if queue and queue.has_grown:
-            found["queue"] = f"queue grew by {number(queue.growth, 2)} a second"
-        if not (found or result.valid):
-            yield from result.invalid_reasons
-    yield from (Statement(name=name, what=text) for name, text in found.items())
-
-
 def set_aside(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome:
     """Moves the logs of a performance test that another one follows."""
     folder = session.folder.sub("Attempts") / str(number)
@@ -110,7 +47,7 @@ def run_probe(session: LoadGenSession, short: Plan, reason: str) -> Outcome:
     folder = new_folder(session.folder.sub("Probes"), load.partition(" ")[0])
     session.display.stage(f"probe at {load}, {short.length}", "load", reason)
     session.drive("performance", short, folder)
-    probe = probe_of(TestRun.read(folder, short), short, session.folder.path)
+    probe = outcome_of(TestRun.read(folder, short), short, session.folder.path)
     if not short.config.quick:  # which has no verdicts
         leave_row(session.display, probe)
     return probe

@@ -14,8 +14,8 @@ from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import minutes
 from harness.core.document import number
 from harness.loadgen.outcome import SETTLED, Outcome, Queue
-from harness.rates.fitting import DRIFT
 from harness.rates.law import Alone, Goal, SharedServer, approached, error_of, is_full
+from harness.results.load import DRIFT
 
 # Constants that a simulation chose name its case of benchmarks.search.
 PROBE_S = 30.0  # seconds of a probe at a rate that was given, at least, and of as many queries as early stopping takes

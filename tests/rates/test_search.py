@@ -26,12 +26,13 @@ from harness.loadgen import outcome
 from harness.loadgen.folder import new_folder
 from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome, Queue
-from harness.rates import fitting, law, probing, quick, search
+from harness.rates import law, probing, quick, search
 from harness.rates import source as rates
 from harness.rates.bench import DoneTests
 from harness.rates.law import Alone, Goal, SharedServer
 from harness.rates.search import SearchFacts, crossing, rate_after
 from harness.rates.source import SearchedRate, rate_source
+from harness.results import load
 from tests import made
 from tests.conftest import run, tells
 from tests.warm import Warm
@@ -183,7 +184,7 @@ def test_a_queue_that_grows_tells_the_capacity(rate: float, grew: bool) -> None:
     assert queue is not None and queue.has_grown is grew
     assert not grew or queue.completed == pytest.approx(60, rel=0.01)
     few = np.arange(10.0)
-    assert fitting.from_times(few, few, few, few, few) is None
+    assert load.from_times(few, few, few, few, few) is None
 
 
 def test_what_a_long_test_can_keep() -> None:
@@ -368,14 +369,14 @@ def test_the_reason_of_a_probe_is_on_the_screen(monkeypatch: pytest.MonkeyPatch,
     with Display(Console(file=screen, width=200)) as display:
         session = Mock(folder=Mock(path=tmp_path, sub=lambda name: tmp_path), display=display)
         monkeypatch.setattr(probing.TestRun, "read", Mock())
-        monkeypatch.setattr(probing, "probe_of", Mock(return_value=steady(48.2, 300)))
+        monkeypatch.setattr(probing, "outcome_of", Mock(return_value=steady(48.2, 300)))
         probing.run_probe(session, replace(CURVE, target_qps=48.2), "every rate held so far")
     assert tells(screen.getvalue(), "probe at 48.2 queries/s", "\n         every rate held so far\n")
     assert tells(display.stages[-1].name, "48.2") and "held" not in display.stages[-1].name  # which pictures show
 
 
 def why(*about: Any, is_few: bool) -> list[str]:
-    return [each.what for each in probing.reasons(*about, is_few=is_few)]
+    return [each.what for each in load.reasons(*about, is_few=is_few)]
 
 
 def test_why_a_probe_fell() -> None:
