@@ -18,6 +18,7 @@ from harness.loadgen.recording import FILE, Recording
 from harness.report import answer, charts, pictures
 from harness.report import report as rendering
 from harness.report.charts import Panel
+from harness.report.page import LoadPicture
 from harness.results import telemetry
 from harness.results.summary import Summary
 from harness.results.telemetry import shares_of
@@ -40,8 +41,8 @@ def stages(folder: Path, summary: Summary) -> Sequence[Panel]:
 
 
 def rates(folder: Path, summary: Summary) -> Sequence[Panel]:
-    curve = pictures.Curve.of(summary)
-    return pictures.curves([curve], "GPU" if summary.gpus else "machine") if curve else []
+    loads = LoadPicture.of(summary, summary.performance.limits_ms if summary.performance else None)
+    return pictures.curves({"": loads}) if loads else []
 
 
 PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that it is of, and how it is drawn

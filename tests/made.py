@@ -15,6 +15,7 @@ from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.document import to_markdown
 from harness.core.schema import SCHEMA
+from harness.core.system import System
 from harness.loadgen import folder as results
 from harness.loadgen.folder import RunFolder
 from harness.loadgen.outcome import LIMITED, Outcome, RunFacts, Times
@@ -154,8 +155,8 @@ def levels(folder: Path, probes: Sequence[Outcome]) -> None:
 
 def summary(probes: Sequence[Outcome], scenario: str = "server") -> Summary:
     """Of a run that has these tests alone."""
-    meta = Meta.model_construct(scenario=scenario, endpoints=[])
-    return Summary.model_construct(meta=meta, run=Run(search=list(probes)))
+    meta = Meta.model_construct(scenario=scenario, endpoints=[], tensor_parallel_size=1, data_parallel_size=1)
+    return Summary.model_construct(meta=meta, system=System.model_construct(), run=Run(search=list(probes)))
 
 
 def side_by_side(runs: Runs) -> str:

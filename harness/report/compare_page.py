@@ -18,7 +18,7 @@ from harness.loadgen.outcome import Doubt, Figure
 from harness.report import answer, charts, compare, matrix, pictures
 from harness.report.charts import HOLLOW, Bar, Bars, Panel, Part
 from harness.report.compare import ComparedRun, Pair, Runs
-from harness.report.page import page
+from harness.report.page import LoadPicture, page
 from harness.results.metrics import BY_NAME, METHOD, Change, Metric, metrics_of, value_at
 from harness.results.metrics import columns as metric_columns
 from harness.results.profile import ProfileValue, side_by_side
@@ -45,9 +45,8 @@ def panels(runs: Runs) -> list[Panel]:
     found: list[Panel] = [bars(runs, metric, each) for metric, each in shown.items()]
     swept = [run for run in runs if run.summary.run.search]
     if len(swept) > 1:
-        curves = (pictures.Curve.of(run.summary, name) for run, name in zip(swept, names(swept), strict=True))
-        whose = "GPU" if any(run.summary.gpus for run in swept) else "machine"
-        found += pictures.curves([*filter(None, curves)], whose)
+        loads = (LoadPicture.of(run.summary, run.facts.plan.limits) for run in swept)
+        found += pictures.curves({name: each for name, each in zip(names(swept), loads, strict=True) if each})
     return found
 
 

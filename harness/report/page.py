@@ -24,7 +24,7 @@ from harness.core.statistics import tail_name
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.requests import Request
-from harness.report.charts import ROOM, Panel, Scale, Tick, steps
+from harness.report.charts import Panel, Point, Scale, Tick
 from harness.results import metrics, telemetry
 from harness.results.economics import ACCELERATORS, Published, Unit, as_marked, results_of
 from harness.results.summary import CURVES, Summary
@@ -140,9 +140,9 @@ class LoadPicture(NamedTuple):
     limits: Limits
     axes: dict[str, Scale]
     across: Scale
-    best: LoadPoint | None
     title_load: int
     points: dict[str, bool]
+    summary: Summary
 
     @classmethod
     def of(cls, summary: Summary, most: mlperf.Limits | None) -> Self | None:
@@ -155,12 +155,32 @@ class LoadPicture(NamedTuple):
         axes = {kind: upright([*found, limits[kind] or found[0]]) for kind, found in values.items() if found}
         if not axes:
             return None
-        kept = [one for one in loads if one.stands and not one.over(limits)]
-        best = max(kept, key=lambda one: (one.test == summary.result and unit in CURVES, one.gain), default=None)
         own = next((n for n, one in enumerate(loads) if one.test == summary.result), len(loads) - 1)
         points = {p: any(one.test.at(kind, p) is not None for one in loads for kind in kinds) for p in POINTS}
         across = Scale.around([one.test.load for one in loads], MARGIN, is_log=unit != Poisson.unit)
-        return cls(loads, unit, limits, axes, across, best, own, points)
+        return cls(loads, unit, limits, axes, across, own, points, summary)
+
+    def has_kept(self, one: LoadPoint) -> bool:
+        """Whether a test may be an answer, and kept the limits."""
+        is_over = one.test.has_own_limits and one.test.reasons  # also where the limits of its run are not known
+        return one.stands and not is_over and not one.over(self.limits)
+
+    @property
+    def best(self) -> LoadPoint | None:
+        """The run's own level, or the load with the most gain, of those that kept the limits."""
+        own = self.summary.result if self.unit in CURVES else None
+        return max(filter(self.has_kept, self.loads), key=lambda one: (one.test == own, one.gain), default=None)
+
+    @property
+    def speeds(self) -> list[tuple[Point, LoadPoint]]:
+        """Output tokens/s of one user, and of all on one of the GPUs, by the first: 1,000 / TPOT p50, at fixed
+        concurrency / TPOT p90, as MLPerf Endpoints has it."""
+        found = []
+        for one in self.loads:
+            each = one.test.at("tpot", "p90" if one.test.has_own_limits else "p50")
+            if each and one.test.tokens_per_sec:
+                found.append(((1000 / each, one.test.tokens_per_sec / max(1, self.summary.gpus)), one))
+        return sorted(found, key=lambda point: point[0])
 
     @property
     def axis(self) -> str:
@@ -358,7 +378,7 @@ class Strip(NamedTuple):
     lies; `alone`: results of a system with the run's one accelerator."""
 
     lines: list[tuple[str, int, list[tuple[float, Published]]]]
-    ticks: list[tuple[float, float]]
+    ticks: list[Tick]
     results: list[Published]
     unit: Unit
     rate: float
@@ -375,19 +395,18 @@ def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> St
     if not results:
         return None
     rate /= max(1, count)
-    right = ROOM * max(rate, results[0].rate(unit)) / 100
-    ticks = steps(0.0, 100 * right)
+    scale = Scale.of([rate, results[0].rate(unit)])
     groups: dict[str, list[tuple[float, Published]]] = {}
     for one in results:
-        groups.setdefault(SHORTENED.sub("", one.device), []).append((one.rate(unit) / right, one))
+        groups.setdefault(SHORTENED.sub("", one.device), []).append((scale.place(one.rate(unit)), one))
     names, own = list(groups), SHORTENED.sub("", as_marked(ACCELERATORS.get(device, device)))
     slower = sum(group[0][1].rate(unit) >= rate for group in groups.values())
     if rate:
         names.insert(names.index(own) + 1 if own in names else slower, "this run")
     lines = [(name, ROW * n + MIDDLE, groups.get(name, [])) for n, name in enumerate(names)]
     alone = [one for _, one in groups.get(own, []) if one.accelerators == count == 1]
-    places = [(tick / right, tick) for tick in ticks]
-    return Strip(lines, places, results, unit, rate, rate / right, "accelerator" if count else "machine", alone)
+    of, place = "accelerator" if count else "machine", scale.place(rate)
+    return Strip(lines, scale.ticks(), results, unit, rate, place, of, alone)
 
 
 # Requests of a test as bars: what is known of each, side by side in the order of issue.
@@ -398,11 +417,11 @@ Part = tuple[str, float, float, float]
 
 
 class RequestBars(NamedTuple):
-    """For each request its parts (name, ms, pixels from the top, height); ticks (pixels from the top, ms) and times
+    """For each request its parts (name, ms, pixels from the top, height); ticks in pixels from the top, and times
     (percent, seconds of the test); the number of all requests; `names` of the parts."""
 
     bars: list[tuple[Request, list[Part]]]
-    ticks: list[tuple[float, float]]
+    ticks: list[Tick]
     times: list[tuple[float, float]]
     requests: int
     names: list[str]
@@ -419,32 +438,24 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
     count = SHOWN - SLOWEST
     even = {rest[n * len(rest) // count].order for n in range(count)} if rest else set()
     picked = [request for request in timed if request.order in slow | even]
-    scale = BAR_HEIGHT / (ranked[-1].latency_ms or 1.0)
+    scale = Scale(0.0, ranked[-1].latency_ms or 1.0)
     found = [(each, list(parts(each, scale, each.order in slow))) for each in picked]
-    ticks = [(BAR_HEIGHT - scale * tick, tick) for tick in steps(0.0, BAR_HEIGHT / scale)]
     places = [n * len(picked) // TIMES for n in range(TIMES)] if timed[0].issued_s != timed[-1].issued_s else []
     times = [(100 * place / len(picked), picked[place].issued_s or 0.0) for place in places]
     names = list(dict.fromkeys(name for _, each in found for name, *_ in each if name != "slow"))
-    return RequestBars(found, ticks, times, len(requests), names)
+    return RequestBars(found, scale.levels(BAR_HEIGHT), times, len(requests), names)
 
 
-def segments(request: Request) -> Iterator[tuple[str, float]]:
-    """Each part that is known with its end, in milliseconds since the request was issued."""
+def parts(request: Request, scale: Scale, is_slow: bool) -> Iterator[Part]:
+    """What is known of the milliseconds since a request was issued, part by part, and the cap of a slow one."""
     whole = request.latency_ms or 0.0
     first = whole if request.ttft_ms is None else min(request.ttft_ms, whole)
-    if request.sent_ms is not None:
-        yield "client delay", min(request.sent_ms, first)
-    if request.ttft_ms is None:
-        yield "until its answer", whole
-    else:
-        yield "wait for the first token", first
-        yield "decode", whole
-
-
-def parts(request: Request, scale: float, is_slow: bool) -> Iterator[Part]:
-    begin = 0.0
-    for name, end in segments(request):
-        yield name, end - begin, round(BAR_HEIGHT - scale * end, 1), round(scale * (end - begin), 1)
-        begin = end
+    ends = {} if request.sent_ms is None else {"client delay": min(request.sent_ms, first)}
+    told = {"wait for the first token": first, "decode": whole}
+    begin, bottom = 0.0, float(BAR_HEIGHT)
+    for name, end in (ends | ({"until its answer": whole} if request.ttft_ms is None else told)).items():
+        top = scale.top(end, BAR_HEIGHT)
+        yield name, end - begin, top, round(bottom - top, 1)
+        begin, bottom = end, top
     if is_slow:
-        yield "slow", 0.0, round(BAR_HEIGHT - scale * begin - 1.5 * CAP, 1), CAP
+        yield "slow", 0.0, bottom - 1.5 * CAP, CAP

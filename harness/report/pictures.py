@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, cycle, repeat
+from itertools import accumulate, cycle
 from pathlib import Path
-from typing import Self
 
 from harness.config.patterns import Poisson
 from harness.core.document import Picture, Statement, number
@@ -35,7 +33,9 @@ TITLES = {
 }
 
 
-def draw_pictures(folder: Path, summary: Summary, test: TestRun | None) -> dict[str, Picture]:
+def draw_pictures(
+    folder: Path, summary: Summary, test: TestRun | None, loads: LoadPicture | None
+) -> dict[str, Picture]:
     """Draws what the run has data for into plots/, by name. `test`: the performance test."""
     run, measured, result = summary.run, summary.performance, summary.result
     drawn: dict[str, Sequence[Panel]] = {}
@@ -46,8 +46,8 @@ def draw_pictures(folder: Path, summary: Summary, test: TestRun | None) -> dict[
             drawn["latency_cdf"] = latencies(test.counted, measured, result, summary.scenario.headline)
         elif not measured.ttft_ms and (panel := completions(test.answered)):
             drawn["tokens_per_sec"] = [panel]
-    if run.search and (curve := Curve.of(summary)):
-        drawn["search"] = curves([curve], "GPU" if summary.gpus else "machine")
+    if run.search and loads:
+        drawn["search"] = curves({"": loads})
     if measured and test and test.recording:
         part = measured.steady
         ends = (part.begin_s, part.begin_s + part.seconds) if part and part.begin_s is not None else None
@@ -141,85 +141,55 @@ def kinds(profile: Profile) -> Bars:
 # How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
 BESIDE = 0.1  # of a logarithmic axis, beside its first and last point
 HEADROOM = 1.08  # times the largest: room for the label above it
+RING = 15.0  # points, of a ring around a mark
 CLOSE = 0.06  # of the axes: a point as near to a labelled one has no label
 SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
 STYLES = (*zip(("blue", "amber", "green", "red", "grey"), "os^Dv", strict=True),)  # of several runs, distinct in grey
 
 
-@dataclass(frozen=True)
-class Curve:
-    """The tests of a run by load. `share`: the GPUs that its output is divided by."""
-
-    name: str
-    picture: LoadPicture
-    share: int
-    price: float | None
-
-    @classmethod
-    def of(cls, summary: Summary, name: str = "") -> Self | None:
-        """None of a run without a load to vary."""
-        test = summary.performance
-        picture = LoadPicture.of(summary, test.limits_ms if test else None)
-        return cls(name, picture, max(1, summary.gpus), summary.price) if picture else None
-
-    def has_kept(self, one: LoadPoint) -> bool:
-        """Whether a test may be an answer, and kept the limits."""
-        is_over = one.test.has_own_limits and one.test.reasons  # also where the limits of its run are not known
-        return one.stands and not is_over and not one.over(self.picture.limits)
-
-    @property
-    def points(self) -> list[tuple[float, float, LoadPoint]]:
-        """Output tokens/s of one user, and of all on one of the GPUs, by the first: 1,000 / TPOT p50, at fixed
-        concurrency / TPOT p90, as MLPerf Endpoints has it."""
-        found = []
-        for one in self.picture.loads:
-            each = one.test.at("tpot", "p90" if one.test.has_own_limits else "p50")
-            if each and one.test.tokens_per_sec:
-                found.append((1000 / each, one.test.tokens_per_sec / self.share, one))
-        return sorted(found, key=lambda point: point[:2])
+Style = tuple[str, str, str] | None  # name, colour and shape
+Styled = Sequence[tuple[LoadPicture, Style]]
 
 
-Style = tuple[str, str] | None
-
-
-def curves(found: Sequence[Curve], whose: str) -> list[Panel]:
-    """Latency by load, a panel for each kind, and throughput against interactivity."""
-    styled = [*zip(found, cycle(STYLES) if len(found) > 1 else repeat(None), strict=False)]
-    names = dict.fromkeys(kind for curve in found for kind in curve.picture.axes)
-    return [*(latency(kind, styled) for kind in names), speeds(styled, whose)]
+def curves(found: Mapping[str, LoadPicture]) -> list[Panel]:
+    """Latency by load, a panel for each kind, and throughput against interactivity; of several runs by name."""
+    several = [(name, *style) for name, style in zip(found, cycle(STYLES), strict=False)]
+    styled: Styled = [*zip(found.values(), several if len(found) > 1 else [None], strict=True)]
+    kinds = dict.fromkeys(kind for picture in found.values() for kind in picture.axes)
+    return [*(latency(kind, styled) for kind in kinds), speeds(styled)]
 
 
 def marked(
-    curve: Curve, style: Style, points: Sequence[tuple[Point, LoadPoint]], named: bool = True
+    picture: LoadPicture, style: Style, points: Sequence[tuple[Point, LoadPoint]], named: bool = True
 ) -> Iterator[Series]:
     """The tests as marks: in the style of their run among several, else by their outcome; hollow on a busy machine, and
     grey where that leaves the verdict open."""
     looks: dict[tuple[str, str, str, bool], list[Point]] = {}
     for point, one in points:
-        color = "amber" if one.mark == "own" else "grey" if one.doubt else "blue" if curve.has_kept(one) else "red"
+        color = "amber" if one.mark == "own" else "grey" if one.doubt else "blue" if picture.has_kept(one) else "red"
         outcome = f"the full test, {one.standing}" if one.mark == "own" else one.standing
-        name, color, shape = (curve.name, *style) if style else (outcome * named, color, SHAPES[one.mark])
-        looks.setdefault((name, color, shape, one.test.has(Doubt.BUSY)), []).append(point)
+        look = style or (outcome * named, color, SHAPES[one.mark])
+        looks.setdefault((*look, one.test.has(Doubt.BUSY)), []).append(point)
     for (name, color, shape, is_busy), each in looks.items():
         yield Series(name, each, color, shape, "", is_busy, 14.0 if shape == "*" else 6.0)  # type: ignore[arg-type]
 
 
-def latency(kind: str, styled: Sequence[tuple[Curve, Style]]) -> Lines:
+def latency(kind: str, styled: Styled) -> Lines:
     """A bar for each test from its middle to its slowest, which is marked; nothing is drawn for loads between them."""
     series, every, loads, limits = list[Series](), list[float](), list[float](), dict[float, str]()
-    for curve, style in styled:
+    for picture, style in styled:
         tops = []
-        for one in curve.picture.loads:
-            if values := [value for point in curve.picture.points if (value := one.test.at(kind, point))]:
+        for one in picture.loads:
+            if values := [value for point in picture.points if (value := one.test.at(kind, point))]:
                 low, high = ((one.test.load, end(values)) for end in (min, max))
                 series.append(Series("", [low, high], "grey", line="-"))
                 tops.append((high, one))
                 every += values
                 loads.append(one.test.load)
-        series += marked(curve, style, tops)
-        if limit := curve.picture.limits.get(kind):
+        series += marked(picture, style, tops)
+        if limit := picture.limits.get(kind):
             limits[limit] = f"limit {number(limit)} ms"
-    units = sorted({curve.picture.axis for curve, _ in styled})
+    units = sorted({picture.axis for picture, _ in styled})
     title = f"{LATENCIES[kind]}{', p50 to p99' if len(styled) == 1 else ''}"
     across = Scale.around(loads, BESIDE, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
     down = Scale.around([*every, *limits], BESIDE, is_log=True)
@@ -236,45 +206,44 @@ def latency(kind: str, styled: Sequence[tuple[Curve, Style]]) -> Lines:
     )
 
 
-def speeds(styled: Sequence[tuple[Curve, Style]], whose: str) -> Lines:
+def speeds(styled: Styled) -> Lines:
     """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served."""
-    points = [point[:2] for curve, _ in styled for point in curve.points]
+    points = [point for picture, _ in styled for point, _ in picture.speeds]
     across, down = (Scale.of([HEADROOM * point[n] for point in points]) for n in (0, 1))
     series = list[Series]()
-    for curve, style in styled:
-        series += marked(curve, style, [((user, speed), one) for user, speed, one in curve.points], named=False)
-        if len(styled) == 1:
-            series += [*best(curve), labels(curve, across.high, down.high)]
-    label = f"output tokens/s per {whose}"
+    for picture, style in styled:
+        series += marked(picture, style, picture.speeds, named=False)
+        if style is None:
+            series += [*best(picture), labels(picture, across.high, down.high)]
+    label = f"output tokens/s per {'GPU' if any(picture.summary.gpus for picture, _ in styled) else 'machine'}"
     return Lines(
         "Throughput against interactivity", "output tokens/s of one user", label, series, across, down, inches=2.6
     )
 
 
-def best(curve: Curve) -> Iterator[Series]:
+def best(picture: LoadPicture) -> Iterator[Series]:
     """Rings around what is best of the tests that kept the limits: the knee, with the largest product of both speeds;
     the cheapest, by price; and the one of least energy."""
-    kept = [point for point in curve.points if curve.has_kept(point[2])]
+    kept = [(point, one.test) for point, one in picture.speeds if picture.has_kept(one)]
     if not kept:
         return
-    rings = [(max(kept, key=lambda point: point[0] * point[1]), "o", "amber", "knee")]
-    if curve.price:
-        most = max(kept, key=lambda point: point[1])
-        cost = number(most[2].test.cost(curve.price), 3)
-        rings.append((most, "s", "green", f"cheapest: {cost} per million tokens"))
-    if counted := [(joules, point) for point in kept if (joules := point[2].test.joules_per_output_token)]:
-        joules, least = min(counted, key=lambda each: each[0])
-        rings.append((least, "D", "grey", f"least energy: {number(joules, 3)} J per token"))
-    for (user, speed, _), shape, color, said in rings:
-        yield Series(said, [(user, speed)], color, shape, "", True, 15.0)  # type: ignore[arg-type]
+    point, _ = max(kept, key=lambda each: each[0][0] * each[0][1])
+    yield Series("knee", [point], "amber", "o", "", True, RING)
+    if price := picture.summary.price:
+        point, test = max(kept, key=lambda each: each[0][1])
+        cost = number(test.cost(price), 3)
+        yield Series(f"cheapest: {cost} per million tokens", [point], "green", "s", "", True, RING)
+    if counted := [(joules, point) for point, test in kept if (joules := test.joules_per_output_token)]:
+        joules, point = min(counted)
+        yield Series(f"least energy: {number(joules, 3)} J per token", [point], "grey", "D", "", True, RING)
 
 
-def labels(curve: Curve, right: float, top: float) -> Series:
+def labels(picture: LoadPicture, right: float, top: float) -> Series:
     """The load of each point that is not close to a labelled one: those that keep the limits first, the best first."""
     labelled: dict[Point, str] = {}
-    for user, speed, one in sorted(curve.points, key=lambda at: (not curve.has_kept(at[2]), -at[0] * at[1])):
+    for (user, speed), one in sorted(picture.speeds, key=lambda at: (not picture.has_kept(at[1]), -math.prod(at[0]))):
         if all(math.dist((user / right, speed / top), (x / right, y / top)) > CLOSE for x, y in labelled):
-            labelled[user, speed] = f"{number(one.test.load, 3)}{'/s' * (curve.picture.unit == Poisson.unit)}"
+            labelled[user, speed] = f"{number(one.test.load, 3)}{'/s' * (picture.unit == Poisson.unit)}"
     return Series("", [*labelled], line="", texts=[*labelled.values()])
 
 

@@ -114,12 +114,13 @@ def build(folder: Path) -> Summary:
         status = results.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
-    pictures = draw_pictures(folder, summary, test)
+    loads = LoadPicture.of(summary, facts.plan.limits)
+    pictures = draw_pictures(folder, summary, test, loads)
     plots = summary.plots | {name: picture.path for name, picture in pictures.items()}
     summary = summary.model_copy(update={"plots": plots})
     document = answer.document(summary, whole=True)
     pictures |= {"overview": overview(document, folder / "plots" / "overview.png")}
-    report = RunReport(summary, facts, pictures, LoadPicture.of(summary, facts.plan.limits))
+    report = RunReport(summary, facts, pictures, loads)
     document = replace(document, sections=[*report.sections])
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", to_markdown(document))

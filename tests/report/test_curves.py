@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,10 +68,10 @@ def test_each_load_has_its_unit() -> None:
     assert [probe.unit for probe in (rate, batch, level)] == ["queries/s", "samples per query", "in flight"]
 
 
-def curve(*probes: Outcome, price: float | None = None) -> pictures.Curve:
+def curve(*probes: Outcome) -> LoadPicture:
     picture = LoadPicture.of(made.summary(probes), mlperf.Limits(2000, 100))
     assert picture is not None
-    return pictures.Curve("a run", picture, 1, price)
+    return picture
 
 
 def at(user: float, speed: float, valid: bool = True, load: float = 10.0) -> Outcome:
@@ -91,8 +90,8 @@ def test_a_valid_load_is_labelled_before_one_that_fell() -> None:
 
 def test_several_runs_have_a_mark_each_and_one_run_a_mark_an_outcome() -> None:
     one = curve(at(50, 60, load=5.0), at(20, 100, valid=False, load=6.0))
-    assert {*pictures.curves([one], "GPU")[0].keys} == {"VALID", "INVALID", "limit 2,000 ms"}
-    panels = pictures.curves([one, replace(one, name="another")], "GPU")
+    assert {*pictures.curves({"": one})[0].keys} == {"VALID", "INVALID", "limit 2,000 ms"}
+    panels = pictures.curves({"a run": one, "another": one})
     assert {*panels[2].keys} == {"a run", "another"}
     assert {each.mark for each in panels[2].series} == {"o", "s"}
 
@@ -118,9 +117,9 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: 
     folder = made.run(tmp_path / "run", concurrency="1,16,64,256")
     summary = rendering.build(folder)
     run = summary.run.model_copy(update={"search": probes, "performance": test})
-    found = pictures.Curve.of(summary.model_copy(update={"run": run}))
+    found = LoadPicture.of(summary.model_copy(update={"run": run}), None)
     assert found is not None
-    panel = pictures.curves([found], "machine")[-1]
+    panel = pictures.curves({"": found})[-1]
     assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= {*panel.keys}
     assert "16" in {text for each in panel.series for text in each.texts}
 
