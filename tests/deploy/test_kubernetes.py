@@ -18,7 +18,7 @@ FILES = sorted((ROOT / "deploy" / "k8s").glob("*.yaml"))
 OLDEST = "1.31"  # podFailurePolicy is stable from it on
 MANIFESTS = [(path, manifest) for path in FILES for manifest in yaml.safe_load_all(path.read_text())]
 JOBS = {path.stem: manifest for path, manifest in MANIFESTS if manifest["kind"] == "Job"}
-every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+every_file = pytest.mark.parametrize("path", [path for path in FILES if path.stem in JOBS], ids=lambda path: path.stem)
 every_job = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 
 
@@ -81,6 +81,19 @@ def test_what_a_pod_mounts_is_made_by_its_own_file(path: Path) -> None:
             assert "emptyDir" in volume
     for source in container["envFrom"]:
         assert f"kubectl create secret generic {source['secretRef']['name']} " in made
+
+
+def test_the_results_of_either_job_can_be_copied() -> None:
+    """By a pod within the same profile, which mounts what the Jobs write into; its head copies from there."""
+    file, holder = next((path, each) for path, each in MANIFESTS if each["kind"] == "Pod")
+    (container,), (volume,) = holder["spec"]["containers"], holder["spec"]["volumes"]
+    for job in JOBS.values():
+        (written,) = (each for each in pod(job)["volumes"] if each["name"] == volume["name"])
+        assert written["persistentVolumeClaim"]["claimName"] in file.read_text()
+        assert pod(job)["securityContext"] == holder["spec"]["securityContext"]
+        assert pod(job)["containers"][0]["securityContext"] == container["securityContext"]
+    (mount,) = container["volumeMounts"]
+    assert f"kubectl cp {holder['metadata']['name']}:{mount['mountPath']} " in file.read_text()
 
 
 def test_an_engine_has_a_gpu_and_shared_memory() -> None:
