@@ -77,6 +77,10 @@ class DoneTests(NamedTuple):
     probes: Sequence[Outcome] = ()
     attempts: Sequence[Outcome] = ()
 
+    @property
+    def all(self) -> list[Outcome]:
+        return [*self.probes, *self.attempts]
+
 
 class RateSource:
     """Where a run's load comes from. As it is, the load was given: there is nothing to find and nothing to correct."""

@@ -5,13 +5,13 @@ from dataclasses import replace
 from math import isqrt
 
 from harness.config.flags import MOST_AT_ONCE
-from harness.config.mlperf import Limits
 from harness.config.patterns import SURE_P90_QUERIES
 from harness.config.plan import Plan, TestPart, minutes
 from harness.core.document import number, plural
 from harness.core.errors import NotAcceptedError
 from harness.loadgen.outcome import Outcome
 from harness.rates.bench import OFFLINE_MARGIN, Bench, RateSource, as_probe
+from harness.rates.law import Goal
 from harness.rates.probing import TRIAL_S, Trial
 from harness.rates.search import PROBE_S
 
@@ -62,8 +62,7 @@ class LevelSearch(RateSource):
         def probe(level: int) -> Outcome:
             return bench.test(as_probe(after_trial(bench, level)))
 
-        assert plan.limits is not None
-        found = highest(probe, plan.limits, max(1, bench.session.engine.concurrency // 4), MOST_AT_ONCE)
+        found = highest(probe, Goal.of(plan), max(1, bench.session.engine.concurrency // 4), MOST_AT_ONCE)
         if found is None:
             raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
         return after_trial(bench, found)
@@ -89,7 +88,7 @@ def at_level(plan: Plan, level: int, found: Trial) -> Plan:
     return plan.with_note(note, concurrency=level, target_qps=rate)
 
 
-def highest(probe: Callable[[int], Outcome], limits: Limits, first: int, most: int) -> int | None:
+def highest(probe: Callable[[int], Outcome], goal: Goal, first: int, most: int) -> int | None:
     """The most in flight that keep the limits, by probes; None where a single one does not.
 
     Latencies of a few hundred requests are noisy: near a limit a level holds, and one is too many, if a second probe of
@@ -103,7 +102,10 @@ def highest(probe: Callable[[int], Outcome], limits: Limits, first: int, most: i
         said = verdicts.setdefault(level, [])
         while True:
             found = probe(level)
-            said.extend([not found.why] * (1 if is_near(found, limits) else 2))
+            is_near = (
+                1 / CLEAR < max(goal.shares(found)) < CLEAR
+            )  # by chance it could be on the other side of the limit
+            said.extend([not found.why] * (1 if is_near else 2))
             if said != [False] and (len(said) != 2 or said[0] == said[1]):
                 return 2 * sum(said) > len(said)
 
@@ -118,9 +120,3 @@ def highest(probe: Callable[[int], Outcome], limits: Limits, first: int, most: i
     while low and len(verdicts[low]) < 2 and not is_held(low):  # once was chance
         low = max((level for level, said in verdicts.items() if level < low and said[0]), default=0)
     return low or None
-
-
-def is_near(probe: Outcome, limits: Limits) -> bool:
-    """Whether the latency that is nearest to its limit, or farthest beyond it, could be on its other side by chance."""
-    shares = ((probe.ttft_ms.p99 or 0.0) / limits.ttft, (probe.tpot_ms.p99 or 0.0) / limits.tpot)
-    return 1 / CLEAR < max(shares) < CLEAR

@@ -108,6 +108,10 @@ class OfflineRun(NamedTuple):
     def requests_per_sec(self) -> float:
         return self.tokens_per_sec / self.tokens_per_request
 
+    def __str__(self) -> str:
+        each = f"{self.tokens_per_sec:,.1f} tokens/s / {self.tokens_per_request:.1f} tokens per request"
+        return f"{each}, from Offline run {self.run}"
+
 
 def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
@@ -123,31 +127,17 @@ def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[
     return last
 
 
-def last_offline(plan: Plan) -> OfflineRun | None:
-    """The last Offline run of the same set-up on these GPUs, in the run's results folder."""
-    names = None if plan.config.endpoint else [gpu.name for gpu in system.gpus()]
-    return known_offline(plan, names, history(plan.config.results_dir))
-
-
 class HistoryRate(TrialRate):
     """A share of the rate that the last Offline run of this set-up reached, or else a trial."""
 
     def find(self, bench: Bench) -> Plan:
-        offline = last_offline(bench.plan)
-        return from_history(bench.plan, offline) if offline else super().find(bench)
+        config = bench.plan.config
+        gpus = None if config.endpoint else [gpu.name for gpu in system.gpus()]
+        offline = known_offline(bench.plan, gpus, history(config.results_dir))
+        return share_of(bench.plan, offline.requests_per_sec, str(offline)) if offline else super().find(bench)
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        origin = f"{trial}; the history has no Offline run of this set-up"
-        return share_of(plan, trial.samples_per_sec, origin)
-
-
-def from_history(plan: Plan, offline: OfflineRun) -> Plan:
-    """The plan with a share of the rate that an Offline run reached."""
-    origin = (
-        f"{offline.tokens_per_sec:,.1f} tokens/s / {offline.tokens_per_request:.1f} tokens per request, "
-        f"from Offline run {offline.run}"
-    )
-    return share_of(plan, offline.requests_per_sec, origin)
+        return share_of(plan, trial.samples_per_sec, f"{trial}; the history has no Offline run of this set-up")
 
 
 def share_of(plan: Plan, full: float, origin: str) -> Plan:
@@ -175,11 +165,11 @@ class SearchedRate(RateSource):
             return None
         held = f"{number(before)} queries/s was {last.verdict.word} over {result.duration_s:.1f} s"
         if given(plan):
-            rate = None if result.valid else best_given(plan, [*tests.probes, *tests.attempts], below=before)
+            rate = None if result.valid else best_given(plan, tests.all, below=before)
         elif not last.has_held and any(one.has_held for one in tests.attempts):  # the last tried had no room after all
             return None
         else:
-            rate = search.rate_after([*tests.probes, *tests.attempts], Goal.of(plan))
+            rate = search.rate_after(tests.all, Goal.of(plan))
         if not rate:
             return None
         why = " with room" if last.has_held else f" ({last.why})" if last.why else ""
@@ -190,9 +180,7 @@ class SearchedRate(RateSource):
         if given(plan) or not held:
             return plan
         best = max(held, key=lambda one: one.load)
-        return plan.with_note(
-            search.bracket(best, [*tests.probes, *tests.attempts], Goal.of(plan)), target_qps=best.load
-        )
+        return plan.with_note(search.bracket(best, tests.all, Goal.of(plan)), target_qps=best.load)
 
 
 class QuickEstimate(RateSource):

@@ -5,12 +5,12 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config.mlperf import Limits
 from harness.loadgen.outcome import Outcome
 from harness.rates import levels
+from harness.rates.law import Goal
 from tests import made
 
-LIMITS = Limits(1000, 100)
+LIMITS = Goal(600, 1, 1000, 100)
 
 
 def test_levels_of_auto_end_with_what_the_engine_computes_at_once() -> None:

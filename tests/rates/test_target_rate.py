@@ -31,9 +31,9 @@ from harness.rates.source import (
     LatencyTrial,
     OfflineTrial,
     RateSource,
-    from_history,
     known_offline,
     rate_source,
+    share_of,
 )
 from tests import made
 from tests.conftest import tells
@@ -92,7 +92,7 @@ def offline(target: Plan, **changes: Any) -> dict[str, Any]:
 def expected(target: Plan, lines: list[dict[str, Any]]) -> Plan:
     known = known_offline(target, GPUS, lines)
     assert known is not None
-    return from_history(target, known)
+    return share_of(target, known.requests_per_sec, str(known))
 
 
 def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
