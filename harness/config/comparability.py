@@ -23,18 +23,19 @@ INVALID, OVER_LIMIT = "INVALID by LoadGen", "a latency is over its limit"
 GATE_FAILED, CONFIGURED = "the accuracy gate failed", "the speed follows from the configured rate"
 NOT_COUNTED = (INVALID, OVER_LIMIT, GATE_FAILED)
 Values = Mapping[str, object]  # by name; a flaw is named in words
+NOTHING: Values = {}
 
 
 class Comparable(NamedTuple):
     """A run by all that another may differ in, aspect by aspect."""
 
-    work: Mapping[str, object] = {}
-    settings: Mapping[str, object] = {}
-    machine: Mapping[str, object] = {}
-    software: Mapping[str, object] = {}
-    busyness: Mapping[str, object] = {}
-    validity: Mapping[str, object] = {}
-    rate: Mapping[str, object] = {}
+    work: Values = NOTHING
+    settings: Values = NOTHING
+    machine: Values = NOTHING
+    software: Values = NOTHING
+    busyness: Values = NOTHING
+    validity: Values = NOTHING
+    rate: Values = NOTHING
 
     @classmethod
     def on(cls, system: System, engine: str | None = None, **aspects: Values) -> Self:

@@ -160,14 +160,10 @@ class Settings(BaseModel):
                 return choice
         if isinstance(value, bool) and bool not in kinds:
             raise ValueError  # of pydantic's numbers they are some
-        match [*items(kinds)]:
-            case [kind] if kind is not str and isinstance(value, str) and "," in value:
-                return tuple(value.split(","))
-            case [kind] if kind is str and isinstance(value, str):
-                return (value,)
-            case [kind] if kind is str and not (isinstance(value, list | tuple) and {*map(type, value)} <= {str}):
-                raise ValueError
-        return value
+        lists = [*items(kinds)]
+        if not lists or not isinstance(value, str):
+            return value
+        return (value,) if str in lists else tuple(value.split(",")) if "," in value else value
 
     @model_validator(mode="after")
     def complete(self) -> Self:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple, Protocol
 
 from harness.config.patterns import Batched, Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
-from harness.core.statistics import FEWEST_SAMPLES
 
 PROMPT = (
     "Summarize the following news article in 128 tokens. Please output the summary only, "
@@ -20,7 +19,6 @@ STREAMED_LEAST = 2  # tokens of an answer that has a time per output token
 EDGE_SHUFFLE_SEED = 42
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 MEAN_PROMPT = 778  # about, of either set
-FEWEST_BOOTSTRAPPED = FEWEST_SAMPLES  # of a part, for its interval to decide
 MIN_DURATION_S = 600.0
 
 
@@ -159,7 +157,6 @@ class Scores:
 
 ROUGE = tuple(field.name for field in fields(Scores) if field.name.startswith("rouge"))
 SCORES = {name: name.replace("rouge", "ROUGE-") for name in (*ROUGE, "gen_len")}  # as people write them
-SAMPLE_SCORES = ROUGE  # the means over samples
 SHORT_SCORES = ("rouge1", "rougeL")  # where there is no room for all; the first where there is room for one
 
 

@@ -210,10 +210,6 @@ class Plan(Load):
         )
 
     @property
-    def is_full(self) -> bool:
-        return self.samples == self.task.samples
-
-    @property
     def official_samples(self) -> int:
         return mlperf.OFFICIAL[self.config.category].samples
 

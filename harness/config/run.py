@@ -1,7 +1,7 @@
 """The flags of a benchmark run beyond its engine's, each defined once; and the checks across flags."""
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from harness.config import engine, mlperf, workload
 from harness.config.flags import (
@@ -21,7 +21,6 @@ from harness.config.flags import (
     Seconds,
     Seed,
     broken,
-    config_command,
     flag,
     positive,
 )
@@ -185,12 +184,6 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             "category": rules.categories[0] if self.category == "auto" else self.category,
             **{name: getattr(self, name) or default for name, default in rules.pattern.defaults.items()},
         }
-
-    @classmethod
-    def parse(cls, words: list[str]) -> Self:
-        """The settings of a command line. Raises UsageError, or Typer's own exception for what is no flag."""
-        config: Self = config_command(cls, lambda config: config, "").main(words, standalone_mode=False)
-        return config
 
     @property
     def unmet(self) -> str:

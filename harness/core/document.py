@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, Self
 
 from harness.core.errors import plain
 from harness.core.reading import ROOT
-from harness.core.statistics import tail_name
 
 
 def render(template: str, **values: Any) -> str:
@@ -25,7 +24,7 @@ def render(template: str, **values: Any) -> str:
         keep_trailing_newline=True,  # of the sections that a page is made of
         finalize=harmless,
     )
-    filters = (number, percent, cell, code, quoted, sentence, together, tail_name)
+    filters = (number, percent, cell, code, quoted)
     environment.filters.update({each.__name__: each for each in filters} | {"gpus": gpu_names})
     return environment.get_template(template).render(**values).removesuffix("\n")
 

@@ -1,7 +1,5 @@
 """The results folder: open a run, keep its status, finish or fail it; latest, history, index, retention."""
 
-import difflib
-import itertools
 import json
 import os
 import re
@@ -104,30 +102,31 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
     Without a label, `<time>`.
     """
     stem = "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label)))
-    try:
+    with writing_to(results_dir):
         results_dir.mkdir(parents=True, exist_ok=True)
         run = RunFolder(results_dir, new_folder(results_dir, stem).name)
-    except OSError as error:
-        raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
     try:
         run.set_status("running")
-    except OSError as error:
+    except OSError:
         rmtree(run.path, ignore_errors=True)
-        raise BenchmarkError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
+        raise
     return run
 
 
-def check_writable(results_dir: Path) -> None:
-    """Raises UsageError where no run folder could be made; leaves nothing behind."""
-    there = existing(results_dir)
+@contextmanager
+def writing_to(results_dir: Path) -> Iterator[None]:
+    """What fails within names the flag. Raises UsageError."""
     try:
-        with tempfile.TemporaryDirectory(dir=there, prefix=".try-"):
-            pass
-        check_space(there)
+        yield
     except OSError as error:
         raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
-    except BenchmarkError as error:
-        raise UsageError(str(error)) from None
+
+
+def check_writable(results_dir: Path) -> None:
+    """Raises UsageError where no run folder could be made, BenchmarkError on a full disk; leaves nothing behind."""
+    there = existing(results_dir)
+    with writing_to(results_dir), tempfile.TemporaryDirectory(dir=there, prefix=".try-"):
+        check_space(there)
 
 
 def first_facts() -> dict[str, Any]:
@@ -188,16 +187,13 @@ def facts_of(folder: Path) -> RunFacts:
 
 def new_folder(parent: Path, name: str) -> Path:
     """A new folder of this name; with a number, too, where there is one."""
-    paths = (parent / (f"{name}-{n}" if n > 1 else name) for n in itertools.count(1))
-    return next(path for path in paths if make_folder(path))
-
-
-def make_folder(path: Path) -> bool:
-    try:
-        path.mkdir()
-    except FileExistsError:
-        return False
-    return True
+    path, number = parent / name, 1
+    while True:
+        with suppress(FileExistsError):
+            path.mkdir()
+            return path
+        number += 1
+        path = parent / f"{name}-{number}"
 
 
 def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
@@ -334,10 +330,8 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
         return [folder for folder in found if ended_early(folder) is None] or found
     if "/" in word:
         return [Path(word)]
-    words = {"latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))} - {word}
-    near = difflib.get_close_matches(word, sorted(words), n=1)
-    meant = f"; did you mean {near[0]}?" if near else "; --results-dir names the folder with the runs."
-    raise UsageError(f"{word}: no path, and no run or label in {results_dir}{meant}")
+    words = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
+    raise UsageError(f"{word}: no path, and no run or label in {results_dir}{files.did_you_mean(word, words)}")
 
 
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:

@@ -127,16 +127,11 @@ def measured_s(values: Values) -> float | None:
 
 def min_queries(values: Values) -> Said:
     remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
-    queries, each = values.get("result_query_count"), values.get("generated_samples_per_query", 1)
-    counts = (
-        ("queries", queries, values.get("effective_min_query_count")),
-        ("samples", queries and queries * each, values.get("effective_min_sample_count")),
-    )
-    for unit, found, least in counts:
-        if found is not None and least and found < least:
-            yield f"{found:,} {unit} were issued, {least - found:,} fewer than the minimum of {least:,}", remedy
-            return
-    yield "too few queries were issued", remedy
+    queries, least = values.get("result_query_count"), values.get("effective_min_query_count")
+    if queries is not None and least and queries < least:
+        yield f"{queries:,} queries were issued, {least - queries:,} fewer than the minimum of {least:,}", remedy
+    else:
+        yield "too few queries were issued", remedy
 
 
 def early_stopping(values: Values) -> Said:
@@ -161,7 +156,7 @@ def early_stopping(values: Values) -> Said:
     if not found and not late:
         found = [unsure.format("latency")]
     for sentence in dict.fromkeys(found):
-        yield f"{sentence}", remedy
+        yield sentence, remedy
 
 
 SENTENCES: dict[Check, Callable[[Values], Said]] = {

@@ -64,23 +64,20 @@ class RandomArrivals(NamedTuple):
 
 
 class InFlight(NamedTuple):
-    """Fixed concurrency: so many items in flight, the next as soon as one is answered; None: all.
+    """Fixed concurrency: so many items in flight, the next as soon as one is answered.
 
-    After `seconds`, and `least` items, no more are sent. `turn`
-    gives an item's round, its conversation in the round, and its place there: the items of a conversation follow one
-    another, and a round that was begun is sent whole.
+    After `seconds`, and `least` items, no more are sent. `turn` gives an item's round, its conversation in the round,
+    and its place there: the items of a conversation follow one another, and a round that was begun is sent whole.
     """
 
-    at_once: int | None
+    at_once: int
     seconds: float = inf
     least: int = 0
     turn: Turn | None = None
 
     async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
         talks: Iterable[Sequence[Any]] = conversations(items, self.turn) if self.turn else ((item,) for item in items)
-        if self.at_once is None:
-            talks = list(talks)
-        workers, source, unsent = self.at_once or len(list(talks)), iter(talks), list[Any]()
+        source, unsent = iter(talks), list[Any]()
         end, sent, latest = time.perf_counter() + self.seconds, 0, -1.0
 
         async def follow() -> None:
@@ -96,7 +93,7 @@ class InFlight(NamedTuple):
                     await answer(item)
 
         async with tasks() as group:
-            for _ in range(workers):
+            for _ in range(self.at_once):
                 group.create_task(follow())
         return [*unsent, *(item for talk in source for item in talk)]
 
@@ -183,12 +180,12 @@ def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
     match plan.pattern:
         case Burst():
             return Batches(config.batch_size, longest_first if config.sort_by_length else None)
-        case ClosedLoop():  # of an accuracy test all queries are sent
+        case ClosedLoop() if plan.concurrency:  # of an accuracy test all queries are sent
             return InFlight(plan.concurrency, plan.min_duration_s if timed else inf, plan.min_queries, turn_of(library))
         case Schedule() if timed:  # the user's, or each sample of a trace at its own time
             by_sample = bool(plan.replay and plan.replay.each_its_own)
             return AtTimes(library.arrivals or plan.schedule, turn_of(library), by_sample)
-        case Schedule():
+        case ClosedLoop() | Schedule():
             return Batches()
     return None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.config.flags import OUTPUT
-from harness.config.mlperf import SAMPLE_SCORES, SHORT_SCORES
+from harness.config.mlperf import ROUGE, SHORT_SCORES
 from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.document import Tone, gpu_names, number
@@ -68,15 +68,15 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
 
 def read_tables(a: Path, b: Path) -> Tables | None:
     """The samples.csv of two accuracy tests; None where the samples were not the same. Raises UsageError."""
-    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *SAMPLE_SCORES)) for run in (a, b)]
+    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
     return tables if all(tables[0][name] == tables[1][name] for name in ("index", "prompt_tokens")) else None
 
 
 def score_changes(tables: Tables) -> dict[str, PairedChange]:
     import numpy as np
 
-    each = [np.array([table[name] for name in SAMPLE_SCORES], dtype=float).T for table in tables]
-    return dict(zip(SAMPLE_SCORES, paired_changes(*each), strict=True))
+    each = [np.array([table[name] for name in ROUGE], dtype=float).T for table in tables]
+    return dict(zip(ROUGE, paired_changes(*each), strict=True))
 
 
 def divergences(a: Path, b: Path, tables: Tables) -> list[Divergence]:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, computed_field
 
 from harness.config import checkpoint, engine
-from harness.config.mlperf import FEWEST_BOOTSTRAPPED, GATE, ROUGE, Scores, Task, bounds
+from harness.config.mlperf import GATE, ROUGE, Scores, Task, bounds
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import document, files, reading, schema, statistics, system
@@ -289,7 +289,7 @@ def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[
         if high is not None:  # a sum over samples
             low, high, reference = low * part, high * part, reference * part
         value, interval = getattr(scores, name), spread and tuple(spread[column])
-        enough = whole or len(rows) >= FEWEST_BOOTSTRAPPED
+        enough = whole or len(rows) >= statistics.FEWEST_SAMPLES
         found = verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE"
         checks.append(
             ScoreCheck(

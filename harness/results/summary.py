@@ -224,12 +224,6 @@ class Summary(File):
         told = self.performance.server_gpus if self.performance else []
         return self.system.gpus if self.is_in_process else (told or None)
 
-    @property
-    def is_accepted(self) -> bool:
-        """Whether LoadGen calls the performance test, if any, VALID and logged no error in it."""
-        test = self.performance
-        return test is None or (test.valid and not test.errors)
-
 
 def schema() -> str:
     return json.dumps(Summary.model_json_schema(mode="serialization"), indent=2) + "\n"

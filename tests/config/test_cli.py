@@ -249,11 +249,11 @@ def test_a_flag_of_a_file_counts_as_given(tmp_path: Path, refusal):
     )
 
 
-def test_a_line_and_a_file_are_read_into_the_same(file):
+def test_a_line_and_a_file_are_read_into_the_same(file, parse):
     path = file("model: demo\nconcurrency: [1, 4]\nextra_metrics: true\n")
     words = ["--model", "demo", "--concurrency", "1,4", "--extra-metrics"]
-    assert RunConfig.parse(words) == RunConfig.load(path) == RunConfig.parse(["--config", str(path)])
-    assert RunConfig.parse(["--config", str(path), "--extra-metrics", "0"]) == RunConfig.load(path, extra_metrics=False)
+    assert parse(*words) == RunConfig.load(path) == parse("--config", str(path))
+    assert parse("--config", str(path), "--extra-metrics", "0") == RunConfig.load(path, extra_metrics=False)
 
 
 def test_no_flags_means_the_defaults(parse):
@@ -309,7 +309,7 @@ def test_repeated_engine_args_are_kept_in_order(parse):
         ("keep_all: 2", "--keep-all takes true or false; got 2"),
         ("precision: int8", "bf16 or fp32; got 'int8'"),
         ("engine_arg: {a: 1}", "a list of KEY=VALUE"),
-        ("engine_arg: [1]", "a list of KEY=VALUE"),
+        ("engine_arg: [1]", "--engine-arg takes KEY=VALUE; got '1'"),
         ("engine_arg: novalue", "--engine-arg takes KEY=VALUE; got 'novalue'"),
         ("dataset_path: [a]", "--dataset-path takes a path"),
         ("min_duration: soon", "at most 2,592,000 or auto; got 'soon'"),

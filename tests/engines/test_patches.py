@@ -12,6 +12,7 @@ import pytest
 
 from harness.config.comparability import Comparable, differences, reason
 from harness.config.engine import EngineConfig
+from harness.config.flags import config_command
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
@@ -137,7 +138,8 @@ def test_what_does_not_fit_ends_in_one_line(name: str, args: Sequence[str], vers
 def test_a_list_with_commas_and_a_repeated_flag_are_the_same() -> None:
     wanted = tuple(sorted(BOTH))
     for words in (["--engine-patch", ",".join(BOTH)], ["--engine-patch", BOTH[1], "--engine-patch", BOTH[0]]):
-        assert RunConfig.parse(words).engine_patch == wanted
+        made = config_command(RunConfig, lambda config: config, "").main(words, standalone_mode=False)
+        assert made.engine_patch == wanted
 
 
 def test_the_kernels_say_what_is_patched() -> None:

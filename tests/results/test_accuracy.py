@@ -19,7 +19,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from harness.__main__ import main
 from harness.config import mlperf
 from harness.core.errors import LoadGenError
-from harness.core.statistics import intervals
+from harness.core.statistics import FEWEST_SAMPLES, intervals
 from harness.results import accuracy
 from harness.results.accuracy import judge, overall, read_log, rouge, sentence_splitter, totals
 from tests.conftest import ROOT
@@ -164,7 +164,7 @@ def test_the_whole_set_is_judged_by_the_official_rule_alone():
 @pytest.mark.parametrize("share", [0.5, 1.0, 1.5])
 def test_few_samples_decide_nothing(share: float):
     rows = scored(muddled(5), REFERENCES)
-    few = scaled(rows, share)[: mlperf.FEWEST_BOOTSTRAPPED - 1]
+    few = scaled(rows, share)[: FEWEST_SAMPLES - 1]
     assert {check.verdict for check in judge(few, a_task(10_000, rows))} == {"INCONCLUSIVE"}
 
 
