@@ -211,10 +211,11 @@ class Sequential(LoadPattern):
         return (queries // plan.samples + 1) * plan.samples
 
     def length(self, plan: Load) -> Length | None:
-        queries = self.queries(plan)
-        if not queries or not plan.expected_latency_ms:
+        samples = self.queries(plan)
+        if not samples or not plan.expected_latency_ms:
             return None
-        return queries, queries / plan.samples_per_query * plan.expected_latency_ms / 1000
+        queries = samples // plan.samples_per_query
+        return queries, queries * plan.expected_latency_ms / 1000
 
 
 class Batched(Sequential):

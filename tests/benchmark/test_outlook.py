@@ -167,3 +167,9 @@ def test_a_variable_of_the_checkouts_env_file_is_read_and_what_is_set_wins(
     (tmp_path / ".env").write_bytes(b"A=\xff")
     with pytest.raises(UsageError, match=r"\.env"):
         command.read_environment()
+
+
+def test_queries_of_several_samples_are_counted_as_loadgen_counts_them() -> None:
+    config = RunConfig(model="demo", mode="performance", scenario="multistream", samples_per_query=8, min_duration=30)
+    plan, _ = steps.prepare_plan(config, checkpoint.load_tokenizer(config))
+    assert plan.pattern.length(replace(plan, expected_latency_ms=100.0)) == (300, 30.0)
