@@ -1,13 +1,12 @@
 """What a setting is: type, default, topic, help, what it affects; the rules across settings; and their command line."""
 
 import inspect
-import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import typer
 from pydantic import (
@@ -15,6 +14,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -150,20 +150,19 @@ class Settings(BaseModel):
     def read(cls, value: Any, info: ValidationInfo) -> Any:
         """Text as the choice or the list that it writes out; true and false are no numbers."""
         name = str(info.field_name)
-        kinds = [*members(cls.model_fields[name].annotation)]
+        found = kinds(cls, name)
         if isinstance(value, str):
             check_printable(cls.named(name), value)
-            if str not in items(kinds):
+            if "texts" not in found:
                 check_path(cls.named(name), value)
-        for choice in (choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)):
+        for choice in choices(found):
             if str(choice) == str(value):
                 return choice
-        if isinstance(value, bool) and bool not in kinds:
+        if isinstance(value, bool) and "boolean" not in found:
             raise ValueError  # of pydantic's numbers they are some
-        lists = [*items(kinds)]
-        if not lists or not isinstance(value, str):
-            return value
-        return (value,) if str in lists else tuple(value.split(",")) if "," in value else value
+        if "texts" in found and isinstance(value, str):
+            return (value,)
+        return tuple(value.split(",")) if "array" in found and isinstance(value, str) and "," in value else value
 
     @model_validator(mode="after")
     def complete(self) -> Self:
@@ -215,54 +214,56 @@ def shown(info: FieldInfo) -> Flag:
     return extra["flag"] if isinstance(extra, dict) else Flag("", "nothing")  # type: ignore[return-value]
 
 
-def members(hint: Any) -> Iterator[Any]:
-    """The types that a setting may have, without their bounds."""
-    if get_origin(hint) is Annotated:
-        yield from members(get_args(hint)[0])
-    elif get_origin(hint) in (Union, types.UnionType):
-        for member in get_args(hint):
-            yield from members(member)
-    elif hint is not type(None):
-        yield hint
+@cache
+def kinds(settings: type[BaseModel], name: str) -> dict[str, dict[str, Any]]:
+    """The types that a setting may have, but for null, as JSON schemas, each by what it is: "texts" are a list."""
+    schema = TypeAdapter(settings.model_fields[name].rebuild_annotation()).json_schema()
+    found = {}
+    for each in schema.get("anyOf", [schema]):
+        match each:
+            case {"const": only}:
+                found["choice"] = {"enum": [only]}
+            case {"enum": _}:
+                found["choice"] = each
+            case {"items": {"type": "string"}}:
+                found["texts"] = each
+            case {"format": what} | {"type": what}:
+                found[what] = each
+    found.pop("null", None)
+    return found
 
 
-def items(kinds: Iterable[Any]) -> Iterator[Any]:
-    """What the lists among the types hold."""
-    for kind in kinds:
-        if get_origin(kind) is tuple:
-            yield from members(get_args(kind)[0])
+def choices(found: Mapping[str, Mapping[str, Any]]) -> Sequence[Any]:
+    """The values that are chosen from, if any."""
+    return found["choice"]["enum"] if "choice" in found else ()
 
 
-NUMBERS = {int: "a whole number", float: "a number"}
-NAMES = NUMBERS | {bool: "true or false", Path: "a path"}
+# What a flag of a type takes: in the help, and in messages.
+TYPES = {
+    "integer": ("N", "a whole number"),
+    "number": ("X", "a number"),
+    "path": ("PATH", "a path"),
+    "string": ("TEXT", "text"),
+    "boolean": ("[0|1]", "true or false"),
+    "array": ("", "numbers with commas between"),
+}
 
 
-def describe(hint: Any, bounds: tuple[Any, ...] = (), metavar: str = "") -> str:
-    """A type in words, for messages; `metavar` is an item of a list."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return describe(args[0], tuple(part for each in args[1:] for part in getattr(each, "metadata", [each])))
-    if origin is Literal:
-        return " or ".join(map(str, args))
-    if origin is tuple:
-        return f"a list of {metavar}" if str in items([hint]) else "numbers with commas between"
-    if origin in (Union, types.UnionType):
-        return " or ".join(describe(each, metavar=metavar) for each in args if each is not type(None))
-    return NAMES.get(hint, "text") + words(bounds)
-
-
-def words(bounds: tuple[Any, ...]) -> str:
-    """Bounds of a number, as pydantic keeps them, in words."""
-    pairs = ((name, getattr(each, name, None)) for each in bounds for name in ("gt", "ge", "le"))
-    limits = {name: limit for name, limit in pairs if limit is not None}
-    match limits:
-        case {"gt": low, "le": high}:
-            return f" above {low}, at most {high:,}"
-        case {"ge": low, "le": high}:
-            return f" from {low:,} to {high:,}"
-        case {"ge": low}:
-            return f" of {low} or more"
-    return ""
+def describe(name: str, schema: Mapping[str, Any], metavar: str) -> str:
+    """A type in words, for messages; `metavar` is an item of a list of texts."""
+    if name == "texts":
+        return f"a list of {metavar}"
+    if name == "choice":
+        return " or ".join(map(str, schema["enum"]))
+    _, words = TYPES[name]
+    match schema:
+        case {"exclusiveMinimum": low, "maximum": high}:
+            return f"{words} above {low}, at most {high:,}"
+        case {"minimum": low, "maximum": high}:
+            return f"{words} from {low:,} to {high:,}"
+        case {"minimum": low}:
+            return f"{words} of {low} or more"
+    return words
 
 
 def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, Any]) -> str:
@@ -273,22 +274,15 @@ def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str,
         return unknown_setting(name, list(kind.model_fields))
     if own := [said for each in errors if each["type"] == "value_error" and (said := str(each["ctx"]["error"]))]:
         return f"{kind.named(name)}: {own[0]}."
-    info = kind.model_fields[name]
     if errors[0]["type"] == "missing":
         return f"{kind.named(name)} is missing."
-    takes = describe(info.annotation, tuple(info.metadata), shown(info).metavar)
+    metavar = kind.flags()[name].metavar
+    takes = " or ".join(describe(*each, metavar) for each in kinds(kind, name).items())
     got = hide_word(value) if isinstance(value := settings[name], str) else value
     return f"{kind.named(name)} takes {takes}; got {got!r}."
 
 
 Config = TypeVar("Config", bound=Settings)
-PLACEHOLDERS = {
-    int: "N",
-    float: "X",
-    Path: "PATH",
-    str: "TEXT",
-    bool: "[0|1]",
-}  # what a flag of this type takes, in the help
 
 
 def config_command(
@@ -325,17 +319,15 @@ def option(kind: type[Settings], name: str) -> tuple[Any, Any]:
     as text, which the settings convert and check."""
     info = kind.model_fields[name]
     flag, default, text = kind.flags()[name], info.default, " ".join((info.description or "").split())
-    kinds = [*members(info.annotation)]
-    lists = [*items(kinds)]
-    words = [str(word) for each in kinds if get_origin(each) is Literal for word in get_args(each)]
-    number = next((PLACEHOLDERS[each] for each in kinds if each in NUMBERS), "")
-    numbers = f"{number}[,{number}...]" if lists and number else number
+    found = kinds(kind, name)
+    words, takes = [*map(str, choices(found))], "".join(TYPES[each][0] for each in found if each in TYPES)
+    numbers = f"{takes}[,{takes}...]" if "array" in found else takes
     hint: Any = str
-    if kinds in ([bool], [Path]):
-        hint = kinds[0]
-    elif lists == [str]:
+    if "boolean" in found or "path" in found:
+        hint = bool if "boolean" in found else Path
+    elif "texts" in found:
         hint, default = list[str], list(default)
-    elif words and len(kinds) == 1:
+    elif [*found] == ["choice"]:
         hint = Literal[tuple(words)]
     elif default is not None:
         default = str(default)
@@ -345,5 +337,5 @@ def option(kind: type[Settings], name: str) -> tuple[Any, Any]:
         help=text,
         rich_help_panel=flag.panel,
         hidden=not text,
-        metavar=flag.metavar or "|".join(filter(None, [numbers, *words])) or PLACEHOLDERS[kinds[0]],
+        metavar=flag.metavar or "|".join(filter(None, [numbers, *words])),
     )

@@ -40,7 +40,7 @@ def field_value(nvml: Any, handle: Any, field: object) -> Any:
     """A GPU's value of a field of NVML's. Raises ValueError where it has none."""
     (found,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
     if found.nvmlReturn:
-        raise ValueError(f"no {field}")
+        raise ValueError("no such field")
     return found.value
 
 
@@ -54,22 +54,24 @@ COUNTERS = {
 }
 
 
-class Increase:
-    """The increase of a counter of each GPU since it was last asked, in GB/s."""
+Read = Callable[[Any, Any], float | None]  # of NVML and a GPU; raises where the GPU does not tell
 
-    def __init__(self, field: int, size: int) -> None:
-        self.field, self.size, self.before = field, size, dict[int, tuple[float, int]]()
 
-    def __call__(self, nvml: Any, handle: Any) -> float | None:
-        """Raises ValueError where the GPU has no such counter."""
-        count = field_value(nvml, handle, (self.field, ALL_LINKS)).ullVal
+def increase(field: int, size: int) -> Read:
+    """Reads the increase of a counter of each GPU since it was last asked, in GB/s."""
+    before = dict[int, tuple[float, int]]()
+
+    def read(nvml: Any, handle: Any) -> float | None:
+        count = field_value(nvml, handle, (field, ALL_LINKS)).ullVal
         index, now = nvml.nvmlDeviceGetIndex(handle), (time.monotonic(), int(count))
-        then, self.before[index] = self.before.get(index, now), now
+        then, before[index] = before.get(index, now), now
         seconds, more = now[0] - then[0], now[1] - then[1]
-        return round(more * self.size / seconds / 1e9, 4) if seconds and more >= 0 else None
+        return round(more * size / seconds / 1e9, 4) if seconds and more >= 0 else None
+
+    return read
 
 
-GPU_COLUMNS: dict[str, Callable[[Any, Any], float | None]] = {
+GPU_COLUMNS: dict[str, Read] = {
     "load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
     "memory_gib": lambda nvml, handle: round(nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30, 2),
     "power_w": lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
@@ -96,8 +98,8 @@ def recording(
     path: Path,
     wanted: bool,
     prometheus_metrics: Callable[[], list[str]],
-    gpus: int | None = None,
-    remote: Remote = dict,
+    gpus: int | None,
+    remote: Remote,
 ) -> Iterator[None]:
     """Writes one line a second to the CSV file `path` while the block runs, if `wanted`.
 
@@ -130,7 +132,7 @@ def record_telemetry(
     begin, engine = time.monotonic(), discovery.Reader()
     with path.open("w", newline="") as file, nvml_gpus() as (nvml, handles):
         table, handles, far = csv.writer(file), handles[:gpus], sorted(remote())
-        reads = GPU_COLUMNS | {name: Increase(*counter) for name, counter in COUNTERS.items()}  # since this test began
+        reads = GPU_COLUMNS | {name: increase(*counter) for name, counter in COUNTERS.items()}  # since this test began
         names = [f"gpu{index}_{column}" for index in range(len(handles) + len(far)) for column in reads]
         columns = [column.name for column in discovery.COLUMNS]
         table.writerow(["seconds", "cpu_percent", "memory_gib", *names, *columns])

@@ -252,10 +252,10 @@ def rouge(pairs: Sequence[tuple[str, str]]) -> list[Row]:
     return rows
 
 
-def score(texts: Sequence[str], references: Sequence[str], workers: int | None = None) -> list[Row]:
+def score(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
     """ROUGE and characters of every sample, shape [samples, 5], spread over the cores where it pays."""
     pairs = list(zip(texts, references, strict=True))
-    workers = min(workers or system.core_count(), 1 + len(pairs) // 1000)
+    workers = min(system.core_count(), 1 + len(pairs) // 1000)
     if workers == 1:
         return rouge(pairs)
     size = -(-len(pairs) // (4 * workers))

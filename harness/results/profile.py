@@ -177,20 +177,25 @@ def sum_traces(work: Sequence[Sequence[Event]], device: Device, traces: list[str
     events, is_gpu = [*chain(*work)], device == "GPU"
     own = [(each.name, each.duration) for each in events] if is_gpu else [*self_times(events)]  # kernels call no others
     spans = [max(each.end for each in one) - min(each.start for each in one) for one in work]
-    tracks = [*activities(events)] if is_gpu else []
-    gaps = [gap for gpu in tracks for gap in gpu.gaps]
-    return Profile(
+    found = Profile(
         device=device,
         seconds=max(spans) / 1e6,
-        idle_percent=100 * mean(sum(gpu.gaps) / (gpu.span or 1) for gpu in tracks) if tracks else None,
-        active_s=mean(gpu.span - sum(gpu.gaps) for gpu in tracks) / 1e6 if tracks else None,
-        mean_kernel_ms=mean(duration for _, duration in own) / 1000 if tracks else None,
-        gaps=len(gaps) if tracks else None,
-        mean_gap_ms=mean(gaps) / 1000 if gaps else None,
         kinds=shares([(kind_of(name), duration) for name, duration in own], kind=str),
         largest=shares(own, kind=kind_of)[:LARGEST_KERNELS],
         traces=traces,
     )
+    if not is_gpu:
+        return found
+    tracks = [*activities(events)]
+    gaps = [gap for gpu in tracks for gap in gpu.gaps]
+    told = dict(
+        idle_percent=100 * mean(sum(gpu.gaps) / (gpu.span or 1) for gpu in tracks),
+        active_s=mean(gpu.span - sum(gpu.gaps) for gpu in tracks) / 1e6,
+        mean_kernel_ms=mean(duration for _, duration in own) / 1000,
+        gaps=len(gaps),
+        mean_gap_ms=mean(gaps) / 1000 if gaps else None,
+    )
+    return found.model_copy(update=told)
 
 
 def read(path: Path) -> dict[str, list[Event]]:

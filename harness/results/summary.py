@@ -19,7 +19,7 @@ from harness.core import reading, screen
 from harness.core.document import number, plural
 from harness.core.schema import SCHEMA, File, Model, stored_as
 from harness.core.system import System
-from harness.loadgen.folder import FOLDER, Test
+from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import DETAIL
 from harness.loadgen.outcome import Deviations, Known, Outcome, deciding
 from harness.results.accuracy import SCORES_FILE, Accuracy, Compliance, Verdict
@@ -119,16 +119,13 @@ class Logs(Model):
             for test, name in FOLDER.items()
             if (folder / name).is_dir()
         }
-
-        def first(name: str, *tests: Test) -> str | None:
-            paths = (path for test in tests for path in files.get(test, []))
-            return next((path for path in paths if path.endswith(f"/{name}")), None)
-
+        scored = {Path(path).name: path for path in files.get("accuracy", ())}
+        named = scored | {Path(path).name: path for path in files.get("performance", ())}
         return cls(
-            summary_txt=first("mlperf_log_summary.txt", "performance", "accuracy"),
-            detail_txt=first(DETAIL, "performance", "accuracy"),
-            accuracy_json=first("mlperf_log_accuracy.json", "accuracy"),
-            rouge_json=first(SCORES_FILE, "accuracy"),
+            summary_txt=named.get("mlperf_log_summary.txt"),
+            detail_txt=named.get(DETAIL),
+            accuracy_json=scored.get("mlperf_log_accuracy.json"),
+            rouge_json=scored.get(SCORES_FILE),
             **files,
         )
 

@@ -165,8 +165,8 @@ def test_what_a_link_carries_is_the_increase_of_its_counter(nvml: pytest.MonkeyP
     nvml.setattr(recorder.time, "monotonic", lambda: next(clock))
     field = lambda handle, fields: [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=next(counts)))]  # noqa: E731
     library = SimpleNamespace(nvmlDeviceGetFieldValues=field, nvmlDeviceGetIndex=int)
-    sent = recorder.Increase(138, 1024)
+    sent = recorder.increase(138, 1024)
     assert [sent(library, 0) for _ in range(3)] == [None, pytest.approx(1.024), None]  # a reset is no rate
     silent = SimpleNamespace(nvmlDeviceGetFieldValues=lambda *_: [SimpleNamespace(nvmlReturn=3)])
-    with pytest.raises(ValueError, match="no counter"):
+    with pytest.raises(ValueError, match="no such field"):
         sent(silent, 0)
