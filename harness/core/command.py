@@ -31,25 +31,6 @@ EXIT_CODES = (
 SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
 
 
-def page(
-    usage: str, about: str, parameters: Iterable[Any], order: Sequence[str], examples: Sequence[str], brief: bool = True
-) -> str:
-    """The help. `parameters` are click's, with a panel each; panels in `order` come first. `brief`: of what each is for
-    the first sentence."""
-    width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
-    panels: dict[str, list[Any]] = {name: [] for name in order}
-    for parameter in parameters:
-        if "--help" not in parameter.opts and not parameter.hidden:  # who reads this knows --help
-            panels.setdefault(parameter.rich_help_panel or "Options", []).append(parameter)
-    blocks = [textwrap.fill(usage, width), textwrap.fill(about, width)]
-    for name, found in panels.items():
-        if found:
-            blocks.append("\n".join([f"{name}:", *(entry(parameter, width, brief) for parameter in found)]))
-    if examples:
-        blocks.append("Examples:\n" + "\n".join(f"  {example}" for example in examples))
-    return "\n\n".join([*blocks, textwrap.fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
-
-
 def entry(parameter: Any, width: int, brief: bool) -> str:
     """A flag and what it is for, beside it or, where it is long, below."""
     is_option, said = parameter.param_type_name == "option", parameter.help or ""
@@ -183,7 +164,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
-            print(page(*self.heading(ctx), self.params, self.panels, self.examples, brief=False), end="")
+            print(self.page(ctx, self.params, brief=False), end="")
             ctx.exit()
         words = [*self.rewrite([*self.rename_flags(args)])]
         self.check_values(words)
@@ -204,18 +185,28 @@ class Command(TyperCommand):
             if name not in flags and RENAMED_FLAGS.get(name) in flags:
                 name = RENAMED_FLAGS[name]
             if name in flags and flags[name].is_flag and (equals or after in ("0", "1")):
-                if (is_on := ON_OFF.get((value if equals else after).lower())) is None:
-                    raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
                 if not equals:
-                    next(left, None)
+                    value, _ = after, next(left, None)
+                if (is_on := ON_OFF.get(value.lower())) is None:
+                    raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
                 yield from [name] if is_on else flags[name].secondary_opts
             else:
                 yield f"{name}{equals}{value}"
 
-    def heading(self, ctx: Any) -> tuple[str, str]:
+    def page(self, ctx: Any, parameters: Iterable[Any], brief: bool) -> str:
+        """The help with these flags, panel by panel. `brief`: of what each is for the first sentence."""
+        width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
+        panels: dict[str, list[str]] = {name: [] for name in self.panels}
+        for parameter in parameters:
+            if "--help" not in parameter.opts and not parameter.hidden:  # who reads this knows --help
+                panels.setdefault(parameter.rich_help_panel or "Options", []).append(entry(parameter, width, brief))
         words = [str(parameter.metavar) for parameter in self.params if parameter.param_type_name == "argument"]
-        called = f"usage: {ctx.command_path} {self.operands}".rstrip()
-        return " ".join([called, *words, "[FLAGS]"]), self.help or ""
+        usage = " ".join(filter(None, ["usage:", ctx.command_path, self.operands, *words, "[FLAGS]"]))
+        blocks = [textwrap.fill(usage, width), textwrap.fill(self.help or "", width)]
+        blocks += ["\n".join([f"{name}:", *found]) for name, found in panels.items() if found]
+        if self.examples:
+            blocks.append("\n".join(["Examples:", *(f"  {example}" for example in self.examples)]))
+        return "\n\n".join([*blocks, textwrap.fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
 
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
@@ -256,8 +247,7 @@ class Command(TyperCommand):
         left = [
             parameter for parameter in self.options if basic and not (parameter.hidden or basic & {*parameter.opts})
         ]
-        shown = [parameter for parameter in self.params if parameter not in left]
-        text = page(*self.heading(ctx), shown, self.panels, self.examples)
+        text = self.page(ctx, [parameter for parameter in self.params if parameter not in left], brief=True)
         formatter.write(f"{text}{HELP_ALL} shows {len(left)} more flags.\n" if self.basic else text)
 
 
