@@ -161,7 +161,7 @@ def summary(probes: Sequence[Outcome], scenario: str = "server") -> Summary:
 
 def side_by_side(runs: Runs) -> str:
     """The page that compares runs."""
-    return to_markdown(compare_page.document(runs, compare_page.pair_of(runs)))
+    return to_markdown(compare_page.document(runs))
 
 
 def rendered(folder: Path, **options: Any) -> Summary:

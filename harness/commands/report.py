@@ -12,9 +12,9 @@ from harness.core.document import Document, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import did_you_mean, write_table
 from harness.loadgen import folder as names
-from harness.report import answer, compare_page, regression
 from harness.report import check as checking
 from harness.report import compare as comparison
+from harness.report import compare_page, regression
 from harness.report import report as rendering
 from harness.report.matrix import Matrix
 from harness.sweep import report as sweep_report
@@ -55,37 +55,35 @@ def report(
     ),
     may_differ: list[str] = option((), "A setting that differs on purpose (repeatable).", "SETTING"),
 ) -> int:
-    if sum(bool(choice) or choice == 0 for choice in (run, compare, last)) != 1:
-        raise UsageError("give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags.")
-    if baseline and not (run and fail_if):
-        raise UsageError("--baseline needs a RUN before it, and --fail-if after it.")
-    if (fail_if or may_differ) and not baseline:
-        raise UsageError("--fail-if and --may-differ need --baseline.")
-    if check and (baseline or matrix or not run):
-        raise UsageError("--check takes one RUN.")
-    if (page or (plot and not matrix)) and run:
-        raise UsageError("--page needs --compare or --last, --plot one of them or --matrix.")
-    if csv and (baseline or check):
-        raise UsageError("--csv needs RUN alone, --matrix, --compare or --last.")
-    if reference and not matrix:
-        raise UsageError("--reference needs --matrix.")
-    if matrix and not run:
-        raise UsageError("--matrix needs RUNs: report.py --matrix gpu,workload RUN RUN ...")
-    if plot and plot.suffix != ".png":
-        raise UsageError(f"--plot {plot}: the name must end with .png.")
-    if run and baseline:
+    refusals = {
+        "give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags.": (
+            sum(bool(choice) or choice == 0 for choice in (run, compare, last)) != 1
+        ),
+        "--baseline needs a RUN before it, and --fail-if after it.": baseline and not (run and fail_if),
+        "--fail-if and --may-differ need --baseline.": (fail_if or may_differ) and not baseline,
+        "--check takes one RUN.": check and (baseline or matrix or not run),
+        "--page needs --compare or --last, --plot one of them or --matrix.": (page or (plot and not matrix)) and run,
+        "--csv needs RUN alone, --matrix, --compare or --last.": csv and (baseline or check),
+        "--reference needs --matrix.": reference and not matrix,
+        "--matrix needs RUNs: report.py --matrix gpu,workload RUN RUN ...": matrix and not run,
+        f"--plot {plot}: the name must end with .png.": plot and plot.suffix != ".png",
+    }
+    for message, is_so in refusals.items():
+        if is_so:
+            raise UsageError(message)
+    if baseline:
         before, after = (names.folders(words, results_dir) for words in (baseline, run))
         return gate(before, after, fail_if, may_differ)
-    if run and check:
+    if check:
         return check_run(names.find_run(run, results_dir, "one is checked at a time."))
-    if run and matrix:
+    if matrix:
         runs = [comparison.read(folder.resolve()) for folder in names.folders(run, results_dir)]
         found = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
         print(found.table())
         if csv:
             write_table(csv, *found.numbers())
         if plot:
-            compare_page.write(plot, [found.picture()], answer.footer(*(one.summary for one in runs)))
+            compare_page.write(plot, [found.picture()], runs)
         print(f"\nThese runs differ in: {compare_page.difference(runs)}.")
         return DONE
     if run:
@@ -127,11 +125,11 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
     if csv:
         compare_page.write_csv(csv, runs)
     if plot:
-        compare_page.write(plot, compare_page.panels(runs), answer.footer(*(run.summary for run in runs)))
-    pair = compare_page.pair_of(runs)
+        compare_page.write(plot, compare_page.panels(runs), runs)
+    found = compare_page.document(runs)
     if page:
-        compare_page.write_html(page, runs, pair)
-    show(compare_page.document(runs, pair))
+        compare_page.write_html(page, runs, found)
+    show(found)
 
 
 def show(document: Document) -> None:

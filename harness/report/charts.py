@@ -27,10 +27,9 @@ ROOM = 1.06  # times the largest value: of an axis above its highest mark
 MOST_TICKS, CLOSE = 6, 10.0  # of an axis; percent of it between two ticks, at least: a number on a phone
 LARGE = 1e5  # of a number beside an axis: from here on in thousands
 MOST_POINTS = 300  # of a line on a page
-WIDTH, ROW, SMALL_ROW, LINES_HIGH, AROUND = 8.0, 0.3, 0.21, 1.9, 0.9  # inches; AROUND: title and axis of a panel
+WIDTH, ROW, LINES_HIGH, AROUND = 8.0, 0.3, 1.9, 0.9  # inches; AROUND: title and axis of a panel
 EDGE = 0.04  # of an axis, below its zero: a line that lies there is not cut
 HOLLOW = "hollow: not conclusive"  # of bars and marks, in every picture
-MANY = 30  # rows, from which on they are small
 LONGEST_TITLE, LONGEST_LINE = 80, 150  # characters of a title, and of a line under the picture
 HEIGHT = 120  # pixels of a panel of lines
 Point = tuple[float, float]
@@ -149,10 +148,9 @@ class Bars(NamedTuple):
 
     @property
     def inches(self) -> float:
-        return AROUND + (SMALL_ROW if len(self.rows) > MANY else ROW) * len(self.rows)
+        return AROUND + ROW * len(self.rows)
 
     def draw(self, axes: Any) -> None:
-        size = 7 if len(self.rows) > MANY else 9
         for place, row in enumerate(self.rows):
             for part in row.parts:
                 color = PALETTE[part.color]
@@ -165,12 +163,12 @@ class Bars(NamedTuple):
             if row.dot:
                 axes.plot(row.dot.end, place, "o", color=PALETTE[row.dot.color], markersize=8, zorder=3)
             at, shift = (row.dot.end, (8, 8)) if row.dot else (max(row.values, default=0.0), (5, 0))
-            axes.annotate(row.text, (at, place), shift, textcoords="offset points", va="center", fontsize=size)
+            axes.annotate(row.text, (at, place), shift, textcoords="offset points", va="center", fontsize=9)
         for value in self.lines:
             axes.axvline(value, color=PALETTE["grey"], linewidth=1)
         for name, color in self.keys.items():
             axes.barh(0, 0, color=PALETTE[color], label=name)
-        axes.set_yticks(range(len(self.rows)), [row.name for row in self.rows], fontsize=size)
+        axes.set_yticks(range(len(self.rows)), [row.name for row in self.rows], fontsize=9)
         axes.set(ylim=(len(self.rows) - 0.4, -0.6), xlim=self.scale[:2])
         axes.grid(axis="y", visible=False)
 
@@ -301,7 +299,15 @@ def figure(panels: Sequence[Panel]) -> Any:
 
 
 TONES = {"good": "green", "careful": "amber", "bad": "red", "unknown": "grey"}
-LINE_HIGH, TITLE_WRAP, TEXT_WRAP = 0.24, 52, 92  # inches; characters of a line
+LINE_HIGH, TITLE_WRAP, TEXT_WRAP = 0.25, 52, 92  # inches; characters of a line
+
+
+def write(found: Any, file: Any, words: str = "") -> None:
+    """Writes a figure as a PNG file, these words under it."""
+    if words:
+        found.supxlabel("\n".join(wrap(words, LONGEST_LINE)), fontsize=7, color=PALETTE["grey"], x=0.01, ha="left")
+    found.savefig(file, dpi=110)
+    pyplot().close(found)
 
 
 def overview(document: Document, path: Path) -> Picture:
@@ -311,15 +317,12 @@ def overview(document: Document, path: Path) -> Picture:
     for line in document.lines:
         color = PALETTE[TONES[line.tone]] if line.tone else "black"
         rows += [(text, 10, color, "normal") for text in wrap(plain(f"{line.label}: {line.text}"), TEXT_WRAP)]
-    heights = [LINE_HIGH * (1 + 0.4 * (size > 10)) for _, size, _, _ in rows]
-    high = 0.3 + sum(heights)
-    found, top = pyplot().figure(figsize=(WIDTH, high)), high - 0.15
-    for (text, size, color, weight), row_high in zip(rows, heights, strict=True):
-        found.text(0.02, top / high, text, fontsize=size, color=color, weight=weight, va="top")
-        top -= row_high
+    high = len(rows) + 1
+    found = pyplot().figure(figsize=(WIDTH, LINE_HIGH * high))
+    for n, (text, size, color, weight) in enumerate(rows, start=1):
+        found.text(0.02, 1 - n / high, text, fontsize=size, color=color, weight=weight, va="center")
     path.parent.mkdir(exist_ok=True)
-    found.savefig(path, dpi=110)
-    pyplot().close(found)
+    write(found, path)
     return Picture(path.stem, "The answer in short", f"{path.parent.name}/{path.name}", [])
 
 
@@ -327,9 +330,5 @@ def save(drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, words: 
     """Writes each picture (title, panels) as a PNG file with these words under it; by their names."""
     folder.mkdir(exist_ok=True)
     for name, (_, panels) in drawn.items():
-        found = figure(panels)
-        if words:
-            found.supxlabel("\n".join(wrap(words, LONGEST_LINE)), fontsize=7, color=PALETTE["grey"], x=0.01, ha="left")
-        found.savefig(folder / f"{name}.png", dpi=110)
-        pyplot().close(found)
+        write(figure(panels), folder / f"{name}.png", words)
     return {name: Picture(name, title, f"{folder.name}/{name}.png", panels) for name, (title, panels) in drawn.items()}

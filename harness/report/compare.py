@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,13 @@ SAMPLES = "samples.csv"
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where the answers of A and B to one sample part: the token of each there, None where it had ended."""
+    """Where the answers of A and B to one sample part: the token of each there, or that it had ended; their scores."""
 
     index: int
     prompt_tokens: float | None
     position: int
-    a: int | None
-    b: int | None
+    a: str
+    b: str
     score_a: float | None
     score_b: float | None
 
@@ -55,43 +56,21 @@ class Pair:
         return "careful" if self.differing else "good"
 
 
-Tables = list[dict[str, list[float | None]]]  # of two accuracy tests on the same samples
-
-
 def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     """What two runs answered to the same samples, by their folders of the accuracy test; None where the samples were
-    not the same."""
-    if (tables := read_tables(a, b)) is None:
-        return None
-    return Pair(len(tables[0]["index"]), score_changes(tables), same_splitter, divergences(a, b, tables))
-
-
-def read_tables(a: Path, b: Path) -> Tables | None:
-    """The samples.csv of two accuracy tests; None where the samples were not the same. Raises UsageError."""
+    not the same. Raises UsageError."""
     tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
-    return tables if all(tables[0][name] == tables[1][name] for name in ("index", "prompt_tokens")) else None
-
-
-def score_changes(tables: Tables) -> dict[str, PairedChange]:
-    import numpy as np
-
-    each = [np.array([table[name] for name in ROUGE], dtype=float).T for table in tables]
-    return dict(zip(ROUGE, paired_changes(*each), strict=True))
-
-
-def divergences(a: Path, b: Path, tables: Tables) -> list[Divergence]:
-    count, score = len(tables[0]["prompt_tokens"]), SHORT_SCORES[-1]
-    logs = [read_log(run / "mlperf_log_accuracy.json", count) for run in (a, b)]
-    found = []
-    for n, (one, other) in enumerate(zip(*logs, strict=True)):
-        if one == other:
-            continue
-        shorter = min(len(one), len(other))
-        at = next((n for n in range(shorter) if one[n] != other[n]), shorter)
-        there = [answer[at] if at < len(answer) else None for answer in (one, other)]
-        scores = (table[score][n] for table in tables)
-        found.append(Divergence(n, tables[0]["prompt_tokens"][n], at, *there, *scores))
-    return found
+    lengths, others = (table["prompt_tokens"] for table in tables)
+    if lengths != others or tables[0]["index"] != tables[1]["index"]:
+        return None
+    changes = paired_changes(*([*zip(*(table[name] for name in ROUGE), strict=True)] for table in tables))
+    logs, differing = [read_log(run / "mlperf_log_accuracy.json", len(lengths)) for run in (a, b)], []
+    for n, sides in enumerate(zip(*logs, strict=True)):
+        pairs = enumerate(zip_longest(*sides, fillvalue="(ended)"))
+        if parted := next(((at, str(one), str(other)) for at, (one, other) in pairs if one != other), None):
+            scores = (table[SHORT_SCORES[-1]][n] for table in tables)
+            differing.append(Divergence(n, lengths[n], *parted, *scores))
+    return Pair(len(lengths), dict(zip(ROUGE, changes, strict=True)), same_splitter, differing)
 
 
 # Settings that say nothing of the work: where results go, and what `auto` was or became by measuring.
@@ -153,11 +132,6 @@ class ComparedRun:
         return {
             name: words(value) for name, value in (self.facts.system.packages | self.facts.system.variables).items()
         }
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """All that was set, and what it ran on, as words by name."""
-        return self.flags | self.versions
 
     def paired_answers(self, other: "ComparedRun") -> Pair | None:
         """Its answers beside another's; None where either has none, or the samples were not the same."""

@@ -3,17 +3,17 @@
 Two runs with an accuracy test on the same samples are compared answer by answer; any others by their numbers."""
 
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from io import BytesIO
 from itertools import starmap
 from pathlib import Path
 from statistics import mean
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from harness.config import comparability, mlperf
 from harness.core import files
-from harness.core.document import Block, Document, Line, Picture, Section, Table, number
+from harness.core.document import Block, Column, Document, Line, Picture, Section, Table, number
 from harness.loadgen.outcome import Doubt, Figure
 from harness.report import answer, charts, compare, matrix, pictures
 from harness.report.charts import HOLLOW, Bar, Bars, Panel, Part
@@ -29,13 +29,11 @@ LONGEST_NAME = 40  # characters of a run's name
 TIME = re.compile(r"^\d+-\d+-(?=.)")  # that a run's id begins with
 
 
-def write(path: Path, drawn: Sequence[Panel], words: str) -> None:
-    """Writes a picture of runs, these words below it, as a PNG file."""
-    with tempfile.TemporaryDirectory() as place:  # a pipe, which may be what is named, cannot be gone back in
-        charts.save({NAME: ("Side by side", drawn)}, Path(place), words)
-        found = (Path(place) / f"{NAME}.png").read_bytes()
+def write(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
+    """Writes a picture of runs as a PNG file."""
+    charts.write(charts.figure(drawn), file := BytesIO(), answer.footer(*(run.summary for run in runs)))
     with files.naming(path):
-        path.write_bytes(found)
+        path.write_bytes(file.getvalue())  # also into a pipe, which cannot be gone back in
 
 
 def panels(runs: Runs) -> list[Panel]:
@@ -71,10 +69,21 @@ def names(runs: Runs) -> list[str]:
     if len(set(machines)) > 1:  # what tells the runs apart stands first
         said = [f"{machine}: {name}" for machine, name in zip(machines, said, strict=True)]
     again = [f"{name} ({said[: n + 1].count(name)})" if said.count(name) > 1 else name for n, name in enumerate(said)]
-    return [cut(name, LONGEST_NAME) for name in again]
+    return [
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}" for name in again
+    ]
 
 
 SHOWN_ANSWERS = 20  # answers that differ
+DIVERGENCE: dict[str, Column] = {
+    "sample": lambda one: str(one.index),
+    "prompt tokens": "prompt_tokens",
+    "first differing token": "position",
+    "A there": "a",
+    "B there": "b",
+    "ROUGE-L A": ("score_a", 3),
+    "ROUGE-L B": ("score_b", 3),
+}
 IGNORED = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
 RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
     ("run", "run", "folder.name"),
@@ -85,8 +94,6 @@ RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
     ("gpus", "GPU", "gpus"),
     ("attention", "attention backend", "summary.meta.kernels.attention"),
     ("linear", "linear kernel", "summary.meta.kernels.linear"),
-)
-VERDICT_COLUMNS = (
     ("verdict", "accuracy", "verdict"),
     ("valid", "performance", "validity"),
     ("others", "other programs", "busy"),
@@ -103,15 +110,6 @@ class RunColumn(NamedTuple):
     metric: Metric | None = None
     shown: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, metric: Metric, runs: Runs) -> Self:
-        shown = tuple(metric.shown(run.summary) for run in runs)
-        return cls(metric.name, metric.label, tuple(metric.of(run.summary) for run in runs), metric, shown)
-
-    @classmethod
-    def at(cls, name: str, label: str, path: str, runs: Runs) -> Self:
-        return cls(name, label, tuple(value_at(run, path.split(".")) or None for run in runs))
-
     @property
     def texts(self) -> tuple[str, ...]:
         return self.shown or tuple(value if isinstance(value, str) else number(value) for value in self.values)
@@ -119,19 +117,17 @@ class RunColumn(NamedTuple):
 
 def columns(runs: Runs) -> list[RunColumn]:
     """The properties of the runs; settings only where they differ, metrics only where one has them."""
-    settings = [run.settings for run in runs]
-    names = dict.fromkeys(name for each in settings for name in each)
-    found = [
-        *(RunColumn.at(*column, runs) for column in RUN_COLUMNS),
-        *(
-            RunColumn(name, name, tuple(each.get(name) for each in settings))
-            for name in names
-            if is_different(name, settings)
-        ),
-        *(RunColumn.at(*column, runs) for column in VERDICT_COLUMNS),
-        *(RunColumn.of(metric, runs) for metric in metrics_of("compare")),
-        *starmap(RunColumn, side_by_side([run.summary.run.profile for run in runs])),
-    ]
+    found = list[RunColumn]()
+    for name, label, path in RUN_COLUMNS:
+        found.append(RunColumn(name, label, tuple(value_at(run, path.split(".")) or None for run in runs)))
+    settings = [run.flags | run.versions for run in runs]
+    for name in dict.fromkeys(name for each in settings for name in each):
+        if is_different(name, settings):
+            found.append(RunColumn(name, name, tuple(each.get(name) for each in settings)))
+    for metric in metrics_of("compare"):
+        values, shown = zip(*((metric.of(run.summary), metric.shown(run.summary)) for run in runs), strict=True)
+        found.append(RunColumn(metric.name, metric.label, values, metric, shown))
+    found += starmap(RunColumn, side_by_side([run.summary.run.profile for run in runs]))
     return [column for column in found if {*column.texts} != {number(None)}]
 
 
@@ -145,11 +141,6 @@ def write_csv(path: Path, runs: Runs) -> None:
     files.write_table(path, [column.name for column in table], zip(*(column.values for column in table), strict=True))
 
 
-def pair_of(runs: Runs) -> Pair | None:
-    """The answers of two runs to the same samples; None where they are not two, or the samples were not the same."""
-    return runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
-
-
 def tested(runs: Runs) -> Table:
     """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
     columns = metric_columns("beside", [each for run in runs for each in run.summary.tests], "load", "text")
@@ -157,8 +148,9 @@ def tested(runs: Runs) -> Table:
     return Table(["run", *columns], [[name, *row] for name, found in tables for row in found.rows])
 
 
-def document(runs: Runs, pair: Pair | None) -> Document:
+def document(runs: Runs) -> Document:
     """The finding of a comparison, what must be known before it is passed on, and the runs side by side."""
+    pair = runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
     named, (start, reasons) = [*zip(letters(len(runs)), runs, strict=True)], refusals(runs)
     refused = {letter: why for (letter, _), why in zip(named, reasons, strict=True) if why}
     alone = len(refused) == len(runs) - 1
@@ -209,19 +201,12 @@ def scores(pair: Pair) -> Iterator[Block]:
         )
     yield f"{pair.words}."
     if pair.differing:
-        heads = "sample", "prompt tokens", "first differing token", "A there", "B there", "ROUGE-L A", "ROUGE-L B"
-        tokens = [["(ended)" if side is None else str(side) for side in (one.a, one.b)] for one in pair.differing]
-        listed = [
-            [str(one.index), one.prompt_tokens, str(one.position), *there, f"{one.score_a:.1f}", f"{one.score_b:.1f}"]
-            for one, there in zip(pair.differing[:SHOWN_ANSWERS], tokens, strict=False)
-        ]
-        yield Table(heads, listed)
+        yield Table.of(pair.differing[:SHOWN_ANSWERS], DIVERGENCE)
     if (more := len(pair.differing) - SHOWN_ANSWERS) > 0:
         yield f"... and {more} more."
 
 
-def write_html(path: Path, runs: Runs, pair: Pair | None) -> None:
-    found = document(runs, pair)
+def write_html(path: Path, runs: Runs, found: Document) -> None:
     shown = Section("In pictures", "", [Picture(NAME, "Side by side", "", panels(runs))], is_open=True)
     files.write_text(path, page(replace(found, sections=[shown, *found.sections])))
 
@@ -272,10 +257,6 @@ def letters(count: int) -> list[str]:
     return [chr(ord("A") + n) if n < 26 else str(n + 1) for n in range(count)]
 
 
-def cut(cell: str, most: int) -> str:
-    return cell if len(cell) <= most else f"{cell[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
-
-
 def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
     """What a reader must know of the runs, by letter."""
     first = named[0][1]
@@ -313,9 +294,9 @@ def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:
 def ratios_of(column: RunColumn, refusals: Sequence[str], start: int) -> list[str]:
     """Each value over that where they start, of a measurement that can be better or worse; empty where that says
     nothing."""
-    if not column.metric or not column.metric.better or column.metric.name in mlperf.SCORES:
-        return [""] * len(refusals)
-    first = column.values[start]
-    found = enumerate(zip(column.values, refusals, strict=True))
-    comparable = [first and value is not None and not why and n != start for n, (value, why) in found]
-    return [f"{value / first:.3f}" if ok else "" for ok, value in zip(comparable, column.values, strict=True)]  # type: ignore[operator]
+    metric, first = column.metric, column.values[start]
+    has_ratios = metric and metric.better and metric.name not in mlperf.SCORES and first
+    return [
+        f"{value / first:.3f}" if has_ratios and value is not None and not why and n != start else ""  # type: ignore[operator]
+        for n, (value, why) in enumerate(zip(column.values, refusals, strict=True))
+    ]

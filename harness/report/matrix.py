@@ -35,10 +35,6 @@ class Cell(NamedTuple):
     figures: dict[str, Figure]
     flaw: str
 
-    @property
-    def title(self) -> str:
-        return ", ".join(dict.fromkeys((*self.axes, *filter(None, self.names.values()))))
-
 
 class Matrix(NamedTuple):
     """The cells in order, their axes, the metrics that one of them has, and the label that others' ratios are to."""
@@ -111,14 +107,12 @@ class Matrix(NamedTuple):
 
     def picture(self) -> Bars:
         """The speed of each cell; hollow where it does not count."""
-        rows = [
-            Bar(cell.title, metric.show(found), [Part(0.0, found.value, is_hollow=bool(cell.flaw))])
-            for metric in [BY_NAME[SPEED]]
-            for cell in self.cells
-            for found in [cell.figures[SPEED]]
-            if found.value is not None
-        ]
-        return Bars(f"{BY_NAME[SPEED].label} by {' and '.join(self.axes)}", BY_NAME[SPEED].label, rows)
+        speed, rows = BY_NAME[SPEED], []
+        for cell in self.cells:
+            if (found := cell.figures[SPEED]).value is not None:
+                title = ", ".join(dict.fromkeys((*cell.axes, *filter(None, cell.names.values()))))
+                rows.append(Bar(title, speed.show(found), [Part(0.0, found.value, is_hollow=bool(cell.flaw))]))
+        return Bars(f"{speed.label} by {' and '.join(self.axes)}", speed.label, rows)
 
 
 def place_of(axes: Sequence[str]) -> Place:
@@ -138,20 +132,17 @@ def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
-    result, score = summary.result, summary.accuracy
+    score, place, levels = summary.accuracy, place_of(axes), summary.levels if BATCH in axes else []
     names = {"gpu": str(AXES["gpu"](summary)), "model": answer.model(summary), "label": summary.meta.label or ""}
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
-    is_by_level = BATCH in axes and bool(summary.levels)
-    tests = summary.levels if is_by_level else [result] if result else []
-    place = place_of(axes)
-    if not tests:
-        yield Cell(places(summary, axes), names, figures(summary, place), "no speed was measured")
+    tests: list[Outcome | None] = [*levels] or [summary.result]
     for one in tests:
-        found = figures(one if is_by_level else summary, place)
-        if is_by_level and summary.price:
+        found, flaw = figures(one if one and levels else summary, place), "no speed was measured"
+        if one:
+            flaw = "; ".join(filter(None, (gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))))
+        if one and levels and summary.price:
             found[COST] = Figure(one.cost(summary.price))
-        flaw = "; ".join(filter(None, (gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))))
-        yield Cell(places(summary, axes, one if is_by_level else None), names, found, flaw)
+        yield Cell(places(summary, axes, one if levels else None), names, found, flaw)
 
 
 def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> tuple[str, ...]:

@@ -65,16 +65,11 @@ def scores(accuracy: Accuracy) -> Bars:
     """Each score as a share of the reference's, with its thresholds and, of a part of the samples, its interval."""
     rows = []
     for check in accuracy.checks:
-        low, high = 100 * check.low / check.reference, check.high and 100 * check.high / check.reference
-        share = 100 * check.score / check.reference
-        good = low <= share and (high is None or share <= high)
-        between = (
-            (100 * check.interval[0] / check.reference, 100 * check.interval[1] / check.reference)
-            if check.interval
-            else None
-        )
-        dot = Part(share, share, "blue" if good else "red")
-        rows.append(Bar(check.name, number(check.score), (), between, [low] if high is None else [low, high], dot))
+        known = (check.score, *(check.interval or ()), check.low, *([check.high] if check.high else []))
+        share, *found = (100 * value / check.reference for value in known)
+        between, marks = ((found[0], found[1]), found[2:]) if check.interval else (None, found)
+        dot = Part(share, share, "red" if check.verdict == "FAIL" else "blue")
+        rows.append(Bar(check.name, number(check.score), (), between, marks, dot))
     span = Scale.around([100.0, *(value for row in rows for value in row.values)], 0.1)
     lines = "; lines: 95 % intervals" if any(check.interval for check in accuracy.checks) else ""
     label = f"% of the reference score; red: thresholds{lines}"
@@ -339,12 +334,6 @@ def stacked(name: str, values: Mapping[str, float], colors: Sequence[str]) -> Ba
     )
 
 
-def waits(found: Mapping[str, float]) -> Bars:
-    """The parts of a mean wait."""
-    labels = {f"{name} {number(ms)} ms": 100 * ms / (sum(found.values()) or 1.0) for name, ms in found.items()}
-    return Bars("", "% of the wait for the first token", [stacked("", labels, COLORS)], span=Scale(0.0, 100.0))
-
-
 def recorded(recording: Recording) -> Iterator[tuple[str, Iterator[Series], Scale]]:
     """The panels that something was recorded for: label, series, axis."""
     there = [name for name, values in recording.columns.items() if any(value is not None for value in values)]
@@ -359,12 +348,8 @@ def lines(recording: Recording, names: Sequence[str]) -> Iterator[Series]:
     for name, color in zip(names, cycle(COLORS)):
         label = next(item.label for item in QUANTITIES if item.is_mine(name))
         label = label.replace("GPU", f"GPU {name.partition('_')[0].removeprefix('gpu')}")  # by its number
-        yield Series(label, [*zip(recording.seconds, with_gaps(recording.columns[name]), strict=True)], color)
-
-
-def with_gaps(values: Sequence[float | None]) -> list[float]:
-    """Values with a gap in the line where there is none."""
-    return [math.nan if value is None else value for value in values]
+        with_gaps = (math.nan if value is None else value for value in recording.columns[name])
+        yield Series(label, [*zip(recording.seconds, with_gaps, strict=True)], color)
 
 
 def stages(times: Sequence[Stage]) -> Bars:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from harness.config import comparability, patterns
+from harness.config import comparability
+from harness.config.patterns import ClosedLoop
 from harness.core.document import Document, Kind, Line, Statement, number, to_markdown
 from harness.core.errors import UsageError
 from harness.core.files import read_if_any, write_json, write_text
@@ -21,7 +22,7 @@ from harness.loadgen.test_run import TestRun
 from harness.report import answer, page
 from harness.report.charts import Bar, Bars, Part, Scale, overview
 from harness.report.page import LoadPicture
-from harness.report.pictures import draw_pictures, gpu_times, waits
+from harness.report.pictures import draw_pictures, gpu_times
 from harness.report.sections import RunReport
 from harness.results import accuracy, claims, metrics
 from harness.results import profile as traces
@@ -60,18 +61,15 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
         spent=spent,
         shares=page.chart(gpu_times([spent])) if spent else "",
         bars=page.bars(test.requests) if test else None,
-        waits=page.chart(waits(found.waits_ms)) if found and found.waits_ms else "",
     )
 
 
 def level_lines(picture: LoadPicture | None) -> Iterator[Line]:
     """Which levels keep one's own limits."""
-    if picture and picture.unit == patterns.ClosedLoop.unit:
-        over = dict.fromkeys(one.name for one in picture.loads if one.test.reasons and not one.overruled)
+    if picture and picture.unit == ClosedLoop.unit:
         if best := picture.best:
-            kept = best.doubt or "within the limits"
-            yield Line(kept, f"with {best.name}", best.test.verdict.tone)
-        if over:
+            yield Line(best.doubt or "within the limits", f"with {best.name}", best.test.verdict.tone)
+        if over := dict.fromkeys(one.name for one in picture.loads if one.test.reasons and not one.overruled):
             yield Line("over the limits", f"with {', '.join(over)}", "bad")
 
 

@@ -1,5 +1,6 @@
 """A run's report, section by section: what came out, what limits it, its numbers, and how to do it again."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,6 @@ from harness.core.document import (
     Table,
     cell,
     code,
-    escape,
     literal,
     number,
     percent,
@@ -49,11 +49,11 @@ class RunReport:
 
 
 def facts_table(rows: Rows, name: str = "") -> Table:
-    return Table(["", ""], [[label, cell(Finished(text))] for label, text in rows.items() if text], name)
+    return Table(["", ""], [row for row in rows.items() if row[1]], name)
 
 
 def listed(values: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {escape(str(value))}" for name, value in values.items())
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def links(paths: Sequence[str]) -> str:
@@ -67,46 +67,45 @@ def measured_with(report: RunReport) -> Iterator[Section]:
     unknown = "" if is_ours else "unknown: the server's; of this client: "
     each = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
     run = {
-        "label": literal(meta.label or ""),
-        "model": escape(f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})"),
-        "GPU" if summary.gpus else "machine": escape(answer.machine(summary)),
-        "precision": escape(precision(summary)) if is_ours else "unknown",
-        "engine": escape(answer.engine(summary)),
+        "label": cell(literal(meta.label)) if meta.label else "",
+        "model": f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})",
+        "GPU" if summary.gpus else "machine": answer.machine(summary),
+        "precision": precision(summary) if is_ours else "unknown",
+        "engine": answer.engine(summary),
         "rules": f"MLPerf v{meta.mlperf_version}{' and its seeds' * (config.seed is None)}",
-        "workload": escape(plan.request_set.name) if plan.request_set else "",
-        "data": f"{escape(str(meta.data))}, prompts of {number(meta.mean_prompt_tokens)} tokens on average"
-        * bool(meta.data),
+        "workload": plan.request_set.name if plan.request_set else "",
+        "data": f"{meta.data}, prompts of {number(meta.mean_prompt_tokens)} tokens on average" * bool(meta.data),
         "date": f"{meta.started[:10]}, run {meta.run}",
         "answers": f"at most {meta.max_new_tokens} new tokens, {'greedy' if is_ours else 'temperature 0'}",
-        "settings": escape(", ".join(config.engine_arg)),
-        "checkpoint": escape(meta.checkpoint or ""),
+        "settings": ", ".join(config.engine_arg),
+        "checkpoint": meta.checkpoint or "",
     }
     engine = {
-        "KV cache": escape(meta.kv_cache_dtype),
-        "kernels": listed(meta.kernels or {}),
+        "KV cache": meta.kv_cache_dtype,
+        "kernels": listed(meta.kernels),
         "parallel": f"tensor {meta.tensor_parallel_size}, data {meta.data_parallel_size}",
         "context": f"{meta.max_model_len} tokens, prefix caching {'on' if meta.prefix_caching else 'off'}",
     }
     server = {
-        "model it serves": escape(str(served.get("serves"))),
-        "endpoints": escape(", ".join(meta.endpoints)),
-        "exchange": escape(str(served.get("exchange"))),
+        "model it serves": str(served.get("serves")),
+        "endpoints": ", ".join(meta.endpoints),
+        "exchange": str(served.get("exchange")),
         "requests in flight": f"at most {number(served.get('max_in_flight'))} at each endpoint",  # type: ignore[arg-type]
-        "client processes": escape(str(served.get("client_processes", ""))),
+        "client processes": str(served.get("client_processes", "")),
     }
     machine = {
         "GPUs": f"{unknown}{', '.join(system.gpus) or 'none (CPU)'}{each}",
         "driver, CUDA": f"{system.driver}, {system.cuda}" if system.driver else "",
-        "CPU": escape(f"{system.cpu}, {system.cores} cores"),
+        "CPU": f"{system.cpu}, {system.cores} cores",
         "memory": f"{system.memory_gib} GiB",
-        "OS": f"{escape(system.os)}{', in a container' if system.container else ''}",
+        "OS": f"{system.os}{', in a container' if system.container else ''}",
         "software": f"Python {system.python}, {listed(system.packages)}",
         "this repository": system.git_revision or "not a git checkout",
     }
     variables = " ".join(f"`{name}={code(value)}`" for name, value in system.variables.items())
     blocks = report.picture("overview")
     blocks += [facts_table(run | (engine if is_ours else server) | machine), Code(meta.command)]
-    blocks += [facts_table({"environment": variables}, name="environment")] if variables else []
+    blocks += [facts_table({"environment": cell(Finished(variables))}, "environment")] if variables else []
     yield Section("Measured with", meta.weights or meta.precision, [*blocks, Finished("[All settings](config.json).")])
 
 
@@ -119,7 +118,7 @@ def bounds(report: RunReport) -> Iterator[Section]:
     test, config = report.summary.performance, report.facts.config
     searched = "max" in (config.server_target_qps, config.concurrency)
     if test and (found := advice.findings(report.summary, searched)):
-        yield Section("What limits the speed, and what to try", answer.bound_by(test), [[*map(Finished, found)]])
+        yield Section("What limits the speed, and what to try", answer.bound_by(test), [found])
 
 
 IN_FLIGHT = (
@@ -133,16 +132,12 @@ def loads(report: RunReport) -> Iterator[Section]:
     summary, tests, drawn = report.summary, report.summary.run.search, report.loads
     if not tests:
         return
-    if tests[0].has_own_limits:
-        over = sum(bool(each.reasons) for each in tests)
-        outcome = f"{len(tests) - over} within the limits, {over} over"
-    else:
-        counts = {
-            "held": sum(each.has_held for each in tests),
-            "VALID with a growing queue": sum(each.valid and not each.has_held for each in tests),
-            "INVALID": sum(not each.valid for each in tests),
-        }
-        outcome = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    own = tests[0].has_own_limits
+    kept, valid, invalid = (
+        ("within the limits", "over", "over") if own else ("held", "VALID with a growing queue", "INVALID")
+    )
+    counts = Counter(kept if each.has_kept else valid if each.valid else invalid for each in tests)
+    outcome = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     blocks: list[Block] = []
     if "search" in report.pictures:
         blocks += [*report.picture("search"), answer.tested(summary)]
@@ -155,7 +150,7 @@ def loads(report: RunReport) -> Iterator[Section]:
                 f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}{alone}); a peak of P "
                 f"requests/s takes ceil(P / {number(drawn.peak_rate)}) replicas."
             )
-        blocks.append(Finished("Each is a separate LoadGen test; its logs are in `Probes/`."))
+        blocks.append("Each is a separate LoadGen test; its logs are in `Probes/`.")
     yield Section("Tests at each load", outcome, blocks)
 
 
@@ -168,21 +163,16 @@ def numbers(report: RunReport) -> Iterator[Section]:
     blocks = report.picture("tokens_per_sec")
     if part is not test:
         blocks.append(
-            Finished(
-                f"With {number(test.concurrency)} in flight, without the ramps of that test: "
-                f"**{number(part.tokens_per_sec)} output tokens/s**. The whole test, ramps included: "
-                f"{number(test.tokens_per_sec)} output tokens/s, {number(test.samples_per_sec)} samples/s."
-            )
+            f"With {number(test.concurrency)} in flight, without the ramps of that test: "
+            f"**{number(part.tokens_per_sec)} output tokens/s**. The whole test, ramps included: "
+            f"{number(test.tokens_per_sec)} output tokens/s, {number(test.samples_per_sec)} samples/s."
         )
     tried = [
-        Finished(
-            f"Attempt {n}{f', at {each.text}' if each.load else ''}: {each.verdict.word}, "
-            f"{escape(each.why) or 'with room'}; its logs are in "
-            f"`{each.folder}/`."
-        )
+        f"Attempt {n}{f', at {each.text}' if each.load else ''}: {each.verdict.word}, "
+        f"{each.why or 'with room'}; its logs are in `{each.folder}/`."
         for n, each in enumerate(summary.run.attempts or [], start=1)
     ]
-    rows = {metric.label: escape(value) for metric, value in metrics.rows(summary)}
+    rows = {metric.label: value for metric, value in metrics.rows(summary)}
     if summary.is_in_process:
         size = summary.meta.batch_size
         rows["batching"] = f"fixed batches of {size}, one after the other" if size else "continuous batching"
@@ -210,12 +200,10 @@ def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
         blocks.append(f"{said}: {'; '.join(between)}.")
     if test.arrivals:
         blocks.append(
-            Finished(
-                f"Arrivals followed `--arrivals {code(test.arrivals)}`: a mean of {number(test.target_qps)} a second, "
-                f"the times between them with a coefficient of variation of {number(test.arrivals_cv, 3)} (0 is "
-                "clockwork, 1 pure chance, more is bursts). Each latency counts from the time at which its request was "
-                "due."
-            )
+            f"Arrivals followed `--arrivals {code(test.arrivals)}`: a mean of {number(test.target_qps)} a second, "
+            f"the times between them with a coefficient of variation of {number(test.arrivals_cv, 3)} (0 is "
+            "clockwork, 1 pure chance, more is bursts). Each latency counts from the time at which its request was "
+            "due."
         )
     if test.waits_ms:
         blocks.append(
@@ -228,7 +216,7 @@ def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
     if test.concurrency or test.arrivals:
         source = "This program took these times, in `Performance/requests.csv`"
     traced = "; TPOT is from its trace, over the answers that have one" if test.single_token else ""
-    yield Section("Latency", outcome, [*blocks, Finished(f"{source}{traced}.")])
+    yield Section("Latency", outcome, [*blocks, f"{source}{traced}."])
 
 
 def lengths(summary: Summary, test: Performance) -> Iterator[Section]:
@@ -252,7 +240,7 @@ def remarks(summary: Summary, test: Performance) -> Iterator[str]:
             " The other answers are too few to be sure of TPOT p99: VALID or INVALID, the verdict does not cover TPOT."
         )
         share = f"{number(test.single_token)} of {number(test.samples)} answers have one token"
-        yield Finished(f"**{share}**: TTFT and latency count them, TPOT does not{none}.{few * (not test.tpot_judged)}")
+        yield f"**{share}**: TTFT and latency count them, TPOT does not{none}.{few * (not test.tpot_judged)}"
     if test.server and test.server.prompt_tokens is not None:
         cached = test.server.cached_percent
         share = (
@@ -260,7 +248,7 @@ def remarks(summary: Summary, test: Performance) -> Iterator[str]:
             if cached is None
             else f"{number(cached, 3)} % of them from its cache"
         )
-        yield Finished(
+        yield (
             f"By the server's own count (`usage`): {number(test.server.prompt_tokens)} prompt tokens, {share}; "
             f"{number(test.server.output_tokens)} output tokens."
         )
@@ -269,7 +257,7 @@ def remarks(summary: Summary, test: Performance) -> Iterator[str]:
             f"{number(test.longer)} of {number(test.samples)} answers are longer than the {summary.meta.max_new_tokens}"
         )
         why = "the server ignores `max_tokens`, or its text has more tokens here than it counted"
-        yield Finished(f"**{share} tokens that were allowed**: {why}.")
+        yield f"**{share} tokens that were allowed**: {why}."
     yield from (f"LoadGen warning: {warning}" for warning in test.warnings)
 
 
@@ -293,14 +281,14 @@ def accuracy(report: RunReport) -> Iterator[Section]:
     if not score:
         return
     first = ", ".join(f"{check.name} {number(check.score)}" for check in score.checks[:3])
-    rows = []
-    for check in score.checks:
-        name = f"{check.name}{' (approximate)' * (check.name in score.approximate)}"
-        low, high = number(check.low, 6), number(check.high, 6)
-        ends = [f"{number(check.interval[0], 6)} to {number(check.interval[1], 6)}"] if check.interval else []
-        bound = f"{low} to {high}" if check.high else f"at least {low}"
-        rows.append([name, number(check.score, 6), number(check.reference, 6), bound, *ends, check.verdict])
-    interval = [] if score.full_set else ["95 % interval"]
+    columns: dict[str, Column] = {
+        "score": lambda check: f"{check.name}{' (approximate)' * (check.name in score.approximate)}",
+        "this run": ("score", 6),
+        "reference": ("reference", 6),
+        "must be": lambda check: between(check.low, check.high) if check.high else f"at least {number(check.low, 6)}",
+    }
+    if not score.full_set:
+        columns["95 % interval"] = lambda check: between(*check.interval)
     part = " (part of the set; since the reference covers all of it, bootstrap intervals decide the verdict)"
     version = f" of NLTK {score.splitter_version}" if score.splitter_version else ""
     names = " and ".join(score.approximate)
@@ -313,9 +301,16 @@ def accuracy(report: RunReport) -> Iterator[Section]:
     worst = (
         "[The ten worst answers](Accuracy/worst.md) with article and reference; [every sample](Accuracy/samples.csv)."
     )
-    head = ["score", "this run", "reference", "must be", *interval, "verdict"]
     outcome = f"{score.verdict}: {first}; {number(score.samples)} samples"
-    yield Section("Accuracy", outcome, [*report.picture("scores"), Table(head, rows), about, Finished(worst)])
+    yield Section(
+        "Accuracy",
+        outcome,
+        [*report.picture("scores"), Table.of(score.checks, columns | {"verdict": "verdict"}), about, Finished(worst)],
+    )
+
+
+def between(low: float, high: float) -> str:
+    return f"{number(low, 6)} to {number(high, 6)}"
 
 
 CHECKED = {True: "yes", False: "no", None: "not required in Offline"}
@@ -328,10 +323,10 @@ def compliance(report: RunReport) -> Iterator[Section]:
         for name, test in found.items():
             checks = "; ".join(f"{check}: {CHECKED[verdict]}" for check, verdict in test.checks.items())
             about = "answers of a performance test, compared with what was reported to LoadGen while it ran"
-            said.append(Finished(f"**{name.upper()}: {test.verdict}** – {checks}. {test.facts['samples']} {about}."))
+            said.append(f"**{name.upper()}: {test.verdict}** – {checks}. {test.facts['samples']} {about}.")
         yield Section("Compliance", ", ".join(f"{name.upper()} {test.verdict}" for name, test in found.items()), [said])
     elif asked != "none":
-        said = [Finished(f"**{asked.upper()}: no verdict** – it did not finish.")]
+        said = [f"**{asked.upper()}: no verdict** – it did not finish."]
         yield Section("Compliance", f"{asked.upper()}: no verdict", [said])
 
 
@@ -408,7 +403,7 @@ def files(report: RunReport) -> Iterator[Section]:
         *(f"{mode}: {links(paths)}" for mode, paths in report.summary.logs.files.items()),
     ]
     where = "`docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`"
-    terms = Finished(f"The terms are explained in {where}.")
+    terms = f"The terms are explained in {where}."
     yield Section("Files", "every log of the run's folder", [[*map(Finished, said)], terms])
 
 

@@ -132,7 +132,12 @@ class ExperimentRecord:
     @property
     def place(self) -> str:
         """Where it ran: only a baseline that ran there is its own."""
-        return " ".join(filter(None, (self.node, self.gpu)))
+        return " ".join(filter(None, (self.node, self.gpu and f"GPU {self.gpu}")))
+
+    @property
+    def where(self) -> str:
+        """The same, behind a name."""
+        return f" on {self.place}" if self.place else ""
 
     @property
     def number(self) -> int:

@@ -38,7 +38,6 @@ from harness.sweep.file import (
 )
 from harness.sweep.rows import (
     CAP,
-    SPEED,
     ExperimentResult,
     State,
     best_estimate,
@@ -105,10 +104,11 @@ class SweepState:
         """What a lane may run, in order. In each round it begins with the baseline, so that whatever follows is
         compared with its own GPU, or, where rounds alternate, ends every second one with it."""
         options = self.options
+        changes = sorted(self.chosen[1:], key=lambda item: -item.priority)
         for number in range(options.repeat):
             if self.kept.within and number >= FEWEST_ROUNDS and not number % 2 and is_known(self.kept, number):
                 break
-            turn = self.turn([self.chosen[0], *self.order_of(number)], number, lane)
+            turn = self.turn([self.chosen[0], *changes], number, lane)
             yield from reversed(turn) if options.alternate and number % 2 else turn
         if self.finals:
             yield from self.turn(self.finals, 0, lane, final=True)
@@ -143,15 +143,6 @@ class SweepState:
         same = [record for record in done if record.final == job.final]
         own = [record for record in same if record.experiment == job.item.name]
         return mean(record.seconds for record in own or same or done) if done else 0.0
-
-    def order_of(self, number: int) -> list[Experiment]:
-        """The experiments of a round in the file's order; under a time limit those first that the file calls more
-        valuable and, once there are speeds, the faster ones."""
-        changes = [item for item in self.chosen if item.name != BASELINE]
-        if self.options.limit == inf or self.options.alternate:
-            return changes
-        speeds = {r.experiment: r.outcome.values.get(SPEED.name) or 0.0 for r in self.kept.records if r.round < number}
-        return sorted(changes, key=lambda item: (-item.priority, -speeds.get(item.name, 0.0)))
 
     def extend(self) -> bool:
         """Whether more is to be run once all is done: the changes that helped together, the best estimate capped, and
@@ -272,8 +263,9 @@ class Crew:
                 self.display.stage(", ".join(doing))
             record = self.run_once(job, lane)
             with self.lock:
-                name = f"{label}{f' on GPU {lane.gpu}' if lane.gpu else ''}"
-                self.display.leave_row(report.HEAD, report.cells(name, record), record.status == "complete")
+                self.display.leave_row(
+                    report.HEAD, report.cells(label + record.where, record), record.status == "complete"
+                )
                 if (load := record.outcome.background_load) and not record.round:  # as long as it can be mended
                     self.display.say(f"{'; '.join(load)}: no run counts while they do", style="yellow")
             if record.status == "interrupted":

@@ -28,7 +28,7 @@ from harness.core.document import (
 )
 from harness.core.errors import UsageError
 from harness.loadgen.folder import RunFolder, ended_early, facts_of, open_run
-from harness.report.answer import NOT_COMPARABLE
+from harness.report import answer
 from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Scale, Series, save
 from harness.report.page import page
 from harness.report.regression import Judgement
@@ -141,7 +141,7 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
     pictures = draw(report, folder / "plots")
     ended = ended_early(folder, reported=True)
     shared, own = deviations(folder, state.records)
-    more = [Line("did not finish", ended or "", "bad"), Line(NOT_COMPARABLE, "; ".join(shared), "careful")]
+    more = [Line("did not finish", ended or "", "bad"), Line(answer.NOT_COMPARABLE, "; ".join(shared), "careful")]
     page_of = document(report, [*sections(report, own, pictures)], [line for line in more if line.text])
     files.write_text(folder / "report.md", to_markdown(page_of))
     files.write_text(folder / "report.html", page(page_of))
@@ -161,14 +161,20 @@ def sections(
             yield Section(title, f"{len(found)} experiments", [table(found, judged), SAFETY])
     rows = []
     for record in state.records:
-        where = f"{f' on {record.node}' if record.node else ''}{f' on GPU {record.gpu}' if record.gpu else ''}"
         reason = f": {record.reason}" if record.reason else ""
         reasons = own.get(record.run or "", ())
         unlike = f" (not comparable: {'; '.join(reasons)})" if reasons else ""
         link = Finished(f"[{record.run.rpartition('/')[2]}]({record.run}/report.md)") if record.run else "–"
         round_name = "full length" if record.final else str(record.number)
-        name, outcome = f"{record.experiment}{where}", f"{record.status}{reason}{unlike}"
-        rows.append([name, round_name, outcome, f"{record.seconds:.0f}", link])
+        rows.append(
+            [
+                record.experiment + record.where,
+                round_name,
+                f"{record.status}{reason}{unlike}",
+                f"{record.seconds:.0f}",
+                link,
+            ]
+        )
     complete = sum(record.status == "complete" for record in state.records)
     runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
     yield Section("Runs", f"{len(state.records)} runs, {complete} complete", [runs])
@@ -255,11 +261,12 @@ def cells(label: str, record: ExperimentRecord) -> list[str]:
 
 def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[str], dict[str, list[str]]]:
     """Why the numbers are not MLPerf's: what all runs share, and each run's own."""
-    runs = [record.run for record in records if record.run and record.status == "complete"]
-    paths = {run: folder / run / "config.json" for run in runs}
-    found = {run: [*map(str, facts_of(path.parent).deviations)] if path.exists() else [] for run, path in paths.items()}
-    every = dict.fromkeys(reason for reasons in found.values() for reason in reasons)
-    shared = [reason for reason in every if all(reason in reasons for reasons in found.values())]
+    found = dict[str, list[str]]()
+    for record in records:
+        if record.run and record.status == "complete":
+            has_facts = (folder / record.run / "config.json").exists()
+            found[record.run] = [*map(str, facts_of(folder / record.run).deviations)] if has_facts else []
+    shared = answer.shared(found.values()) if found else []
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}
     return shared, own
 

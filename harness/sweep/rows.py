@@ -405,10 +405,6 @@ def lines(report: SweepReport) -> Iterator[Line]:
     yield from (Line("not counted", f"{r.name}: {'; '.join(r.flaws)}", "bad") for r in every if r.flaws)
     if base and is_estimate(base.experiment):
         yield Line("estimates", "of the rate within the limits, by --quick: nothing of them is VALID", "careful")
-    stack = [r for r in report.rows if r.name == BASELINE or (r.gain and r.experiment.kind == "stacked")]
-    if len(stack) > 1:
-        steps = (f"{r.name} {number(r.figure)}{'' if r.is_usable else ' (not usable)'}" for r in stack)
-        yield Line("stacked", f"{' → '.join(steps)} {stack[0].metric.label}")
     yield from references(report)
     if full := [result for result in report.finals if result.is_usable and result.speed]:
         best = max(full, key=lambda result: result.speed or 0)
@@ -468,7 +464,7 @@ def cards(base: ExperimentResult) -> str:
     by_gpu = dict[str, list[float]]()
     for record in base.done:
         by_gpu.setdefault(record.place, []).append(record.outcome.values.get(SPEED.name) or 0.0)
-    found = [f"GPU {gpu} {number(mean(speeds))}" for gpu, speeds in sorted(by_gpu.items())]
+    found = [f"{place} {number(mean(speeds))}" for place, speeds in sorted(by_gpu.items())]
     return f" The baselines: {', '.join(found)} output tokens/s." if len(found) > 1 else ""
 
 

@@ -157,7 +157,7 @@ def test_the_one_of_several_that_differs_does_not_decide(tmp_path: Path, odd: st
     for name in "abc":
         made.rendered(tmp_path / name, **({"max_new_tokens": 64} if name == odd else {}))
     runs, _ = compare.load([tmp_path / name for name in "abc"])
-    found, (start, other) = compare_page.document(runs, None), "abc".replace(odd, "")
+    found, (start, other) = compare_page.document(runs), "abc".replace(odd, "")
     assert tells(
         found.title, f"{other} is not clearly faster", f"one run of each: 1,024 output tokens/s; {start} 1,024"
     )

@@ -180,7 +180,7 @@ def test_title_numbers_index_comparison_and_gate_name_one_level(levels: Path) ->
         assert rendering.history_line(summary)["tokens_per_sec"] == pytest.approx(speed)
         runs, _ = compare.load([before, after])
         ratio = speed / (metrics.BY_NAME["tokens_per_sec"].of(runs[0].summary) or 0.0)
-        found = compare_page.document(runs, None)
+        found = compare_page.document(runs)
         change = Change.between([1.0], [ratio]).describe(metrics.BY_NAME["tokens_per_sec"])
         assert found.title.startswith(f"{after.name} is {change}: "), found.title
         judged = regression.judge(Sides([runs[0]], [runs[1]]), [regression.condition("output_tokens_per_s<-3%")])

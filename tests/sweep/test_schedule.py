@@ -86,7 +86,7 @@ def test_side_by_side_each_gpu_has_its_own_baseline_and_cores(tmp_path: Path) ->
     ran_once = sorted((r.experiment, r.round) for r in records if r.experiment != BASELINE)
     assert ran_once == [(f"n{n}", turn) for n in (2, 4, 8) for turn in (0, 1)]
     for record in records:  # each after the baseline of the same round and GPU
-        assert any(r.key == (BASELINE, record.round, False, record.gpu) for r in records)
+        assert any(r.key == (BASELINE, record.round, False, record.place) for r in records)
     if len(system.cores()) > 1:
         assert not cores["0"] & cores["1"]
 
