@@ -78,10 +78,6 @@ class LoadPattern:
     def text(self, plan: Load) -> str:
         return f"{number(self.number(plan))} {self.unit}"
 
-    def least_duration(self, whole_s: float, share: float) -> float:
-        """The minimum duration of a test on a share of the samples, whose duration is `whole_s` on all of them."""
-        return max(1.0, round(whole_s * share, 1))
-
     def min_queries(self, plan: Load) -> int:
         """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile."""
         return plan.samples
@@ -95,23 +91,17 @@ class LoadPattern:
         """The fewest queries of a test whose rate is not known yet, where that decides how long it takes."""
         return None
 
-    def shown_queries(self, plan: Load) -> int | None:
-        """How many samples a live line counts towards; None where all are issued at once, or time ends the test."""
-        return self.queries(plan)
-
     def length(self, plan: Load) -> Length | None:
         """How many queries a performance test has, and about how many seconds it takes; None where that is not known
         yet."""
         queries = self.queries(plan)
         return (queries, queries / plan.target_qps) if queries and plan.target_qps else None
 
-    def least_seconds(self, plan: Load, total: int | None) -> float:
-        """How long a test of `total` queries takes at least, as far as its settings tell."""
-        return total / plan.target_qps if self.is_rated and total and plan.target_qps else 0.0
-
-    def is_too_short(self, plan: Load) -> bool:
-        """Whether LoadGen cannot call the performance test VALID for its number of queries alone."""
-        return False
+    def progress(self, plan: Load) -> tuple[int | None, float]:
+        """How many samples a live line counts towards, None where all are issued at once; and how long the test takes
+        at least, as far as its settings tell."""
+        queries = self.queries(plan)
+        return queries, queries / plan.target_qps if self.is_rated and queries and plan.target_qps else 0.0
 
     def target_qps(self, planned: float | None, logged: float | None) -> float | None:
         """The rate that the result names: what LoadGen logged of the one that it was given, or the plan's, or none."""
@@ -183,9 +173,6 @@ class Poisson(LoadPattern):
         wanted = max(self.min_queries(plan), plan.min_duration_s * (plan.target_qps or 0.0))
         return ceil(wanted) if plan.request_set else ceil(wanted / plan.samples) * plan.samples
 
-    def is_too_short(self, plan: Load) -> bool:
-        return 0 < (self.queries(plan) or 0) < SURE_QUERIES
-
     def fixed_settings(self, plan: Load) -> Settings:
         """LoadGen judges by the user's limits in place of MLPerf's."""
         limits, own = plan.limits, Settings()
@@ -247,10 +234,6 @@ class OwnClock(LoadPattern):
 
     is_own_clock = True
 
-    def least_duration(self, whole_s: float, share: float) -> float:
-        """Samples are repeated, however few they are."""
-        return whole_s
-
     def settings(self, plan: Load) -> Settings:
         count = {"performance_sample_count_override": plan.samples, "min_query_count": self.min_queries(plan)}
         return super().settings(plan) | count
@@ -285,11 +268,8 @@ class ClosedLoop(OwnClock):
         queries = max(self.min_queries(plan), ceil(plan.min_duration_s * plan.target_qps))
         return queries, queries / plan.target_qps
 
-    def shown_queries(self, plan: Load) -> int | None:
-        return self.min_queries(plan)
-
-    def least_seconds(self, plan: Load, total: int | None) -> float:
-        return plan.min_duration_s
+    def progress(self, plan: Load) -> tuple[int | None, float]:
+        return self.min_queries(plan), plan.min_duration_s
 
     def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
         return plan.concurrency or engine

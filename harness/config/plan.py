@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from harness.config import comparability, engine, mlperf, models, workload
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.flags import MOST_S
-from harness.config.patterns import SURE_QUERIES, Load, LoadPattern
+from harness.config.patterns import SURE_QUERIES, Load, LoadPattern, Poisson
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, Replay, RequestSet
 from harness.core.document import Statement, number
@@ -201,7 +201,8 @@ class Plan(Load):
     @property
     def too_short(self) -> str | None:
         """Why the performance test cannot be VALID at its rate, in words; None where it can."""
-        if self.config.mode == "accuracy" or not self.pattern.is_too_short(self):
+        is_judged = isinstance(self.pattern, Poisson) and self.config.mode != "accuracy"
+        if not (is_judged and self.queries and self.queries < SURE_QUERIES):
             return None
         return (
             f"{self.queries:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
@@ -340,7 +341,8 @@ def duration(
     if given is not None:
         return given
     whole, share = task.min_duration_s, count / task.samples
-    least = whole if request_set else config.scenario_rules.pattern.least_duration(whole, share)
+    is_repeated = request_set or config.scenario_rules.pattern.is_own_clock  # its samples, however few they are
+    least = whole if is_repeated else max(1.0, round(whole * share, 1))
     if least != whole:
         notes.append(f"minimum duration: {least:g} s = {whole:g} s x {count:,} / {task.samples:,}")
     return least

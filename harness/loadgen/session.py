@@ -355,9 +355,7 @@ class LoadGenSession:
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
         tested = make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
-        pattern = plan.pattern
-        shown = pattern.shown_queries(plan) if mode == "performance" else total
-        least_s = pattern.least_seconds(plan, total) if timed else 0.0
+        shown, least_s = plan.pattern.progress(plan) if mode == "performance" else (total, 0.0)
         watch = partial(self.watch, tested, folder, shown, least_s, clock_offset())
         self.watchdog.reset()
         with self.measuring(folder, plan, tested):

@@ -19,32 +19,40 @@ START_FACTOR, START_S = 6, 300.0  # for an engine that starts, maybe from a slow
 
 
 class Silence:
-    """Since when nothing was heard; time in which this process did not run itself, stopped and continued, is none."""
+    """How long a mark has been the same that whoever is alive changes; time in which this process did not run itself,
+    stopped and continued, does not count."""
+
+    def __init__(self, mark: object, timeout_s: float) -> None:
+        self.mark, self.timeout_s, self.longest_s = mark, timeout_s, 0.0
+        self.reset()
 
     def reset(self) -> None:
         """Begins, or begins anew."""
-        self._since = self._checked = time.monotonic()
+        self.since = self.looked_at = time.monotonic()
 
-    def skip_pause(self) -> None:
-        """To be called at each check."""
+    def look(self, mark: object) -> float:
+        """The seconds until now; to be called many times a second."""
         now = time.monotonic()
-        if now - self._checked > PAUSED_S:
-            self._since += now - self._checked
-        self._checked = now
+        if now - self.looked_at > PAUSED_S:
+            self.since += now - self.looked_at
+        self.looked_at = now
+        if mark != self.mark:
+            self.longest_s = max(self.longest_s, now - self.since)
+            self.mark, self.since = mark, now
+        return self.silent_s
 
     @property
     def silent_s(self) -> float:
-        """How long nothing was heard, as far as the last check knows."""
-        return time.monotonic() - self._since
+        """How long nothing was heard, as far as the last look knows."""
+        return time.monotonic() - self.since
 
 
 class Watchdog(Silence):
     """Measures how long a busy engine has not answered anything; `check` is called many times a second."""
 
     def __init__(self, engine: Engine, timeout_s: float) -> None:
-        self.reset()
-        self.engine, self.timeout_s, self.longest_s = engine, timeout_s, 0.0
-        self._last_response_at = engine.last_response_at
+        super().__init__(engine.last_response_at, timeout_s)
+        self.engine = engine
 
     @property
     def limit_s(self) -> float:
@@ -54,13 +62,7 @@ class Watchdog(Silence):
 
     def check(self) -> None:
         """Raises EngineError where the engine has been silent for too long."""
-        self.skip_pause()
-        last_response_at = self.engine.last_response_at
-        if last_response_at != self._last_response_at:
-            self.longest_s = max(self.longest_s, last_response_at - self._since)
-            self._last_response_at = last_response_at
-            self._since = max(self._since, last_response_at)
-        if (silent_s := self.silent_s) > self.limit_s:
+        if (silent_s := self.look(self.engine.last_response_at)) > self.limit_s:
             raise EngineError(
                 f"no response from {self.engine.name} for {silent_s:.0f} s: assuming it hangs. If it is only slow, "
                 f"raise --stall-timeout (now {self.timeout_s:g})"
@@ -81,16 +83,12 @@ class StartWatch(Silence):
     """Notices an engine whose start has stopped: neither its log nor its processes go on."""
 
     def __init__(self, log: Path, timeout_s: float) -> None:
-        self.reset()
-        self.log, self.timeout_s, self._size = log, max(START_FACTOR * timeout_s, START_S), -1
+        super().__init__(None, max(START_FACTOR * timeout_s, START_S))
+        self.log = log
 
     def check(self) -> None:
         """Raises EngineError where the log has not grown for too long."""
-        self.skip_pause()
-        size = self.log.stat().st_size if self.log.exists() else 0
-        if size != self._size:
-            self._size, self._since = size, time.monotonic()
-        elif self.silent_s > self.timeout_s:
+        if self.look(self.log.stat().st_size if self.log.exists() else 0) > self.timeout_s:
             raise EngineError(
                 f"the engine has printed nothing for {self.timeout_s:.0f} s while starting: assuming it hangs"
             )
