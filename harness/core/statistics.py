@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import ceil, exp, floor, lgamma, log, sinh, sqrt
 from statistics import NormalDist, fmean, variance
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 Number = TypeVar("Number", int, float)
 NORMAL = NormalDist().inv_cdf(0.975)
@@ -156,8 +156,7 @@ def intervals(values: Any) -> Any:
     return (means + (ends - means) * wider).T
 
 
-@dataclass(frozen=True)
-class PairedChange:
+class PairedChange(NamedTuple):
     """The mean of a score before and after on the same samples, with the interval of its change. Of `few` that differ
     it is widened by 3/n of the largest score, for what was not seen: it may show that a limit is kept, never a loss."""
 

@@ -7,10 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from pydantic import BaseModel, ConfigDict, computed_field
@@ -31,8 +30,7 @@ CPUINFO = Path("/proc/cpuinfo")
 SM_CLOCK = 1  # NVML_CLOCK_SM
 
 
-@dataclass(frozen=True)
-class GPU:
+class GPU(NamedTuple):
     """A visible GPU; memory in bytes."""
 
     name: str

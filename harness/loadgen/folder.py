@@ -48,12 +48,11 @@ from harness.core.files import (
 from harness.core.processes import by_signal, end_children, ignore_signals
 from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
-from harness.loadgen.outcome import RunFacts, RunStatus
+from harness.loadgen.outcome import RunFacts, RunStatus, Status
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
 RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
 STAMP = len("20260131-101500")  # of a run's name: when it began
-Status = Literal["running", "complete", "failed", "interrupted"]
 Test = Literal["accuracy", "performance", "test06"]
 FOLDER: dict[Test, str] = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
 
@@ -80,7 +79,7 @@ class RunFolder(NamedTuple):
         kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
         return (json.dumps(secrets.hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
 
-    def fail(self, status: Literal["failed", "interrupted"], reason: str = "") -> None:
+    def fail(self, status: Status, reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
         before = readable_status(self.path)  # a damaged one is replaced
         if before is None or before.status != "complete":

@@ -313,10 +313,13 @@ def at_load(plan: Plan, outcome: Outcome) -> Plan:
 
 
 # What a run knows of itself, typed: config.json and status.json; and what all files of a run folder have in common.
+Status = Literal["running", "complete", "failed", "interrupted"]
+
+
 class RunStatus(File):
     """status.json."""
 
-    status: Literal["running", "complete", "failed", "interrupted"]
+    status: Status
     reason: str = ""
     time: str | None = None
 
