@@ -102,6 +102,7 @@ SECRET_FORMS = (
 )
 # Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
 PLAIN_QUERY = names_in("api-version version gpu host")  # keys of an address's query that hold no secret
+QUERY_PART = re.compile(r"([^&;=]+)(=?)[^&;]*")
 QUERY = re.compile(r"(?i)\b(https?:/+[^\s\"'<>?]+\?)([^\s\"'<>#]+)")
 HARMLESS_NAMES = names_in(
     """
@@ -140,11 +141,13 @@ def hide_text(text: str) -> str:
 
 def hide_query(query: str) -> str:
     """The query of an address without the values of keys that are not known to be plain, and without words alone."""
-    parts = [(part, *part.partition("=")) for part in re.split("([&;])", query)]
-    return "".join(
-        part if part in "&;" or (mark and key.lower() in PLAIN_QUERY) else f"{key}={HIDDEN}" if mark else HIDDEN
-        for part, key, mark, _ in parts
-    )
+
+    def hidden(part: re.Match[str]) -> str:
+        if not part[2]:
+            return HIDDEN
+        return part[0] if part[1].lower() in PLAIN_QUERY else f"{part[1]}={HIDDEN}"
+
+    return QUERY_PART.sub(hidden, query)
 
 
 def hide_known(text: str) -> str:
@@ -162,10 +165,9 @@ def note_address(address: str) -> None:
 
 def environment_secrets() -> set[str]:
     """The values of environment variables whose names say that they are secret."""
-    named = {name: value for name, value in environ.items() if name not in FOLDERS and is_secret(name)}
-    for number, line in enumerate(environ.get(HEADERS, "").splitlines()):
-        named[f"{HEADERS} {number}"] = line.partition(":")[2].strip()
-    return {value for value in named.values() if len(value) >= SHORTEST_SECRET}
+    found = {value for name, value in environ.items() if name not in FOLDERS and is_secret(name)}
+    found |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
+    return {value for value in found if len(value) >= SHORTEST_SECRET}
 
 
 def hide_word(word: str) -> str:

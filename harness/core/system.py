@@ -98,12 +98,11 @@ def visible(nvml: Any) -> list[Any]:
         return every
     found = []
     for word in filter(None, (part.strip() for part in chosen.split(","))):
-        if word.isdigit():
-            handle = every[int(word)] if int(word) < len(every) else None
-        elif word.startswith("MIG-"):
+        if word.startswith("MIG-"):
             handle = query_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
         else:
-            handle = next((handle for handle in every if nvml.nvmlDeviceGetUUID(handle).startswith(word)), None)
+            uuids = enumerate(map(nvml.nvmlDeviceGetUUID, every))
+            handle = next((every[n] for n, uuid in uuids if word == str(n) or uuid.startswith(word)), None)
         if handle is None:
             break
         found.append(handle)

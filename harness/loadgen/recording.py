@@ -26,9 +26,6 @@ class Recording(NamedTuple):
             raise UsageError(f"{path}: a line has no seconds.")
         return cls([second for second in seconds if second is not None], columns)
 
-    def __bool__(self) -> bool:
-        return bool(self.columns)
-
     @property
     def durations(self) -> list[float]:
         """Seconds for which each line counts: since the one before, as a busy machine writes some lines late."""

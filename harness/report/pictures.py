@@ -48,7 +48,7 @@ def draw_pictures(
             drawn["tokens_per_sec"] = [panel]
     if run.search and loads:
         drawn["search"] = curves({"": loads})
-    if measured and test and test.recording:
+    if measured and test and test.recording.columns:
         part = measured.steady
         ends = (part.begin_s, part.begin_s + part.seconds) if part and part.begin_s is not None else None
         drawn["machine"] = machine(test.recording, measured.ran_out, measured.gpu_time, ends)
@@ -171,23 +171,21 @@ def marked(
 
 def latency(kind: str, styled: Styled) -> Lines:
     """A bar for each test from its middle to its slowest, which is marked; nothing is drawn for loads between them."""
-    series, every, loads, limits = list[Series](), list[float](), list[float](), dict[float, str]()
+    series, limits = list[Series](), dict[float, str]()
     for picture, style in styled:
         tops = []
         for one in picture.loads:
             if values := [value for point in picture.points if (value := one.test.at(kind, point))]:
-                low, high = ((one.test.load, end(values)) for end in (min, max))
-                series.append(Series("", [low, high], "grey", line="-"))
-                tops.append((high, one))
-                every += values
-                loads.append(one.test.load)
+                series.append(Series("", [(one.test.load, end(values)) for end in (min, max)], "grey"))
+                tops.append((series[-1].points[-1], one))
         series += marked(picture, style, tops)
         if limit := picture.limits.get(kind):
             limits[limit] = f"limit {number(limit)} ms"
     units = sorted({picture.axis for picture, _ in styled})
+    loads, heights = zip(*(point for one in series for point in one.points), strict=True)
     title = f"{LATENCIES[kind]}{', p50 to p99' if len(styled) == 1 else ''}"
     across = Scale.around(loads, BESIDE, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
-    down = Scale.around([*every, *limits], BESIDE, is_log=True)
+    down = Scale.around([*heights, *limits], BESIDE, is_log=True)
     return Lines(
         title,
         "; ".join([*units, *[HOLLOW] * any(one.is_hollow for one in series)]),
