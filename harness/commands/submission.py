@@ -20,8 +20,10 @@ def write_system(
     out: Path = option(Path("system.json"), "Output file.", "FILE"),
 ) -> None:
     """Describe this machine, and list what you must fill in."""
-    facts = facts_of(run) if run else None
-    written = tree.describe(facts.system if facts else detect(), facts)
+    facts, here = facts_of(run) if run else None, detect()
+    machine = facts.system if facts else here
+    same = here.model_copy(update={"git_revision": machine.git_revision})  # this machine, whatever its checkout has
+    written = tree.describe(machine, facts, is_here=machine == same)
     if out.exists():
         raise UsageError(f"--out {out} already exists and may have been edited: choose another path.")
     if not out.parent.is_dir():

@@ -33,7 +33,7 @@ AGREED = 0.04  # of a probe's rate: a candidate nearer to it than that is not pr
 ROOM = 0.8  # share of the limits up to which a p99 leaves room for a higher rate
 WORTH = 1.02  # ratio of a higher rate that is worth a full test
 FURTHER = 1.1  # ratio of a higher rate up to which a full test's latencies tell more than the law
-HIGHER = 1.2  # ratio to the highest of several rates, which all held, of one that measures the capacity
+HIGHER = 1.2  # ratio of a next rate to one that held, at most: farther, a law is a guess (faster over ten minutes)
 LOWER, NEAR = 0.97, 0.9  # of a rate that did not hold a full test: at most, and where its latencies do not tell
 MARGIN = 0.99  # of a rate by a full test: the next has other luck
 
@@ -257,8 +257,10 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
             found.append(MARGIN * seen.rate(goal))
     if len(found) == 1 and max(shares) > 1:
         found.append(NEAR * rate)
-    following = min(found) * last.load / rate
-    return None if has_room and not WORTH * last.load < following < inf else following
+    if (following := min(found)) == inf:  # nothing tells a limit
+        return None
+    following = min(following, HIGHER * rate) * last.load / rate
+    return None if has_room and following <= WORTH * last.load else following
 
 
 def is_as_long(test: Outcome, full: Outcome) -> bool:

@@ -71,8 +71,8 @@ def declared(facts: RunFacts) -> Description:
     return dict(zip(DECLARED, (engine if re.search(r"\d", engine) else "", facts.config.model, kind), strict=True))
 
 
-def describe(machine: System, facts: RunFacts | None = None) -> Description:
-    """The description of the machine of a run; without one it is this machine, of which more can be looked up."""
+def describe(machine: System, facts: RunFacts | None = None, is_here: bool = True) -> Description:
+    """The description of a machine, with what the server of a run tells of itself; of this one more is looked up."""
     gpus, memory = machine.gpus, machine.gpu_memory_gib
     versions = {**machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
     stack = ("torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
@@ -96,7 +96,7 @@ def describe(machine: System, facts: RunFacts | None = None) -> Description:
         found["accelerator_memory_capacity"] = f"{memory:.0f} GiB" if memory else ""
     if len(gpus) == 1:
         found["accelerator_interconnect"] = NOT_APPLICABLE
-    return found | served | ({} if facts else hardware(bool(gpus)))
+    return found | served | (hardware(bool(gpus)) if is_here else {})
 
 
 def hardware(gpus: bool) -> Description:

@@ -415,7 +415,7 @@ def test_a_search_on_the_demo(tmp_path: Path) -> None:
     folder = (tmp_path / "latest").resolve()
     summary = json.loads((folder / "summary.json").read_text())
     probes = summary["run"]["search"]
-    assert 1 <= len(probes) <= 3
+    assert 1 <= len(probes) <= 3 * search.REPEATS  # where a request alone took another time after them
     assert all(p["load"] > 0 and p["ttft_ms"]["p99"] > 0 and p["tpot_ms"]["p99"] > 0 for p in probes)
     assert len(list((folder / "Probes").iterdir())) == len(probes)
     valid = [max(p["load"], p["sent"]) for p in probes if p["valid"]]

@@ -753,6 +753,7 @@ def test_a_description_must_be_whole(offline: Finished, system: Path, tmp_path: 
     assert {"system_name", "status", "cooling", "host_networking"} <= set(empty)
     assert said.stdout.split(":\n")[1].split() == empty
     assert json.loads(out.read_text())["framework"].startswith("vLLM")
+    assert json.loads(out.read_text())["host_storage_capacity"]  # of this machine, on which it ran
     refused = build(tmp_path / "out", out, [offline.folder])
     assert refused.returncode == 2
     assert "fill in " in refused.stderr
