@@ -1,7 +1,6 @@
 """Files: written whole or not at all, read with errors of one line; names and values that a user gave."""
 
 import csv
-import errno
 import fcntl
 import io
 import json
@@ -121,11 +120,11 @@ SPARE_BYTES = 2**23  # of a disk, below which it counts as full
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """What fails within names the file, which the system leaves out where a write fails, not an opening."""
+    """What fails within names the file, which the system leaves out where a write fails."""
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        error.filename = str(path)
         raise
 
 
@@ -204,12 +203,8 @@ def as_json(data: Any) -> Any:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a whole file or none; of a link, what it leads to. Raises OSError."""
+    """Writes a whole file or none; of a link, what it leads to. Raises OSError, which names it."""
     path = path.resolve()
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():  # a pipe or a device is written into, not replaced
         with naming(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "w") as file:  # ENXIO: nobody reads
             os.set_blocking(file.fileno(), True)

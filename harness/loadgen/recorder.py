@@ -171,7 +171,7 @@ def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
     models = dict[str, str]()
     for url in urls:
         address, gpus, host = exporter(url)
-        seen = set()
+        seen = set[str]()
         for labels, column, value in samples(address):
             gpu, at = labels.get("gpu", ""), labels.get("Hostname", "")
             if gpu in (gpus or [gpu]) and at == (host or at):
@@ -179,8 +179,8 @@ def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
                 found.setdefault(name, {})[column] = value
                 models[name] = labels.get("modelName", "unknown")
                 seen.add(gpu)
-        if missing := (set(gpus) or {"any"}) - seen - ({"any"} if seen else set()):
-            wanted = f"GPU {', '.join(sorted(missing))}" if gpus else f"GPU of host {host}"
+        if not seen or set(gpus) - seen:
+            wanted = f"GPU {', '.join(sorted(set(gpus) - seen))}" if gpus else f"GPU of host {host}"
             raise UsageError(f"--telemetry-url {address} reports no {wanted}: is it a DCGM exporter's page?")
     return found, [models[name] for name in sorted(found)]
 
