@@ -247,13 +247,11 @@ class Plan(Load):
             found.append(TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))
         if self.config.mode != "accuracy":
             found += [before] if before else []
-            least_s, fewest = self.min_duration_s, self.pattern.fewest(last)
-            text = f"at least {minutes(least_s)}"
-            if fewest:
+            text = f"at least {minutes(self.min_duration_s)}"
+            if fewest := self.pattern.fewest(last):
                 text += f" and {fewest:,} queries, {minutes(fewest)} at 1 query/s"
-            least = TestPart("performance test", text, least_s, "at least ")
-            whole = least._replace(text=last.length or least.text, seconds=length[1], bound="") if length else least
-            found.append(whole)
+            least = TestPart("performance test", text, self.min_duration_s, "at least ")
+            found.append(TestPart("performance test", last.length, length[1]) if length else least)
         return found
 
     def total(self, before: TestPart | None = None, start: str = "from here on") -> str:
