@@ -338,16 +338,12 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
     def rewritten(words: Sequence[str]) -> Iterator[str]:
         found = list[tuple[str, str]]()  # what a word belongs to, if it is one of the flags
         flag = ""
-        for word in words:
+        for word, after in pairwise([*words, "-"]):
             if word.startswith("-"):
-                flag = word if word in flags else ""
+                flag = word if word in flags and not after.startswith("-") else ""
                 found = [pair for pair in found if not flag or pair[0] != flag]
-            found.append((flag, word))
-        values = {flag for flag, word in found if flag and word != flag}
-        for flag, word in found:
-            if not flag or flag not in values:
-                yield word
-            elif word != flag:
-                yield f"{flag}={word}"
+            if word != flag:
+                found.append((flag, word))
+        return (f"{flag}={word}" if flag else word for flag, word in found)
 
     return rewritten
