@@ -57,7 +57,7 @@ class Scale(NamedTuple):
         return cls(min(known), max(known) * ROOM or 1.0)
 
     @classmethod
-    def around(cls, values: Sequence[float], margin: float, is_log: bool = False) -> "Scale":
+    def around(cls, values: Sequence[float], margin: float = 0.1, is_log: bool = False) -> "Scale":
         """From the least to the most, with a share of it beside them; never without length."""
         known = [log10(value) if is_log else value for value in values if isfinite(value) and (value > 0 or not is_log)]
         low, high = min(known, default=0.0), max(known, default=1.0)

@@ -1,18 +1,17 @@
 """Finished runs to be compared: which, their settings and results, and why two speeds may not be compared."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
-from harness.config.flags import OUTPUT
 from harness.config.mlperf import ROUGE, SHORT_SCORES
-from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.document import Tone, gpu_names, number
 from harness.core.errors import UsageError
+from harness.core.reading import as_text
 from harness.core.statistics import PairedChange, paired_changes
 from harness.loadgen.folder import FOLDER, facts_of, readable_status
 from harness.loadgen.outcome import RunFacts
@@ -73,14 +72,6 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     return Pair(len(lengths), dict(zip(ROUGE, changes, strict=True)), same_splitter, differing)
 
 
-# Settings that say nothing of the work: where results go, and what `auto` was or became by measuring.
-IGNORED_SETTINGS = {
-    *(name for name, flag in RunConfig.flags().items() if flag.panel == OUTPUT and name != "price_per_hour"),
-    *("total_sample_count", "min_duration", "offline_expected_qps", "target_qps", "expected_latency_ms"),
-    *("quantization", "kv_cache_dtype", "running", "model", "category", "scenario", "asked"),
-}
-
-
 @dataclass(frozen=True)
 class ComparedRun:
     folder: Path
@@ -121,17 +112,15 @@ class ComparedRun:
 
     @property
     def flags(self) -> dict[str, str]:
-        settings = {name: value for name, value in self.facts.settings.items() if name not in IGNORED_SETTINGS}
-        settings["max_new_tokens"] = self.facts.plan.max_new_tokens
-        settings["workload"] = self.facts.config.workload_name
-        return {name: words(value) for name, value in (settings | asdict(self.facts.plan.engine_state)).items()}
+        """The settings that a result may depend on, and the price, as words by name."""
+        plan = self.facts.plan
+        settings = plan.work | plan.settings | {"price_per_hour": plan.config.price_per_hour}
+        return {name: words(value) for name, value in settings.items()}
 
     @property
     def versions(self) -> dict[str, str]:
         """The software and the environment it ran with, as words by name."""
-        return {
-            name: words(value) for name, value in (self.facts.system.packages | self.facts.system.variables).items()
-        }
+        return self.facts.system.packages | self.facts.system.variables
 
     def paired_answers(self, other: "ComparedRun") -> Pair | None:
         """Its answers beside another's; None where either has none, or the samples were not the same."""
@@ -176,13 +165,9 @@ def words(value: Any) -> str:
     match value:
         case None:
             return "unset"
-        case bool():
-            return "on" if value else "off"
         case list() | tuple():
             return " ".join(map(str, value)) or "none"
-        case dict():
-            return " ".join(f"{key}={part}" for key, part in value.items())
-    return str(value)
+    return as_text(value)
 
 
 def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
@@ -217,9 +202,4 @@ def last(results_dir: Path, count: int) -> list[Path]:
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
     folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
-    found = [path for path in folders if (status := readable_status(path)) and status.status == "complete"]
-    if len(found) < 2:
-        raise UsageError(
-            f"--last {count}: {results_dir} holds {len(found)} finished runs; a comparison needs at least two."
-        )
-    return found[-count:]
+    return [path for path in folders if (status := readable_status(path)) and status.status == "complete"][-count:]

@@ -122,7 +122,7 @@ def columns(runs: Runs) -> list[RunColumn]:
         found.append(RunColumn(name, label, tuple(value_at(run, path.split(".")) or None for run in runs)))
     settings = [run.flags | run.versions for run in runs]
     for name in dict.fromkeys(name for each in settings for name in each):
-        if is_different(name, settings):
+        if is_different(name, settings) and name not in {column.name for column in found}:
             found.append(RunColumn(name, name, tuple(each.get(name) for each in settings)))
     for metric in metrics_of("compare"):
         values, shown = zip(*((metric.of(run.summary), metric.shown(run.summary)) for run in runs), strict=True)

@@ -30,10 +30,15 @@ UNSURE = "*"  # behind a ratio of figures that may not be believed
 class Cell(NamedTuple):
     """A run, or a level of it, where it stands on each axis: its names, its metrics, and why it does not count."""
 
-    axes: tuple[str, ...]
+    axes: dict[str, str]
     names: dict[str, str]
     figures: dict[str, Figure]
     flaw: str
+
+    @property
+    def rivalry(self) -> list[str]:
+        """Where the cheapest is looked for: its place beside the hardware."""
+        return [place for axis, place in self.axes.items() if axis not in HARDWARE]
 
 
 class Matrix(NamedTuple):
@@ -72,19 +77,18 @@ class Matrix(NamedTuple):
         reference there, its ratio to that."""
         counted = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
         dearest = sorted(counted, key=lambda cell: -(cell.figures[COST].value or math.inf))
-        cheapest = {rivals_of(cell, self.axes): cell for cell in dearest}
+        cheapest = {(*cell.rivalry,): cell for cell in dearest}
         rows = []
         for cell in self.cells:
-            place = rivals_of(cell, self.axes)
-            said = cell.flaw or "cheapest within the limits" * (cheapest.get(place) is cell)
+            said = cell.flaw or "cheapest within the limits" * (cheapest.get((*cell.rivalry,)) is cell)
             rows.append([*self.named(cell), *(metric.show(cell.figures[metric.name]) for metric in self.metrics), said])
             for other in self.cells:
-                if self.reference and other.names["label"] == self.reference and rivals_of(other, self.axes) == place:
+                if self.reference and other.names["label"] == self.reference and other.rivalry == cell.rivalry:
                     rows += [self.ratios(cell, other)] if other is not cell else []
         return Table([*self.heads, *(metric.label for metric in self.metrics), ""], rows)
 
     def named(self, cell: Cell) -> list[str]:
-        return [*cell.axes, *(cell.names[name] or "–" for name in self.heads[len(self.axes) :])]
+        return [*cell.axes.values(), *(cell.names[name] or "–" for name in self.heads[len(self.axes) :])]
 
     def ratios(self, cell: Cell, other: Cell) -> list[str]:
         """A row of ratios to another cell, those of doubtful figures marked."""
@@ -110,7 +114,7 @@ class Matrix(NamedTuple):
         speed, rows = BY_NAME[SPEED], []
         for cell in self.cells:
             if (found := cell.figures[SPEED]).value is not None:
-                title = ", ".join(dict.fromkeys((*cell.axes, *filter(None, cell.names.values()))))
+                title = ", ".join(dict.fromkeys((*cell.axes.values(), *filter(None, cell.names.values()))))
                 rows.append(Bar(title, speed.show(found), [Part(0.0, found.value, is_hollow=bool(cell.flaw))]))
         return Bars(f"{speed.label} by {' and '.join(self.axes)}", speed.label, rows)
 
@@ -122,12 +126,8 @@ def place_of(axes: Sequence[str]) -> Place:
 
 def sort_key(cell: Cell) -> list[tuple[str, float]]:
     """By the last axis first; what begins with a number by its unit, then by the number."""
-    parts = [(text, re.match(r"[\d.]+", text)) for text in reversed(cell.axes)]
+    parts = [(text, re.match(r"[\d.]+", text)) for text in reversed(cell.axes.values())]
     return [(text[found.end() :], float(found[0])) if found else (text, 0.0) for text, found in parts]
-
-
-def rivals_of(cell: Cell, axes: Sequence[str]) -> tuple[str, ...]:
-    return tuple(place for place, axis in zip(cell.axes, axes, strict=True) if axis not in HARDWARE)
 
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
@@ -145,11 +145,11 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
         yield Cell(places(summary, axes, one if levels else None), names, found, flaw)
 
 
-def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> tuple[str, ...]:
+def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:
     """Where a run stands on each axis: a column of AXES, or a setting. Raises UsageError for any other."""
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
     if unknown := [axis for axis in axes if axis not in (*AXES, *settings)]:
         raise UsageError(f"--matrix {unknown[0]}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")
     found = {axis: AXES[axis](summary) if axis in AXES else settings[axis] for axis in axes}
     found |= {BATCH: f"{outcome.load:g} {outcome.unit}"} if outcome else {}
-    return tuple("unknown" if value in (None, "") else str(value) for value in found.values())
+    return {axis: "unknown" if value in (None, "") else str(value) for axis, value in found.items()}

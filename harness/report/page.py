@@ -8,22 +8,22 @@ the answer is one of the loads that were tested.
 
 import base64
 import hashlib
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from math import isclose
 from typing import Any, NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
-from harness.core.document import Block, Document, Line, Picture, Section, Table, block_text, number, percent, sentence
+from harness.core.document import Block, Document, Line, Picture, Section, block_text, number, percent, sentence
 from harness.core.errors import plain
 from harness.core.reading import ROOT, read_text
 from harness.core.statistics import tail_name
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.requests import Request
+from harness.report import answer
 from harness.report.charts import Panel, Point, Scale, Tick
 from harness.results import metrics, telemetry
 from harness.results.economics import ACCELERATORS, Published, Unit, as_marked, results_of
@@ -32,7 +32,6 @@ from harness.results.summary import CURVES, Summary
 HEIGHT = 250  # pixels of a plot
 POINTS = ("p50", "p90", "p99")
 WIDE = 20  # times the smallest: from here on an axis is logarithmic
-MARGIN = 0.12  # of an axis of loads, beside the lowest and the highest
 SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
 COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
 SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
@@ -121,8 +120,7 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
 
 def upright(values: Sequence[float]) -> Scale:
     """An axis of latencies: logarithmic where they lie far apart, else from zero."""
-    is_log = max(values) > WIDE * min(values)
-    return Scale.around(values, MARGIN, is_log) if is_log else Scale.of(values)
+    return Scale.around(values, is_log=True) if max(values) > WIDE * min(values) else Scale.of(values)
 
 
 LATENCIES = {
@@ -157,7 +155,7 @@ class LoadPicture(NamedTuple):
             return None
         own = next((n for n, one in enumerate(loads) if one.test == summary.result), len(loads) - 1)
         points = {p: any(one.test.at(kind, p) is not None for one in loads for kind in kinds) for p in POINTS}
-        across = Scale.around([one.test.load for one in loads], MARGIN, is_log=unit != Poisson.unit)
+        across = Scale.around([one.test.load for one in loads], is_log=unit != Poisson.unit)
         return cls(loads, unit, limits, axes, across, own, points, summary)
 
     def has_kept(self, one: LoadPoint) -> bool:
@@ -208,11 +206,6 @@ class LoadPicture(NamedTuple):
         """Requests/s that a replica answers within the limits; None where a query is of several samples."""
         return self.best.test.samples_per_sec if self.best and self.unit != Sequential.unit else None
 
-    @property
-    def peak_rate(self) -> float:
-        """Requests/s that a replica is given in a peak."""
-        return SHARE * (self.rate or 0.0)
-
     def data(self, file: str, watts: float | None) -> dict[str, Any]:
         """The same for the script; `file` is the name of its CSV."""
         return {
@@ -247,15 +240,13 @@ class Fold(NamedTuple):
     is_open: bool
 
 
-def fold(section: Section, instead: Mapping[str, str]) -> Fold:
-    """`instead`: HTML in place of pictures and tables of these names."""
-    body = "\n".join(block_html(block, instead) for block in section.blocks)
+def fold(section: Section, without: Collection[str]) -> Fold:
+    """`without` pictures and tables of these names."""
+    body = "\n".join(block_html(block) for block in section.blocks if getattr(block, "name", "") not in without)
     return Fold(section.title.replace("`", ""), without_places(section.outcome), body, section.is_open)
 
 
-def block_html(block: Block, instead: Mapping[str, str] = {}) -> str:
-    if isinstance(block, Picture | Table) and block.name in instead:
-        return instead[block.name]
+def block_html(block: Block) -> str:
     if isinstance(block, Picture):
         return chart(*block.panels, title=block.title)
     return to_html(without_places(block_text(block)))
@@ -302,8 +293,10 @@ def environment() -> Any:
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
     found.filters |= {each.__name__: each for each in (number, percent, sentence, without_places, gravest, block_html)}
-    found.filters["million"] = lambda value: value and 1e6 * value
-    found.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
+    found.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
+    style, script = (read_text(TEMPLATES / name) for name in ("page.css", "page.js"))
+    allowed = {"style-src": fingerprint(style), "script-src": fingerprint(script)}
+    found.globals |= {"style": style, "script": script, "allowed": allowed}
     found.globals |= {"glossary": glossary(), "latencies": LATENCIES}
     return found
 
@@ -321,34 +314,15 @@ def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
 
 def page(
     document: Document,
-    instead: Mapping[str, str] = {},
+    without: Collection[str] = (),
     template: str = "screen.html.j2",
     data: dict[str, Any] | None = None,
     **values: Any,
 ) -> str:
-    """The page of a document, whose template is one of templates/page/; `data` is what its script moves."""
-    from markupsafe import Markup
-
-    folds = [fold(section, instead) for section in document.sections]
-    body = environment().get_template(template).render(document=document, folds=folds, **values)
-    terms = {name: said for name, said in glossary().items() if f'popovertarget="t-{name}"' in body}
-    style, script = (read_text(TEMPLATES / name) for name in ("page.css", "page.js"))
-    embedded = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False) if data else ""
-    return str(
-        environment()
-        .get_template("page.html.j2")
-        .render(
-            title=document.title,
-            body=Markup(body),
-            terms=terms,
-            style=Markup(style),
-            script=Markup(script),
-            allowed={"style-src": fingerprint(style), "script-src": fingerprint(script)},
-            data=Markup(
-                embedded.replace("<", "\\u003c")
-            ),  # which may stand in a script element, whatever its texts hold
-        )
-    )
+    """The page of a document, whose template is one of templates/page/, `without` pictures and tables of these names;
+    `data` is what its script moves."""
+    folds = [fold(section, without) for section in document.sections]
+    return str(environment().get_template(template).render(document=document, folds=folds, data=data, **values))
 
 
 def fingerprint(source: str) -> str:
@@ -385,6 +359,19 @@ class Strip(NamedTuple):
     place: float
     of: str
     alone: list[Published]
+
+
+def strips(summary: Summary) -> Iterator[Strip]:
+    """The published results of the scenario in either unit, for a run on a known machine; one of another model or work
+    has no rate among them."""
+    test, count = summary.performance, summary.gpus
+    if test and summary.is_in_process:
+        device = summary.system.gpus[0] if count else summary.system.cpu
+        rates: dict[Unit, float | None] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}
+        for unit, rate in rates.items():
+            own = answer.is_reference(summary) * (rate or 0.0)
+            if rate and (made := strip(answer.scenario(summary), device, count, own, unit)):
+                yield made
 
 
 def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:

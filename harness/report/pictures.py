@@ -70,7 +70,7 @@ def scores(accuracy: Accuracy) -> Bars:
         between, marks = ((found[0], found[1]), found[2:]) if check.interval else (None, found)
         dot = Part(share, share, "red" if check.verdict == "FAIL" else "blue")
         rows.append(Bar(check.name, number(check.score), (), between, marks, dot))
-    span = Scale.around([100.0, *(value for row in rows for value in row.values)], 0.1)
+    span = Scale.around([100.0, *(value for row in rows for value in row.values)])
     lines = "; lines: 95 % intervals" if any(check.interval for check in accuracy.checks) else ""
     label = f"% of the reference score; red: thresholds{lines}"
     return Bars(f"Accuracy against its thresholds: {accuracy.verdict}", label, rows, [100.0], span)
@@ -134,8 +134,6 @@ def kinds(profile: Profile) -> Bars:
 
 
 # How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
-BESIDE = 0.1  # of a logarithmic axis, beside its first and last point
-HEADROOM = 1.08  # times the largest: room for the label above it
 RING = 15.0  # points, of a ring around a mark
 CLOSE = 0.06  # of the axes: a point as near to a labelled one has no label
 SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
@@ -184,8 +182,8 @@ def latency(kind: str, styled: Styled) -> Lines:
     units = sorted({picture.axis for picture, _ in styled})
     loads, heights = zip(*(point for one in series for point in one.points), strict=True)
     title = f"{LATENCIES[kind]}{', p50 to p99' if len(styled) == 1 else ''}"
-    across = Scale.around(loads, BESIDE, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
-    down = Scale.around([*heights, *limits], BESIDE, is_log=True)
+    across = Scale.around(loads, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
+    down = Scale.around([*heights, *limits], is_log=True)
     return Lines(
         title,
         "; ".join([*units, *[HOLLOW] * any(one.is_hollow for one in series)]),
@@ -202,7 +200,7 @@ def latency(kind: str, styled: Styled) -> Lines:
 def speeds(styled: Styled) -> Lines:
     """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served."""
     points = [point for picture, _ in styled for point, _ in picture.speeds]
-    across, down = (Scale.of([HEADROOM * point[n] for point in points]) for n in (0, 1))
+    across, down = (Scale.of([point[n] for point in points]) for n in (0, 1))
     series = list[Series]()
     for picture, style in styled:
         series += marked(picture, style, picture.speeds, named=False)

@@ -166,15 +166,15 @@ def judge_change(one: Condition, change: Change, before: str, after: str) -> Jud
 
 def with_answers(sides: Sides, one: Condition) -> Judgement:
     """What comes of a condition on the answers: the worst of all runs against the first of the baseline."""
-    found = []
+    found, first = [], sides.baseline[0]
     for run in sides.runs:
-        if (pair := run.paired_answers(sides.baseline[0])) is None:
-            why = f"{run.folder.name} and {sides.baseline[0].folder.name} have no answers to the same samples"
-            if mute := [each.folder.name for each in (run, sides.baseline[0]) if each.verdict is None]:
+        if (pair := run.paired_answers(first)) is None:
+            why = f"{run.folder.name} and {first.folder.name} have no answers to the same samples"
+            if mute := [each.folder.name for each in (run, first) if each.verdict is None]:
                 why = f"{mute[0]} has no accuracy test: run it with --mode both"
             return not_judged(one, why)
         found.append(judge_pair(one, pair))
-    return next(item for kind in CODES for item in found if item.verdict == kind)
+    return gravest(found)
 
 
 def judge_pair(one: Condition, pair: Pair) -> Judgement:
@@ -200,18 +200,20 @@ def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
     return found
 
 
+def gravest(judgements: Sequence[Judgement]) -> Judgement:
+    """The first that holds; else the first that could not be judged; else the first."""
+    return min(judgements, key=lambda one: [*CODES].index(one.verdict))
+
+
 def exit_code(judgements: Sequence[Judgement]) -> int:
-    """1 where a condition holds; else 2 where one could not be judged; else 0."""
-    return next(code for verdict, code in CODES.items() if verdict in {one.verdict for one in judgements})
+    return CODES[gravest(judgements).verdict]
 
 
 def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     """The verdict with its figures, a line for each condition, and what differs."""
-    everyone = sides.everyone
-    code = exit_code(judgements)
-    first = next(one for one in judgements if CODES[one.verdict] == code)
-    why = first.figures if code == NOT_ACCEPTED and first.figures else first.why
-    title = f"{first.verdict}: {'no condition holds' if code == DONE else f'{first.condition}: {why}'}"
+    everyone, first = sides.everyone, gravest(judgements)
+    is_passed, why = first.verdict == "PASS", (first.verdict == "FAIL" and first.figures) or first.why
+    title = f"{first.verdict}: {'no condition holds' if is_passed else f'{first.condition}: {why}'}"
     lines = [
         *(Line(one.verdict, f"{one.condition}: {one.text}", TONES[one.verdict]) for one in judgements),
         Line("interval", METHOD),
@@ -219,7 +221,7 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
         *(Line("careful", said, "careful") for run in everyone for said in compare.cautions(run, run.name)),
         Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),
         Line("run", ", ".join(str(run.folder) for run in sides.runs)),
-        Line("next", "" if code == DONE else next_command(sides, judgements), is_command=True),
+        Line("next", "" if is_passed else next_command(sides, judgements), is_command=True),
     ]
     lines = [line for line in lines if line.text]
     return Document(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])

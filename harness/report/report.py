@@ -26,7 +26,6 @@ from harness.report.pictures import draw_pictures, gpu_times
 from harness.report.sections import RunReport
 from harness.results import accuracy, claims, metrics
 from harness.results import profile as traces
-from harness.results.economics import Unit
 from harness.results.performance import Performance, performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
 
@@ -41,12 +40,10 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
     found = summary.performance
     main = None if picture else next((report.pictures[name] for name in MAIN if name in report.pictures), None)
     shown = "loads" if picture else main.name if main else "search"
-    instead = dict.fromkeys(("environment", "search", "overview", shown), "")
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
-    spent = found.gpu_time[-1] if found and found.gpu_time else None
     return page.page(
         replace(document, lines=[*level_lines(picture), *document.lines]),
-        instead,
+        ("environment", "search", "overview", shown),
         "run.html.j2",
         data=picture.data(f"{summary.meta.run}.csv", watts) if picture else None,
         subject=f"{answer.subject(summary)}; {summary.meta.started[:10]}",
@@ -55,11 +52,10 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
         tails=page.chart(limit_bars(found)) if found and found.tails else "",
         cost=metrics.BY_NAME[metrics.COST].of(summary),
         watts=watts,
-        strips=list(published_strips(summary)),
+        strips=list(page.strips(summary)),
         drawn=picture,
         main=main,
-        spent=spent,
-        shares=page.chart(gpu_times([spent])) if spent else "",
+        shares=page.chart(gpu_times(found.gpu_time[-1:])) if found and found.gpu_time else "",
         bars=page.bars(test.requests) if test else None,
     )
 
@@ -80,19 +76,6 @@ def limit_bars(test: Performance) -> Bars:
         share, text = 100 * value / limit, f"{number(value)} of {number(limit)} ms"
         rows.append(Bar(name, text, [Part(0.0, share, "green" if value <= limit else "red")], marks=[100.0]))
     return Bars("", "The upright line is the limit.", rows, span=Scale.of([120.0, *(row.values[1] for row in rows)]))
-
-
-def published_strips(summary: Summary) -> Iterator[page.Strip]:
-    """The published results of the scenario in either unit, for a run on a known machine; one of another model or work
-    has no rate among them."""
-    found, gpus, is_alike = summary.performance, summary.gpus, answer.is_reference(summary)
-    if not (found and summary.is_in_process):
-        return
-    device = summary.system.gpus[0] if gpus else summary.system.cpu
-    rates: dict[Unit, float | None] = {"samples/s": found.samples_per_sec, "tokens/s": found.tokens_per_sec}
-    for unit, rate in rates.items():
-        if rate and (made := page.strip(answer.scenario(summary), device, gpus, is_alike * rate, unit)):
-            yield made
 
 
 UNFINISHED = "the run did not finish"

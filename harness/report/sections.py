@@ -22,7 +22,7 @@ from harness.core.document import (
 )
 from harness.loadgen.outcome import Doubt, RunFacts
 from harness.report import answer
-from harness.report.page import LoadPicture
+from harness.report.page import SHARE, LoadPicture
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
@@ -148,7 +148,7 @@ def loads(report: RunReport) -> Iterator[Section]:
             alone = "" if drawn.best.is_full else ", by a probe alone"
             blocks.append(
                 f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}{alone}); a peak of P "
-                f"requests/s takes ceil(P / {number(drawn.peak_rate)}) replicas."
+                f"requests/s takes ceil(P / {number(SHARE * drawn.rate)}) replicas."
             )
         blocks.append("Each is a separate LoadGen test; its logs are in `Probes/`.")
     yield Section("Tests at each load", outcome, blocks)

@@ -409,9 +409,9 @@ def new(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
 
 def resume(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
     """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
-    folders = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
-    found = {path.parent: report.read(path.parent) for path in folders}
-    mine = [(path, before) for path, before in found.items() if before.sweep.name == sweep.name]
+    paths = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
+    found = ((path.parent, report.read(path.parent)) for path in paths)
+    mine = [(path, before) for path, before in found if before.sweep.name == sweep.name]
     if not mine:
         raise UsageError(f"nothing to resume: no sweep {sweep.name!r} in {results_dir / 'sweeps'}.")
     path, before = mine[-1]

@@ -53,7 +53,6 @@ from harness.sweep.rows import (
 NONE = Change(1.0, 1.0, 1.0)  # of the baseline
 PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy"}
 MOST_LABELLED = 10  # points that can all have their names beside them
-MARGIN = 0.15  # of an axis, beside its first and its last point
 
 
 def draw(report: SweepReport, folder: Path) -> dict[str, Picture]:
@@ -97,7 +96,7 @@ def trade_off(found: Sequence[ExperimentResult]) -> Lines:
         series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))  # type: ignore[arg-type]
     notes = ["crosses: not usable"] * any(not result.is_usable for result in found)
     notes += [HOLLOW] * any(result.background_load for result in found)
-    across, down = (Scale.around([point[n] for point in points.values()], MARGIN) for n in (0, 1))
+    across, down = (Scale.around([point[n] for point in points.values()]) for n in (0, 1))
     return Lines(
         "; ".join(["Speed against accuracy", *notes]),
         "output tokens/s",

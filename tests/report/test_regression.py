@@ -75,7 +75,7 @@ def test_one_run_of_each_is_judged_by_its_change_with_the_interval_beside_it(tmp
 def test_few_other_scores_show_no_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool, verdict: str
 ) -> None:
-    pair = replace(PAIR, scores={"rouge1": replace(PAIR.scores["rouge1"], few=few)})
+    pair = replace(PAIR, scores={"rouge1": PAIR.scores["rouge1"]._replace(few=few)})
     monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: pair)
     sides = [run(tmp_path / "a")], [run(tmp_path / "b")]
     assert judged("rouge1<-1%", *sides).verdict == verdict
