@@ -92,8 +92,7 @@ def times(text: str, rate: float, seconds: float, seed: int, together: int = 1) 
     """When each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is not
     before `seconds`, in whole rounds of `together`. Raises UsageError for more than `MOST_REQUESTS`."""
     found = parse_arrivals(text)
-    if found is None:
-        raise ValueError(f"{text} is not an arrival shape")
+    assert found is not None  # a shape, and no file
     shape, numbers = found
     if rate * seconds > MOST_REQUESTS:
         raise UsageError(f"--arrivals {text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.")

@@ -168,21 +168,19 @@ def describe(
     """How far a test is, the most important first, since a terminal cuts the end: share and time left, samples done,
     first token where it streams, tokens a second, in flight.
 
-    Without a `total` the time ends it where it lasts at least `least_s`; else all are issued at once.
+    Without a `total` all are issued at once; it lasts at least `least_s`.
     `rate`: recent answers a second, for the estimate of the rest; else those since the start.
     """
-    by_time = total is None and least_s > 0
     total = max(total or 0, counters.issued)
     parts = []
     if counters.completed and elapsed and total:
         rate = rate or counters.completed / elapsed  # queries of a schedule are issued at their own from the first on
         left = (total - counters.issued) / max(rate, counters.issued / elapsed)
-        left = 0.0 if by_time else left + (counters.issued - counters.completed) / rate
-        share = 1.0 if by_time else counters.completed / total
-        share = min(1.0, share, elapsed / least_s) if least_s else share
+        left += (counters.issued - counters.completed) / rate
+        share = counters.completed / total
+        share = min(share, elapsed / least_s) if least_s else share
         parts += [f"{math.floor(100 * share)} %", f"{clock(max(left, least_s - elapsed))} left"]
-    of = "" if by_time else f"/{total:,}"
-    parts.append(f"{counters.completed:,}{of} samples" if total else "waiting")
+    parts.append(f"{counters.completed:,}/{total:,} samples" if total else "waiting")
     if counters.started:
         parts.append(f"TTFT {1000 * counters.first_token_s / counters.started:.0f} ms")
     if counters.completed and elapsed:
