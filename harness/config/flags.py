@@ -125,9 +125,8 @@ class Settings(BaseModel):
     named: ClassVar[Callable[[str], str]] = as_flag  # as messages call a setting
 
     def __init__(self, /, **settings: Any) -> None:
-        unset = {name for name, info in type(self).model_fields.items() if info.default is None}
         try:
-            super().__init__(**{key: value for key, value in settings.items() if value is not None or key not in unset})
+            super().__init__(**settings)
         except ValidationError as error:
             raise UsageError(mistake(type(self), error, settings)) from None
 
@@ -174,8 +173,9 @@ class Settings(BaseModel):
 
     @property
     def given(self) -> frozenset[str]:
-        """The settings that the user named, also at their default, but for a switch that is off."""
-        return frozenset(name for name in self.model_fields_set if getattr(self, name) is not False)
+        """The settings that the user named, also at their default, but for a switch that is off, and for null."""
+        named = {name: getattr(self, name) for name in self.model_fields_set}
+        return frozenset(name for name, value in named.items() if value is not False and value is not None)
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """The settings that follow from others, some of which were `given`."""
