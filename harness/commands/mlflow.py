@@ -66,12 +66,11 @@ def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], No
     again = f"`{command_of('mlflow')} {folder}{elsewhere}` sends it later"
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        is_sent, text = done.returncode == DONE, done.stderr if done.returncode else done.stdout
+        said = hide_text(text.strip().rpartition("\n")[2]).removeprefix("error: ") or f"exit code {done.returncode}"
     except subprocess.TimeoutExpired:
-        say(f"MLflow: not sent, no end after {LIMIT_S:g} s; {again}")
-        return
-    last = (done.stdout if done.returncode == DONE else done.stderr).strip().splitlines()[-1:]
-    said = hide_text(last[0]).removeprefix("error: ") if last else f"exit code {done.returncode}"
-    say(f"MLflow: {said}" if done.returncode == DONE else f"MLflow: not sent: {said}; {again}")
+        is_sent, said = False, f"no end after {LIMIT_S:g} s"
+    say(f"MLflow: {said}" if is_sent else f"MLflow: not sent: {said}; {again}")
 
 
 def send(folder: Path, results_dir: Path) -> str:

@@ -134,7 +134,6 @@ class Bars(NamedTuple):
     span: Scale | None = None
     order: Sequence[str] = ()  # of the colours in the legend
     is_aligned: bool = False  # each row below the one before, also where there is room beside it
-    kind: Literal["bars"] = "bars"
 
     @property
     def scale(self) -> Scale:
@@ -216,7 +215,6 @@ class Lines(NamedTuple):
     upright: Mapping[float, str] = {}
     shaded: Sequence[Point] = ()
     marked: Sequence[float] = ()  # values across that have a tick each; else round ones
-    kind: Literal["lines"] = "lines"
     inches: float = LINES_HIGH
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
-from harness.core.document import Block, Document, Line, Picture, Section, block_text, number, percent, sentence
+from harness.core.document import Block, Document, Line, Picture, block_text, number, percent, sentence
 from harness.core.errors import plain
 from harness.core.reading import ROOT, read_text
 from harness.core.statistics import tail_name
@@ -231,21 +231,6 @@ def without_places(text: str) -> str:
     return PLACE.sub("", ADDRESS.sub(r"\1\2", text))
 
 
-class Fold(NamedTuple):
-    """A section as a page shows it; `body` is HTML."""
-
-    title: str
-    outcome: str
-    body: str
-    is_open: bool
-
-
-def fold(section: Section, without: Collection[str]) -> Fold:
-    """`without` pictures and tables of these names."""
-    body = "\n".join(block_html(block) for block in section.blocks if getattr(block, "name", "") not in without)
-    return Fold(section.title.replace("`", ""), without_places(section.outcome), body, section.is_open)
-
-
 def block_html(block: Block) -> str:
     if isinstance(block, Picture):
         return chart(*block.panels, title=block.title)
@@ -321,8 +306,8 @@ def page(
 ) -> str:
     """The page of a document, whose template is one of templates/page/, `without` pictures and tables of these names;
     `data` is what its script moves."""
-    folds = [fold(section, without) for section in document.sections]
-    return str(environment().get_template(template).render(document=document, folds=folds, data=data, **values))
+    values |= {"document": document, "without": without, "data": data}
+    return str(environment().get_template(template).render(values))
 
 
 def fingerprint(source: str) -> str:
@@ -349,7 +334,7 @@ SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| 
 class Strip(NamedTuple):
     """Lines of the picture, fastest first: name, pixels from the top, the results with their places in percent; the
     run's own line has no results. `rate` is the run's per accelerator, or of a machine without any, `place` where it
-    lies; `alone`: results of a system with the run's one accelerator."""
+    lies."""
 
     lines: list[tuple[str, int, list[tuple[float, Published]]]]
     ticks: list[Tick]
@@ -358,7 +343,6 @@ class Strip(NamedTuple):
     rate: float
     place: float
     of: str
-    alone: list[Published]
 
 
 def strips(summary: Summary) -> Iterator[Strip]:
@@ -391,9 +375,8 @@ def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> St
     if rate:
         names.insert(names.index(own) + 1 if own in names else slower, "this run")
     lines = [(name, ROW * n + MIDDLE, groups.get(name, [])) for n, name in enumerate(names)]
-    alone = [one for _, one in groups.get(own, []) if one.accelerators == count == 1]
     of, place = "accelerator" if count else "machine", scale.place(rate)
-    return Strip(lines, scale.ticks(), results, unit, rate, place, of, alone)
+    return Strip(lines, scale.ticks(), results, unit, rate, place, of)
 
 
 # Requests of a test as bars: what is known of each, side by side in the order of issue.

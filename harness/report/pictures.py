@@ -274,7 +274,7 @@ def machine(
         panels = [Lines("", "", "", [], across, Scale(0.0, 1.0))]
     title = f"Bound by: {ran_out[0].what}" if ran_out else "Nothing ran out"
     note = "; shaded: ramps, which the steady part leaves out" if steady else ""
-    panels[-1] = panels[-1]._replace(x=f"seconds{note}") if panels[-1].kind == "lines" else panels[-1]
+    panels[-1] = panels[-1]._replace(x=f"seconds{note}") if isinstance(panels[-1], Lines) else panels[-1]
     return [panels[0]._replace(title=title), *panels[1:]]
 
 

@@ -20,6 +20,7 @@ from harness.loadgen import outcome
 from harness.loadgen.folder import RunFolder
 from harness.report import answer, compare, compare_page, regression
 from harness.report import report as rendering
+from harness.report.charts import Lines
 from harness.report.compare import Divergence, Pair
 from harness.results.metrics import Change
 from tests import made
@@ -336,7 +337,7 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
         rendering.build(folder)
         runs.append(compare.read(folder))
     assert compare_page.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
-    curves = [panel for panel in compare_page.panels(runs) if panel.kind == "lines"]
+    curves = [panel for panel in compare_page.panels(runs) if isinstance(panel, Lines)]
     assert [len({one.mark for one in panel.series} - {""}) for panel in curves] == [3, 3, 3]
     assert [panel.down.is_log for panel in curves] == [True, True, False]
     assert "per machine" in curves[2].y
