@@ -10,11 +10,6 @@ SCHEMA = 6  # the format of all these files; 1 had no number
 RENDERED = 5  # the oldest format of which a report can be made again
 
 
-def is_absent(value: object) -> bool:
-    """For fields that a file leaves out where they are null."""
-    return value is None
-
-
 def stored_as(key: str, name: str) -> Any:
     """For a field `name` that files keep under another key."""
     return Field(validation_alias=AliasChoices(key, name), serialization_alias=key)

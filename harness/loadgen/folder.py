@@ -21,7 +21,7 @@ from rich.console import Console
 
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import document, files, processes, reading, secrets, system
+from harness.core import document, processes, reading, secrets, system
 from harness.core.errors import (
     ENGINE_FAILED,
     INTERRUPTED,
@@ -38,6 +38,7 @@ from harness.core.errors import (
 from harness.core.files import (
     append_line,
     check_space,
+    did_you_mean,
     existing,
     parse_as,
     read_if_any,
@@ -323,7 +324,7 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
     if "/" in word:
         return [Path(word)]
     words = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
-    raise UsageError(f"{word}: no path, and no run or label in {results_dir}{files.did_you_mean(word, words)}")
+    raise UsageError(f"{word}: no path, and no run or label in {results_dir}{did_you_mean(word, words)}")
 
 
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
@@ -392,7 +393,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     log = run.path / "engine.log"
     if isinstance(error, EngineError | OSError):
         try:
-            files.check_space(run.path)
+            check_space(run.path)
         except BenchmarkError as cause:
             error = cause
     error = as_input(error) or error

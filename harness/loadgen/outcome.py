@@ -15,7 +15,7 @@ from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import document, files, screen
 from harness.core.document import Tone, number, plural
-from harness.core.schema import File, Model, Said, is_absent, stored_as
+from harness.core.schema import File, Model, Said, stored_as
 from harness.core.statistics import FEWEST_P99
 from harness.core.system import System
 
@@ -56,7 +56,7 @@ class Figure(NamedTuple):
 
 
 T = TypeVar("T")
-Known = Annotated[T | None, Field(exclude_if=is_absent)]  # left out of a file where it is not
+Known = Annotated[T | None, Field(exclude_if=lambda value: value is None)]  # left out of a file where it is not
 
 
 class Times(Model):

@@ -22,7 +22,7 @@ from harness.config import checkpoint, engine
 from harness.config.mlperf import GATE, ROUGE, Scores, Task, bounds
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import document, files, reading, schema, statistics, system
+from harness.core import document, reading, schema, statistics, system
 from harness.core.errors import LoadGenError, UsageError, why
 from harness.core.files import write_json, write_table, write_text
 from harness.core.schema import File, Model
@@ -409,8 +409,8 @@ def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:
     """
     folder = session.test("test06", plan, AUDIT)
     outcome, text = judge_test06(folder, eos, plan.config)
-    files.write_text(folder / "verify_accuracy.txt", text)
-    files.write_json(folder / RESULT, outcome.model_dump())
+    write_text(folder / "verify_accuracy.txt", text)
+    write_json(folder / RESULT, outcome.model_dump())
     return outcome
 
 

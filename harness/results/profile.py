@@ -32,7 +32,6 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen import patterns
 from harness.loadgen.session import LoadGenSession
 from harness.results.economics import CARDS, HIDDEN, KV_SIZE
-from harness.workloads.cnn_dailymail import Prompt
 
 FOLDER, RESULT = "Profile", "profile.json"  # in the run folder, in that folder
 PATTERN = "*.pt.trace.json*"  # as torch names them
@@ -374,14 +373,11 @@ async def still(loading: "asyncio.Task[object]", seconds: float) -> None:
 
 def load(plan: Plan, session: LoadGenSession) -> Coroutine[Any, Any, object]:
     """The load of the scenario, without end, on the run's samples over and over."""
-    engine, requests, pattern = session.engine, session.library.requests, plan.pattern
+    engine, requests = session.engine, session.library.requests
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
-
-    async def answer(prompt: Prompt) -> None:
-        await patterns.ask(engine, prompt, pattern)
-
-    return patterns.endless(plan, engine.concurrency).send(cycle(requests), answer)
+    sender = patterns.endless(plan, engine.concurrency)
+    return sender.send(cycle(requests), lambda prompt: patterns.ask(engine, prompt, plan.pattern))
 
 
 # Profiles side by side.
