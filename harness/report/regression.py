@@ -228,14 +228,12 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
 
 
 def next_command(sides: Sides, judgements: Sequence[Judgement]) -> str:
-    """What goes on from a judgement that is no PASS: the gate without the runs on a busy machine, or such a run again;
-    else the two side by side."""
+    """What goes on from a judgement that is no PASS: the gate without the runs on a busy machine, where others are
+    left; else the two side by side, which shows a change on a busy machine as well, marked."""
     busy = [run for run in sides.everyone if run.busy]
     alone = [[str(run.folder) for run in side if not run.busy] for side in (sides.runs, sides.baseline)]
     if busy and all(alone):
         words = [word for one in judgements if one.condition != GATE for word in ("--fail-if", one.condition)]
         words += [word for name in sides.may_differ for word in ("--may-differ", name)]
         return f"{command_of('report')} {shlex.join([*alone[0], '--baseline', *alone[1], *words])}"
-    if busy:
-        return busy[0].summary.meta.command
     return f"{command_of('report')} --compare {sides.baseline[0].folder} {sides.runs[0].folder}"

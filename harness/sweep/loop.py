@@ -267,7 +267,7 @@ class Crew:
                     report.HEAD, report.cells(label + record.where, record), record.status == "complete"
                 )
                 if (load := record.outcome.background_load) and not record.round:  # as long as it can be mended
-                    self.display.say(f"{'; '.join(load)}: no run counts while they do", style="yellow")
+                    self.display.say(f"{'; '.join(load)}: no run is to be published while they do", style="yellow")
             if record.status == "interrupted":
                 return not self.state.is_late()
         return True
@@ -307,7 +307,8 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
     """
     folder, options = state.folder, state.options
     display.say(
-        f"{state.kept.sweep.name}: {len(state.chosen)} configurations, {options.repeat} round(s) -> {folder.path}"
+        f"{state.kept.sweep.name}: {len(state.chosen)} configurations, {options.repeat} round(s)"
+        f"{', every second one backwards' * options.alternate} -> {folder.path}"
     )
     with files.lock_folder(folder.path, "this sweep, or a run it left behind,") as lock:
         try:
