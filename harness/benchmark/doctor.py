@@ -106,7 +106,7 @@ def chat_template(config: RunConfig) -> str:
     except BenchmarkError as error:
         if wants:
             raise
-        return f"not needed; --endpoint-api chat would get: {first_line(error).removesuffix('.')}"
+        return f"none, nor is one needed; --endpoint-api chat would get: {first_line(error).removesuffix('.')}"
     return "the server has one"
 
 
