@@ -154,13 +154,10 @@ class Command(TyperCommand):
     operands: str = ""  # words that are rewritten to flags, as the help calls them
 
     @property
-    def options(self) -> list[Any]:
-        return [parameter for parameter in self.params if parameter.param_type_name == "option"]
-
-    @property
     def options_by_flag(self) -> dict[str, Any]:
         """The options by each of their names."""
-        return {name: parameter for parameter in self.options for name in parameter.opts}
+        options = (parameter for parameter in self.params if parameter.param_type_name == "option")
+        return {name: parameter for parameter in options for name in parameter.opts}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
@@ -243,12 +240,12 @@ class Command(TyperCommand):
                 raise error if is_own else UsageError(rest) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        basic = {*self.basic}
-        left = [
-            parameter for parameter in self.options if basic and not (parameter.hidden or basic & {*parameter.opts})
-        ]
-        text = self.page(ctx, [parameter for parameter in self.params if parameter not in left], brief=True)
-        formatter.write(f"{text}{HELP_ALL} shows {len(left)} more flags.\n" if self.basic else text)
+        shown: list[Any] = self.params
+        if self.basic:
+            shown = [parameter for parameter in shown if parameter.hidden or {*self.basic} & {*parameter.opts}]
+        formatter.write(self.page(ctx, shown, brief=True))
+        if self.basic:
+            formatter.write(f"{HELP_ALL} shows {len(self.params) - len(shown)} more flags.\n")
 
 
 class Group(TyperGroup):
