@@ -20,6 +20,7 @@ from harness.loadgen.requests import Request, spread, times_of, without_failures
 
 PLACEHOLDER = 2  # tokens of an answer that there is none of: the fewest that LoadGen takes without an error
 LOWER = "lower the target rate"
+LEAST_SHARE = 0.1  # of a test's time, of its steady part: with waves enough it has half of it or more
 ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for each answer of one token
 
 
@@ -72,7 +73,8 @@ class SteadyPart:
 
 
 def steady_part(requests: Sequence[Request], at_once: int) -> SteadyPart | None:
-    """The steady part of a test that computes `at_once` requests at a time; None where there are too few for one."""
+    """The steady part of a test that computes `at_once` requests at a time; None where there are too few for one, or it
+    is so short that the answers did not come steadily."""
     done = sorted((request for request in requests if request.done_s is not None), key=lambda each: each.done_s or 0.0)
     if len(done) < len(requests) or len(done) < 4 * at_once:
         return None
@@ -80,7 +82,11 @@ def steady_part(requests: Sequence[Request], at_once: int) -> SteadyPart | None:
     begin, end = done[first].done_s or 0.0, done[last].done_s or 0.0
     ended = tuple(done[first + 1 : last + 1])
     middle = (begin + end) / 2
-    if not begin < middle < end or not any(each.output_tokens for each in ended if (each.done_s or 0.0) <= middle):
+    if (
+        end - begin < LEAST_SHARE * (done[-1].done_s or 0.0)
+        or not begin < middle < end
+        or not any(each.output_tokens for each in ended if (each.done_s or 0.0) <= middle)
+    ):
         return None
     window = (each for each in requests if (each.issued_s or 0.0) >= begin and (each.done_s or 0.0) <= end)
     return SteadyPart(begin, end, ended, tuple(window))

@@ -65,6 +65,8 @@ def test_the_steady_part_has_no_ramps() -> None:
     assert part.trend == pytest.approx(1)
     assert len(part.requests) == 64
     assert steady_part(found, 21) is None  # too few waves
+    burst = [made.timed(n, 100.0, 1000.0 + n / 1e3, output_tokens=10, issued_s=0.0) for n in range(100)]
+    assert steady_part(burst, 8) is None  # all answers at once
     assert steady_part([*found, Request(0, 5, 9)], 8) is None  # a time is not known
 
 
