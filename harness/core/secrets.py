@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
@@ -55,17 +55,10 @@ def variables() -> frozenset[str]:
 @cache
 def arguments() -> frozenset[str]:
     """The arguments of vLLM's AsyncEngineArgs; none without vLLM."""
-    return frozenset(fields(source("engine", "arg_utils.py")))
-
-
-def fields(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ClassDef) and node.name in ("EngineArgs", "AsyncEngineArgs"):
-            yield from (
-                item.target.id
-                for item in node.body
-                if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
-            )
+    classes = (node for node in ast.parse(source("engine", "arg_utils.py")).body if isinstance(node, ast.ClassDef))
+    fields = (item for each in classes if each.name in ("EngineArgs", "AsyncEngineArgs") for item in each.body)
+    named = (item.target for item in fields if isinstance(item, ast.AnnAssign))
+    return frozenset(target.id for target in named if isinstance(target, ast.Name))
 
 
 HIDDEN = "***"

@@ -97,7 +97,7 @@ def visible(nvml: Any) -> list[Any]:
     if chosen is None:
         return every
     found = []
-    for word in filter(None, (part.strip() for part in chosen.split(","))):
+    for word in re.findall(r"[^\s,]+", chosen):
         if word.startswith("MIG-"):
             handle = query_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
         else:

@@ -163,7 +163,7 @@ def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
         if each.issued_s is not None and each.done_s is not None
     ]
     free: deque[float] = deque()
-    for issued_s, sent_ms in sorted(begun, key=lambda each: each[0]):
+    for issued_s, sent_ms in sorted(begun):
         while ends and ends[0] <= issued_s:
             free.append(ends.popleft())
         if free:
