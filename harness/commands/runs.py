@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import screen
-from harness.core.command import make_command, option
+from harness.core.command import make_command, option, take_several
 from harness.core.document import Table
 from harness.core.errors import UsageError
 from harness.core.files import did_you_mean
@@ -15,7 +15,7 @@ from harness.core.files import did_you_mean
 
 def runs(
     by: str = option("tokens_per_sec", "Metric to sort by, the best first.", "METRIC"),
-    delete: list[str] = option((), "Run or label to delete with its line (repeatable).", "RUN"),
+    delete: list[str] = option((), "Runs or labels to delete with their lines.", "RUN ..."),
     results_dir: Path = option(Path("results"), "Folder with the runs.", "PATH"),
 ) -> None:
     """List finished runs, of each scenario the best first and flawed ones last, or delete runs and their lines."""
@@ -51,4 +51,4 @@ def runs(
         print(found)
 
 
-command = make_command(runs)
+command = make_command(runs, rewrite=take_several("--delete"))

@@ -60,7 +60,7 @@ def test_a_deleted_run_leaves_nothing_behind(place: Path) -> None:
     assert (place / "history.jsonl").read_text().endswith('{"run": "cut sho\n')  # other lines are left alone
     assert (place / "latest").resolve().name.endswith("fast")
     others = [path.name for path in place.glob("2*")]
-    code, _, _ = runs(place, "--delete", others[0], "--delete", others[1])
+    code, _, _ = runs(place, "--delete", others[0], others[1])
     assert code == 0 and not (place / "latest").is_symlink()
 
 
