@@ -31,7 +31,6 @@ WIDTH, ROW, LINES_HIGH, AROUND = 8.0, 0.3, 1.9, 0.9  # inches; AROUND: title and
 EDGE = 0.04  # of an axis, below its zero: a line that lies there is not cut
 HOLLOW = "hollow: not conclusive"  # of bars and marks, in every picture
 LONGEST_TITLE, LONGEST_LINE = 80, 150  # characters of a title, and of a line under the picture
-HEIGHT = 120  # pixels of a panel of lines
 Point = tuple[float, float]
 Tick = tuple[float, str]  # its place in percent, and what it says
 
@@ -71,10 +70,6 @@ class Scale(NamedTuple):
         if self.is_log:
             low, high, value = log10(low), log10(high), log10(max(value, low))
         return round(100 * min(max((value - low) / (high - low), 0.0), 1.0), 2)
-
-    def wide(self, begin: float, end: float) -> float:
-        """From one value to another, in percent of the axis."""
-        return round(self.place(end) - self.place(begin), 2)
 
     def top(self, value: float, height: int) -> float:
         """Of an upright axis of so many pixels: from the top."""
@@ -223,10 +218,6 @@ class Lines(NamedTuple):
         return {one.name: one.color for one in self.series if one.name} | dict.fromkeys(
             [*self.limits.values(), *self.upright.values()], "red"
         )
-
-    def path(self, piece: Sequence[Point]) -> str:
-        """A line through points: percent of the width, pixels from the top."""
-        return " ".join(f"{self.across.place(x):g},{self.down.top(y, HEIGHT):g}" for x, y in piece)
 
     def draw(self, axes: Any) -> None:
         for one in self.series:

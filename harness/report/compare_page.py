@@ -240,17 +240,14 @@ def answers(runs: Runs, pair: Pair | None) -> Iterator[Line]:
 
 
 def table(runs: Runs) -> Table:
-    """What is in a line, each run's, and of two runs their ratio."""
+    """What is in a line, each run's, with its ratio to that of the run that they are compared with."""
     start, refused = refusals(runs)
     head = [f"{letter}: {run.name}" for letter, run in zip(letters(len(runs)), runs, strict=True)]
-    two = len(runs) == 2 and not refused[1]
     lines = []
     for column in columns(runs)[1:]:
-        cells, ratios = [*column.texts], ratios_of(column, refused, start)
-        if len(runs) > 2:
-            cells = [f"{text} ({part})" if part else text for text, part in zip(cells, ratios, strict=True)]
-        lines.append([column.label, *cells, *(ratios[1:] if two else [])])
-    return Table(["of a run", *head, *(["B / A"] if two else [])], lines)
+        cells = zip(column.texts, ratios_of(column, refused, start), strict=True)
+        lines.append([column.label, *(f"{text} ({ratio})" if ratio else text for text, ratio in cells)])
+    return Table(["of a run", *head], lines)
 
 
 def letters(count: int) -> list[str]:

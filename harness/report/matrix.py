@@ -83,8 +83,8 @@ class Matrix(NamedTuple):
             said = cell.flaw or "cheapest within the limits" * (cheapest.get((*cell.rivalry,)) is cell)
             rows.append([*self.named(cell), *(metric.show(cell.figures[metric.name]) for metric in self.metrics), said])
             for other in self.cells:
-                if self.reference and other.names["label"] == self.reference and other.rivalry == cell.rivalry:
-                    rows += [self.ratios(cell, other)] if other is not cell else []
+                is_like = other.names["label"] == self.reference and other.rivalry == cell.rivalry
+                rows += [self.ratios(cell, other)] if self.reference and is_like and other is not cell else []
         return Table([*self.heads, *(metric.label for metric in self.metrics), ""], rows)
 
     def named(self, cell: Cell) -> list[str]:

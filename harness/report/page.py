@@ -19,7 +19,6 @@ from harness.config.patterns import Poisson, Sequential
 from harness.core.document import Block, Document, Line, Picture, block_text, number, percent, sentence
 from harness.core.errors import plain
 from harness.core.reading import ROOT, read_text
-from harness.core.statistics import tail_name
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.requests import Request
@@ -71,9 +70,6 @@ class LoadPoint(NamedTuple):
     def doubt(self) -> str:
         """That nobody can tell whether it keeps the limits; empty where its verdict does."""
         return self.test.verdict.word * (self.test.verdict.tone == "careful")
-
-    def named(self, kind: str, point: str) -> str:
-        return tail_name(kind.upper(), self.test.has(Doubt.FEW)) if point == "p99" else f"{kind.upper()} {point}"
 
     def over(self, limits: Limits) -> list[str]:
         """The kinds of latency that break these limits at p99, or are not known."""
@@ -184,11 +180,6 @@ class LoadPicture(NamedTuple):
     def axis(self) -> str:
         """What a load is, beside its axis."""
         return {"in flight": "requests in flight"}.get(self.unit, self.unit)
-
-    @property
-    def ticks(self) -> list[Tick]:
-        """Round rates, or the levels."""
-        return self.across.ticks([one.test.load for one in self.loads] if self.across.is_log else ())
 
     @property
     def columns(self) -> list[metrics.Metric]:

@@ -20,7 +20,7 @@ from harness.results.accuracy import Accuracy
 from harness.results.performance import Performance
 from harness.results.profile import Profile
 from harness.results.summary import Summary
-from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
+from harness.results.telemetry import BY_NAME, SHARES, GpuTime
 
 TITLES = {
     "scores": "Scores against their thresholds",
@@ -137,7 +137,8 @@ def kinds(profile: Profile) -> Bars:
 RING = 15.0  # points, of a ring around a mark
 CLOSE = 0.06  # of the axes: a point as near to a labelled one has no label
 SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
-STYLES = (*zip(("blue", "amber", "green", "red", "grey"), "os^Dv", strict=True),)  # of several runs, distinct in grey
+COLORS = ("blue", "amber", "green", "red", "grey")
+STYLES = (*zip(COLORS, "os^Dv", strict=True),)  # of several runs, distinct in grey
 
 
 Style = tuple[str, str, str] | None  # name, colour and shape
@@ -181,11 +182,10 @@ def latency(kind: str, styled: Styled) -> Lines:
             limits[limit] = f"limit {number(limit)} ms"
     units = sorted({picture.axis for picture, _ in styled})
     loads, heights = zip(*(point for one in series for point in one.points), strict=True)
-    title = f"{LATENCIES[kind]}{', p50 to p99' if len(styled) == 1 else ''}"
     across = Scale.around(loads, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
     down = Scale.around([*heights, *limits], is_log=True)
     return Lines(
-        title,
+        f"{LATENCIES[kind]}, p50 to p99",
         "; ".join([*units, *[HOLLOW] * any(one.is_hollow for one in series)]),
         "ms (logarithmic)",
         series,
@@ -252,7 +252,6 @@ PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quan
     ("clock, MHz", ("gpu_clock_mhz",), None),
     ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
 )
-COLORS = ("blue", "amber", "green", "red", "grey")
 SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # of telemetry's SHARES
 SEEN = 0.5  # percent of a bar that can be seen
 
@@ -267,9 +266,7 @@ def machine(
     across = Scale.around(seconds, 0.0)
     shaded = [(across.low, steady[0]), (steady[1], max(across.high, steady[1]))] if steady else []
     panels = [*([gpu_times(times)] if times else []), *load_strip(recording)]
-    panels += (
-        Lines("", "", label, [*series], across, down, shaded=shaded) for label, series, down in recorded(recording)
-    )
+    panels += recorded(recording, across, shaded)
     if not panels:
         panels = [Lines("", "", "", [], across, Scale(0.0, 1.0))]
     title = f"Bound by: {ran_out[0].what}" if ran_out else "Nothing ran out"
@@ -312,40 +309,35 @@ def load_strip(recording: Recording) -> list[Panel]:
 
 
 def gpu_times(times: Sequence[GpuTime]) -> Bars:
-    """A bar for each test: where its GPUs' time went; of a single one with the percentages."""
+    """A bar for each test: where its GPUs' time went, without what cannot be seen; of a single one with the
+    percentages."""
     rows = []
     for time in times:
-        values = {label: getattr(time, name) or 0.0 for name, label in SHARES.items()}
-        figures = {label: f"{label}, {value:.1f} %" if len(times) == 1 else label for label, value in values.items()}
-        rows.append(stacked(time.test, {figures[label]: value for label, value in values.items()}, SHARE_COLORS))
+        begin, parts = 0.0, list[Part]()
+        for (name, label), color in zip(SHARES.items(), SHARE_COLORS, strict=True):
+            value = getattr(time, name) or 0.0
+            if value >= SEEN:
+                said = f"{label}, {value:.1f} %" if len(times) == 1 else label
+                parts.append(Part(begin, begin + value, color, name=said))
+            begin += value
+        rows.append(Bar(time.test, "", parts))
     return Bars("", "% of the GPU's time", rows, span=Scale(0.0, 100.0))
 
 
-def stacked(name: str, values: Mapping[str, float], colors: Sequence[str]) -> Bar:
-    """Values beside each other; those that cannot be seen are left out."""
-    ends = [*accumulate(values.values(), initial=0.0)]
-    parts = zip(values, ends, ends[1:], colors, strict=False)
-    return Bar(
-        name, "", [Part(begin, end, color, name=said) for said, begin, end, color in parts if end - begin >= SEEN]
-    )
-
-
-def recorded(recording: Recording) -> Iterator[tuple[str, Iterator[Series], Scale]]:
-    """The panels that something was recorded for: label, series, axis."""
+def recorded(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[Lines]:
+    """A panel for each kind of quantity that something was recorded for, with gaps where nothing was."""
     there = [name for name, values in recording.columns.items() if any(value is not None for value in values)]
-    for label, names, top in PANELS:
-        if found := [name for item in names for name in there if BY_NAME[item].is_mine(name)]:
-            values = [value for name in found for value in recording.columns[name] if value is not None]
-            yield label, lines(recording, found), Scale(0.0, top) if top else Scale.of([0.0, *values])
-
-
-def lines(recording: Recording, names: Sequence[str]) -> Iterator[Series]:
-    """Columns over the seconds of a test."""
-    for name, color in zip(names, cycle(COLORS)):
-        label = next(item.label for item in QUANTITIES if item.is_mine(name))
-        label = label.replace("GPU", f"GPU {name.partition('_')[0].removeprefix('gpu')}")  # by its number
-        with_gaps = (math.nan if value is None else value for value in recording.columns[name])
-        yield Series(label, [*zip(recording.seconds, with_gaps, strict=True)], color)
+    for label, items, top in PANELS:
+        found = [(name, BY_NAME[item].label) for item in items for name in there if BY_NAME[item].is_mine(name)]
+        series = []
+        for (name, text), color in zip(found, cycle(COLORS)):
+            heights = (math.nan if value is None else value for value in recording.columns[name])
+            gpu = name.partition("_")[0].removeprefix("gpu")
+            points = [*zip(recording.seconds, heights, strict=True)]
+            series.append(Series(text.replace("GPU", f"GPU {gpu}"), points, color))
+        if series:
+            down = Scale(0.0, top) if top else Scale.of([height for one in series for _, height in one.points])
+            yield Lines("", "", label, series, across, down, shaded=shaded)
 
 
 def stages(times: Sequence[Stage]) -> Bars:

@@ -301,7 +301,7 @@ def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
     )
     assert "| careful | the machine was busy in B: others at work |" in page
     page = made.side_by_side([a, run(tmp_path / "d", 512.0, system=made.SYSTEM | {"cores": 64})])
-    assert tells(page, "A and B ", "different machines") and "| output tokens/s | 1,024 | 512 | 0.500 |" in page
+    assert tells(page, "A and B ", "different machines") and "| output tokens/s | 1,024 | 512 (0.500) |" in page
 
 
 def test_a_comparison_is_no_wider_than_the_terminal(tmp_path: Path) -> None:

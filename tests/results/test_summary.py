@@ -125,7 +125,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     assert mlflow.entry(run).numbers["samples_twice"] == 64
     made.rendered(tmp_path / "20260131-b")
     runs, _ = compare.load([run, tmp_path / "20260131-b"])
-    assert "| a new one | 64 | 64 | 1.000 |" in made.side_by_side(runs)
+    assert "| a new one | 64 | 64 (1.000) |" in made.side_by_side(runs)
     assert sweep_report.Metric is Metric and new in metrics.metrics_of("sweep")
 
 
@@ -187,7 +187,7 @@ def test_files_of_older_formats_are_read_and_not_rendered_again(tmp_path: Path) 
         del kept["schema_version"]
         (tmp_path / "run" / name).write_text(json.dumps(kept))
     runs, _ = compare.load([tmp_path / "run", tmp_path / "other"])
-    assert "| output tokens/s | 1,024 | 1,024 | 1.000 |" in made.side_by_side(runs)
+    assert "| output tokens/s | 1,024 | 1,024 (1.000) |" in made.side_by_side(runs)
     assert files.read(tmp_path / "run" / "status.json", RunStatus).status == "complete"
     before = (tmp_path / "run" / "report.md").read_bytes()
     with pytest.raises(UsageError, match=f"run: of format 1, .* renders format {RENDERED}"):
