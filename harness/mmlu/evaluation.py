@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -84,32 +84,20 @@ class Overall(File):
 
 
 class MMLUHistory(File):
-    """A line of results/mmlu/history.jsonl."""
+    """What the index shows of a line of results/mmlu/history.jsonl, which has all settings and all of overall.json."""
 
     run: str
-    started: str | None = None
     model: str | None = None
     precision: str | None = None
     quantization: str | None = None
-    kv_cache_dtype: str | None = None
-    load_format: str | None = None
-    seed: int | None = None
     overall_accuracy: float | None = None
     standard_error: float | None = None
     macro_average: float | None = None
     n: int | None = None
     test_questions: int | None = None
-    subjects: int | None = None
     num_fewshot: int | None = None
     questions_per_s: float | None = None
-    cache_hit_rate: float | None = None
     notes: list[str] = []
-    gpus: list[str] = []
-
-    @classmethod
-    def of(cls, run: str, facts: MMLUFacts, overall: Overall) -> Self:
-        values = facts.config | dict(overall) | {"gpus": facts.system.gpus, "started": facts.started, "run": run}
-        return cls(**{name: value for name, value in values.items() if name in cls.model_fields})
 
 
 @dataclass(frozen=True)
@@ -453,8 +441,8 @@ def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: scre
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     summary, report = write(run, config, facts, data, seconds, rows)
-    line = MMLUHistory.of(run.name, facts, summary).model_dump(mode="json", exclude={"run"})
-    results.finish(run, line, say=display.done)
+    known = {"started": facts.started, "gpus": facts.system.gpus}
+    results.finish(run, facts.config | summary.model_dump(mode="json") | known, say=display.done)
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
     screen.show(display.console, report, run.path / "report.html")
