@@ -154,9 +154,10 @@ def stored_words(config: EngineConfig) -> dict[str, Any]:
         path = Path(cached) if isinstance(cached, str) else path
     if not path.is_file():
         return {}
-    data = files.read_json(path)
-    words = data.get("quantization") if isinstance(data, dict) else None
-    return {"quant_method": "modelopt", **words} if isinstance(words, dict) and words.get("quant_algo") else {}
+    match files.read_json(path):
+        case {"quantization": {"quant_algo": str()} as words}:
+            return {"quant_method": "modelopt", **words}
+    return {}
 
 
 def weight_files(folder: Path) -> list[Path]:

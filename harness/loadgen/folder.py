@@ -175,12 +175,11 @@ def facts_of(folder: Path) -> RunFacts:
         is_kept = (folder / "summary.json").exists()
         what = "the summary that was kept of a run, without its logs" if is_kept else "no config.json in it"
         raise UsageError(f"{folder}: {what}; not a run folder.")
-    facts = read_json(path)
-    plan = facts.get("plan", {}) if isinstance(facts, dict) else None
-    if plan == {}:
-        raise UsageError(f"{folder}: not a run.py results folder (from mmlu.py?).")
-    if isinstance(plan, dict) and "running" not in plan:
-        raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
+    match facts := read_json(path):
+        case {"plan": {**plan}} if "running" not in plan:
+            raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
+        case {**found} if "plan" not in found:
+            raise UsageError(f"{folder}: not a run.py results folder (from mmlu.py?).")
     return parse_as(path, facts, RunFacts)
 
 
@@ -277,9 +276,9 @@ def history(results_dir: Path) -> Iterator[dict[str, object]]:
         text = reading.read_text(results_dir / "history.jsonl", errors="replace")
     for line in text.splitlines():
         with suppress(ValueError, RecursionError):
-            entry = json.loads(line)
-            if isinstance(entry, dict) and isinstance(entry.get("run"), str):
-                yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
+            match json.loads(line):
+                case {"run": str()} as entry:
+                    yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
 
 
 def now() -> str:
@@ -341,9 +340,10 @@ def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
 
 def label_of(path: Path) -> str:
     """The label in a config.json; empty where there is none, or it cannot be read."""
-    with suppress(UsageError, KeyError, TypeError):
-        label = read_json(path)["plan"]["config"]["label"]
-        return label if isinstance(label, str) else ""
+    with suppress(UsageError):
+        match read_json(path):
+            case {"plan": {"config": {"label": str(label)}}}:
+                return label
     return ""
 
 

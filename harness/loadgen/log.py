@@ -274,7 +274,7 @@ def finite(number: str | float) -> float | None:
 DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
 
 
-def records(path: Path) -> Iterator[tuple[str, Any, Mapping[str, object]]]:
+def records(path: Path) -> Iterator[tuple[str, Any, Mapping[Any, object]]]:
     """The log's entries one by one, so that its size does not matter: key, value, and whether it is_error or
     is_warning. Raises LogError."""
     try:
@@ -286,10 +286,13 @@ def records(path: Path) -> Iterator[tuple[str, Any, Mapping[str, object]]]:
                     entry = DECODER.decode(line[len(MARK) :])
                 except (ValueError, RecursionError):
                     entry = None
-                if not (isinstance(entry, dict) and isinstance(entry.get("key"), str) and "value" in entry):
-                    raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
-                about = entry.get("metadata")
-                yield entry["key"], entry["value"], about if isinstance(about, dict) else {}
+                match entry:
+                    case {"key": str(key), "value": value, "metadata": {**about}}:
+                        yield key, value, about
+                    case {"key": str(key), "value": value}:
+                        yield key, value, {}
+                    case _:
+                        raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
     except OSError as error:
         raise LogError(f"{path}: {why(error)}.") from None
 

@@ -331,8 +331,9 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
     @classmethod
     def rename(cls, data: Any) -> Any:
         """Until format 4 the share of requests within the limits was called goodput."""
-        if isinstance(data, dict) and "goodput" in data and "slo_attainment" not in data:
-            return data | {"slo_attainment": data["goodput"], "goodput": None}
+        match data:
+            case {"goodput": share, **rest} if "slo_attainment" not in rest:
+                return rest | {"slo_attainment": share}
         return data
 
 

@@ -217,13 +217,12 @@ def slots(used: Used, concurrency: int | None) -> Statement | None:
 def launch(args: Mapping[str, object]) -> str:
     """What makes a GPU run for more of the time: CUDA graphs as large as the steps, where an engine's settings tell."""
     config = args.get("compilation_config")
-    graphs, steps = (config if isinstance(config, dict) else {}) | dict(args), args.get("max_num_batched_tokens")
-    largest = graphs.get("max_cudagraph_capture_size")
-    if isinstance(largest, int) and isinstance(steps, int) and steps > largest:
-        return (
-            f"steps of up to {steps:,} tokens are larger than the largest CUDA graph ({largest:,}): --engine-arg "
-            f"max_cudagraph_capture_size={steps}"
-        )
+    match (config if isinstance(config, dict) else {}) | dict(args):
+        case {"max_cudagraph_capture_size": int(largest), "max_num_batched_tokens": int(steps)} if steps > largest:
+            return (
+                f"steps of up to {steps:,} tokens are larger than the largest CUDA graph ({largest:,}): --engine-arg "
+                f"max_cudagraph_capture_size={steps}"
+            )
     return (
         "the CPU does not launch its work fast enough (--profile shows the gaps; larger CUDA graphs, fewer and larger "
         "steps)"
