@@ -39,12 +39,7 @@ class Silence:
         if mark != self.mark:
             self.longest_s = max(self.longest_s, now - self.since)
             self.mark, self.since = mark, now
-        return self.silent_s
-
-    @property
-    def silent_s(self) -> float:
-        """How long nothing was heard, as far as the last look knows."""
-        return time.monotonic() - self.since
+        return now - self.since
 
 
 class Watchdog(Silence):
@@ -116,14 +111,8 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
     log = folder.path / "engine.log"
     watch = StartWatch(log, stall_timeout)
 
-    said = ""
-
     def tick() -> None:
-        nonlocal said
-        note = stage(log)
-        if note.startswith("waiting") and not said:
-            display.say(said := note)
-        display.tick(note=note)
+        display.tick(note=stage(log))
         watch.check()
 
     display.stage(engine.starting or f"starting {engine.name}")
