@@ -143,11 +143,11 @@ def show(document: Document) -> None:
 def gate(baseline: list[Path], runs: list[Path], fail_if: list[str], may_differ: list[str]) -> int:
     """Prints whether the runs are worse than the baseline; returns the exit code."""
     conditions = [regression.condition(text) for text in fail_if]
-    if both := {folder.resolve() for folder in baseline} & {folder.resolve() for folder in runs}:
-        raise UsageError(f"--baseline {min(both)}: a run cannot be its own baseline.")
     before, after = ([comparison.read(folder.resolve()) for folder in folders] for folders in (baseline, runs))
-    named = [name for words in may_differ for name in words.split(",")]
-    allowed = [name.strip().removeprefix("--").replace("-", "_") for name in named]
+    if both := {run.folder for run in before} & {run.folder for run in after}:
+        raise UsageError(f"--baseline {min(both)}: a run cannot be its own baseline.")
+    named = (name.strip().removeprefix("--") for words in may_differ for name in words.split(","))
+    allowed = [name.replace("-", "_") for name in named]
     settings = sorted({name for run in (*before, *after) for name in run.flags})
     for name in allowed:
         if name not in settings:

@@ -335,7 +335,7 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
 def next_command(summary: Summary) -> str:
     """The command that goes on from a result that is none; empty where there is one."""
     test, found, command, curve = summary.performance, summary.result, summary.meta.command, summary.curve
-    good = [each.load for each in curve if each.has_held]
+    good = [each.load for each in curve if each.has_kept]
     if test is None and summary.meta.ended:
         if not curve or curve[0].unit != Poisson.unit:
             return command
@@ -344,9 +344,9 @@ def next_command(summary: Summary) -> str:
     if test is None or found is None or (found.valid and not found.has_own_limits):
         return ""
     if test.concurrency and found.reasons:
-        kept, lowest = [each.load for each in curve if not each.reasons], curve[0].load if curve else test.concurrency
-        lower = max(kept, default=max(1, lowest // 4))
-        return with_flag(command, "--concurrency", f"{lower:.0f}") if lower < lowest or kept else ""
+        lowest = curve[0].load if curve else test.concurrency
+        lower = max(good, default=max(1, lowest // 4))
+        return with_flag(command, "--concurrency", f"{lower:.0f}") if lower < lowest or good else ""
     if test.concurrency and test.limits_ms and curve and not curve[-1].reasons:
         return with_flag(command, "--concurrency", "max")
     if test.valid or not test.limits_ms:

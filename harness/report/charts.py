@@ -10,7 +10,7 @@ from itertools import zip_longest
 from math import ceil, floor, isfinite, isnan, log10
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from harness.core.document import Document, Picture, number
 from harness.core.errors import plain
@@ -173,8 +173,8 @@ class Series(NamedTuple):
     name: str
     points: Sequence[Point]
     color: str = "blue"
-    mark: Literal["", "o", "s", "^", "D", "v", "X", "*"] = ""
-    line: Literal["", "-", "--"] = "-"
+    mark: str = ""  # as matplotlib names it: "o", "s", "^", "D", "v", "X", "*"
+    line: str = "-"  # or "--"
     is_hollow: bool = False
     size: float = 6.0  # of a mark, in points
     texts: Sequence[str] = ()  # beside each point
@@ -246,9 +246,8 @@ class Lines(NamedTuple):
             if scale.is_log:
                 from matplotlib import ticker
 
-                set_scale("log")
+                set_scale("log", subs=[])
                 axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-                axis.set_minor_locator(ticker.NullLocator())
         axes.yaxis.set_major_formatter(lambda value, _: number(value, 6))
         if self.marked:
             axes.set_xticks(self.marked)

@@ -28,7 +28,6 @@ from harness.results import metrics, telemetry
 from harness.results.economics import ACCELERATORS, Published, Unit, as_marked, results_of
 from harness.results.summary import CURVES, Summary
 
-HEIGHT = 250  # pixels of a plot
 POINTS = ("p50", "p90", "p99")
 WIDE = 20  # times the smallest: from here on an axis is logarithmic
 SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
@@ -202,7 +201,6 @@ class LoadPicture(NamedTuple):
         return {
             "own": self.title_load,
             "unit": self.unit,
-            "height": HEIGHT,
             "file": file,
             "watts": watts,
             "axes": {kind: axis._asdict() | {"limit": self.limits[kind]} for kind, axis in self.axes.items()},
@@ -333,7 +331,6 @@ class Strip(NamedTuple):
     unit: Unit
     rate: float
     place: float
-    of: str
 
 
 def strips(summary: Summary) -> Iterator[Strip]:
@@ -366,8 +363,7 @@ def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> St
     if rate:
         names.insert(names.index(own) + 1 if own in names else slower, "this run")
     lines = [(name, ROW * n + MIDDLE, groups.get(name, [])) for n, name in enumerate(names)]
-    of, place = "accelerator" if count else "machine", scale.place(rate)
-    return Strip(lines, scale.ticks(), results, unit, rate, place, of)
+    return Strip(lines, scale.ticks(), results, unit, rate, scale.place(rate))
 
 
 # Requests of a test as bars: what is known of each, side by side in the order of issue.

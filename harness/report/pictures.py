@@ -44,8 +44,8 @@ def draw_pictures(
     if measured and test and result:
         if measured.ttft_ms and test.is_timed:
             drawn["latency_cdf"] = latencies(test.counted, measured, result, summary.scenario.headline)
-        elif not measured.ttft_ms and (panel := completions(test.answered)):
-            drawn["tokens_per_sec"] = [panel]
+        elif not measured.ttft_ms:
+            drawn["tokens_per_sec"] = completions(test.answered)
     if run.search and loads:
         drawn["search"] = curves({"": loads})
     if measured and test and test.recording.columns:
@@ -56,9 +56,8 @@ def draw_pictures(
         drawn["profile"] = [kinds(run.profile)]
     if summary.meta.stages:
         drawn["timeline"] = [stages(summary.meta.stages)]
-    return save(
-        {name: (TITLES[name], panels) for name, panels in drawn.items()}, folder / "plots", answer.footer(summary)
-    )
+    titled = {name: (TITLES[name], panels) for name, panels in drawn.items() if panels}
+    return save(titled, folder / "plots", answer.footer(summary))
 
 
 def scores(accuracy: Accuracy) -> Bars:
@@ -76,12 +75,12 @@ def scores(accuracy: Accuracy) -> Bars:
     return Bars(f"Accuracy against its thresholds: {accuracy.verdict}", label, rows, [100.0], span)
 
 
-def completions(requests: Sequence[Request]) -> Lines | None:
+def completions(requests: Sequence[Request]) -> list[Panel]:
     """Output tokens of the answers that had ended by each time. Nothing else is known in Offline: not when an answer
-    began nor what the engine did meanwhile. None without times."""
+    began nor what the engine did meanwhile. Empty without times."""
     ended = sorted((request.done_s, request.output_tokens) for request in requests if request.done_s)
     if not ended:
-        return None
+        return []
     ends, sums = [0.0, *(end for end, _ in ended)], [0, *accumulate(count for _, count in ended)]
     mean = f"mean: {number(sums[-1] / ends[-1])} output tokens/s"
     series = [
@@ -89,10 +88,10 @@ def completions(requests: Sequence[Request]) -> Lines | None:
         Series(mean, [(0.0, 0.0), (ends[-1], sums[-1])], "amber", line="--"),
     ]
     title = "Tokens of the answers that have ended, by the ends that LoadGen logged"
-    return Lines(title, "seconds", "output tokens", series, Scale.of(ends), Scale.of([float(sums[-1])]))
+    return [Lines(title, "seconds", "output tokens", series, Scale.of(ends), Scale.of([float(sums[-1])]))]
 
 
-FAR_LIMIT = 3  # times the largest value: a limit beyond is named instead of squeezing the curve
+FAR_LIMIT = 3  # times the largest value: a limit beyond is left out instead of squeezing the curve
 
 
 def latencies(requests: Sequence[Request], test: Performance, found: Outcome, headline: str) -> list[Panel]:
@@ -115,13 +114,9 @@ def latencies(requests: Sequence[Request], test: Performance, found: Outcome, he
             label = f"{'slowest' if is_slowest else point} {number(value)} ms"
             series.append(Series(label, [(value, 100.0 if is_slowest else float(point[1:]))], "amber", "o", ""))
         limit = getattr(test.limits_ms, kind, None)
-        near = limit if limit and limit <= FAR_LIMIT * max(times) else None
-        beyond = f"; limit {number(limit)} ms" if limit and not near else ""
-        across = Scale.of([*times, near or 0.0])
-        upright = {near: f"limit {number(near)} ms"} if near else {}
-        panels.append(
-            Lines(LATENCIES[kind], f"ms{beyond}", "% of queries", series, across, Scale(0.0, 104.0), upright=upright)
-        )
+        upright = {limit: f"limit {number(limit)} ms"} if limit and limit <= FAR_LIMIT * max(times) else {}
+        across = Scale.of([*times, *upright])
+        panels.append(Lines(LATENCIES[kind], "ms", "% of queries", series, across, Scale(0.0, 104.0), upright=upright))
     return panels
 
 
@@ -165,7 +160,7 @@ def marked(
         look = style or (outcome * named, color, SHAPES[one.mark])
         looks.setdefault((*look, one.test.has(Doubt.BUSY)), []).append(point)
     for (name, color, shape, is_busy), each in looks.items():
-        yield Series(name, each, color, shape, "", is_busy, 14.0 if shape == "*" else 6.0)  # type: ignore[arg-type]
+        yield Series(name, each, color, shape, "", is_busy, 14.0 if shape == "*" else 6.0)
 
 
 def latency(kind: str, styled: Styled) -> Lines:
@@ -268,7 +263,7 @@ def machine(
     panels = [*([gpu_times(times)] if times else []), *load_strip(recording)]
     panels += recorded(recording, across, shaded)
     if not panels:
-        panels = [Lines("", "", "", [], across, Scale(0.0, 1.0))]
+        return []
     title = f"Bound by: {ran_out[0].what}" if ran_out else "Nothing ran out"
     note = "; shaded: ramps, which the steady part leaves out" if steady else ""
     panels[-1] = panels[-1]._replace(x=f"seconds{note}") if isinstance(panels[-1], Lines) else panels[-1]

@@ -180,7 +180,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
     """
-    folder = place / "@".join([job.item.name, *(["full"] if job.final else []), *([lane.gpu] if lane.gpu else [])])
+    folder = place / "@".join(filter(None, (job.item.name, "full" * job.final, lane.gpu)))
     folder.mkdir(exist_ok=True)
     before, begin = set(folder.iterdir()), time.monotonic()
     files.write_json(folder / CONFIG, job.item.settings)  # JSON is YAML

@@ -310,10 +310,10 @@ def misnamed_settings(source: Source) -> Iterator[str]:
     sections: dict[tuple[str | int, ...], Values] = {("baseline",): source.content.baseline}
     sections |= dict(source.changes) | ({("grid",): grid} if grid else {})
     names = list[str]()
+    for path in source.lines:
+        if {"engine", "env"} & {*path[:-1]} and secrets.is_secret(str(path[-1])):
+            yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
     for where, section in sections.items():
-        for path in source.lines:
-            if path[: len(where) + 1] in ((*where, "engine"), (*where, "env")) and secrets.is_secret(str(path[-1])):
-                yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
         for key in section.set:
             name, at = setting(key), source.at(*where, "set", key)
             if name != key and name in section.set:

@@ -93,7 +93,7 @@ def trade_off(found: Sequence[ExperimentResult]) -> Lines:
         point, mark = points[result.name], "o" if result.is_usable else "X"
         is_named = len(found) <= MOST_LABELLED or mark == "X" or result.name == BASELINE or point in front
         color, texts = "blue" if result.is_usable else "red", [result.name] if is_named else []
-        series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))  # type: ignore[arg-type]
+        series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))
     notes = ["crosses: not usable"] * any(not result.is_usable for result in found)
     notes += [HOLLOW] * any(result.background_load for result in found)
     across, down = (Scale.around([point[n] for point in points.values()]) for n in (0, 1))

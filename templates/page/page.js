@@ -75,7 +75,7 @@
       const shown = mine != null && mine !== axis.limit && share > 0 && share < 1;
       group.style.display = shown ? "inline" : "none";
       if (!shown) return;
-      const y = data.height * (1 - share), [line, text] = group.children;
+      const y = 250 * (1 - share), [line, text] = group.children;
       line.setAttribute("y1", y);
       line.setAttribute("y2", y);
       text.setAttribute("y", y - 5);
