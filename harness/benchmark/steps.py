@@ -20,7 +20,7 @@ from harness.core.screen import Display, show
 from harness.core.secrets import hide
 from harness.engines import discovery, vllm
 from harness.loadgen import recorder, test_run
-from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, finish, history, or_say
+from harness.loadgen.folder import BenchmarkRun, RunFolder, finish, history, or_say
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing
@@ -201,7 +201,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         if best and not attempt.valid:
             attempts[attempts.index(best)] = probing.set_aside(session, attempt, len(attempts) + 1)
             probing.reinstate(session, best)
-            attempt, test = best, test_run.TestRun.read(session.folder.path / FOLDER["performance"], last)
+            attempt = best
         run.display.done(last.notes[-1])
         run.adopt(last)
     if run.plan.concurrency or run.config.batches:  # a point of the curve as the others
@@ -209,8 +209,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         run.save()
         probing.leave_row(run.display, attempt)
         return
-    result = test.result
-    speed = f"{number(result.tokens_per_sec)} output tokens/s" if result.tokens_per_sec else "no tokens"
+    speed = f"{number(attempt.tokens_per_sec)} output tokens/s" if attempt.tokens_per_sec else "no tokens"
     run.display.done(f"performance test: {attempt.verdict.word}, {speed}")
 
 

@@ -130,13 +130,9 @@ def naming(path: Path) -> Iterator[None]:
 
 def append_line(path: Path, text: str) -> None:
     """Adds a separate line, also after one that was cut short."""
-    whole = True
-    if path.exists():
-        with reading.open_regular(path) as before:
-            before.buffer.seek(-min(1, path.stat().st_size), os.SEEK_END)
-            whole = before.buffer.read() in (b"", b"\n")
+    last = reading.read_bytes(path)[-1:] if path.exists() else b""
     with path.open("a") as file:
-        file.write(("" if whole else "\n") + text + "\n")
+        file.write(("" if last in (b"", b"\n") else "\n") + text + "\n")
 
 
 @contextmanager
