@@ -280,13 +280,21 @@ def from_flat(data: dict[str, Any]) -> dict[str, Any]:
     loads = {"concurrency": ClosedLoop.unit, "qps": Poisson.unit, "samples_per_query": Sequential.unit}
     load, unit = next((old[name], unit) for name, unit in loads.items() if name in old)
     names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
-    new = {names.get(name, name): value for name, value in old.items()} | {"load": load, "unit": unit}
-    new["has_own_limits"] = unit == ClosedLoop.unit
-    for kind in (*KINDS, "client_delay"):
-        new[f"{kind}_ms"] = {point: old.get(f"{kind}_{point}") for point in Times.model_fields}
-    new["reasons"] = [text for text in old.get("why", "").split("; ") if text]
-    new["background_load"] = [old["busy"]] if old.get("busy") else []
-    return {name: value for name, value in new.items() if name in Outcome.model_fields}
+    latencies = {
+        f"{kind}_ms": {point: old.get(f"{kind}_{point}") for point in Times.model_fields}
+        for kind in (*KINDS, "client_delay")
+    }
+    kept = {
+        names.get(name, name): value for name, value in old.items() if names.get(name, name) in Outcome.model_fields
+    }
+    return kept | {
+        "load": load,
+        "unit": unit,
+        "has_own_limits": unit == ClosedLoop.unit,
+        "reasons": [text for text in old.get("why", "").split("; ") if text],
+        "background_load": [old["busy"]] if old.get("busy") else [],
+        **latencies,
+    }
 
 
 def deciding(outcomes: Iterable[Outcome]) -> list[Outcome]:

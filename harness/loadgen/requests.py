@@ -164,7 +164,7 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     counts, times, (clock, failure) = [*map(int, cells[:4])], [*map(finite, cells[4:8])], cells[8:]
     if clock not in ("", "loadgen", "client"):
         raise ValueError(f"unknown clock {clock!r:.40}")
-    if min(counts) < 0 or any(time is not None and time < 0 for time in times):
+    if any(number is not None and number < 0 for number in (*counts, *times)):
         raise ValueError("a negative number")
     return Request(*counts, *times, clock, failure, order)  # type: ignore[arg-type,call-arg]
 

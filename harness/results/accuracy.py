@@ -330,10 +330,8 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
     checks = judge(rows, plan.task, config.high_accuracy)
     special = set(tokenizer.all_special_ids)
     stops = ["eos" if a and a[-1] in special else "length" if len(a) >= config.max_new_tokens else "" for a in answers]
-    note = ""
-    if config.has_dummy_weights or plan.random_weights:
-        kind = "dummies" if config.has_dummy_weights else "random"
-        note = f"the weights are {kind}: the answers, and so the scores, mean nothing"
+    kind = "dummies" if config.has_dummy_weights else "random" if plan.random_weights else ""
+    note = f"the weights are {kind}: the answers, and so the scores, mean nothing" if kind else ""
     result = ScoresFile(
         schema_version=schema.SCHEMA,
         verdict="NOT JUDGED" if note else overall(checks),
