@@ -67,10 +67,6 @@ class LoadPattern:
     is_paced = False  # whether LoadGen's duration ends before the last query does
     is_own_clock = False  # whether the client sends and times each request, and not LoadGen
 
-    def samples_per_query(self, given: int) -> int:
-        """The samples of a query, where so many were given."""
-        return 1
-
     def number(self, plan: Load) -> float | None:
         """The load itself, in `unit`."""
         return plan.target_qps
@@ -209,9 +205,6 @@ class Batched(Sequential):
     """MultiStream: a query may hold several samples."""
 
     flags = (Sequential.rate_flag,)
-
-    def samples_per_query(self, given: int) -> int:
-        return given
 
     def min_queries(self, plan: Load) -> int:
         """As many as the percentile takes."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from harness.config import comparability, engine, mlperf, models, workload
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.flags import MOST_S
-from harness.config.patterns import SURE_QUERIES, Load, LoadPattern, Poisson
+from harness.config.patterns import SURE_QUERIES, Batched, Load, LoadPattern, Poisson
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, Replay, RequestSet
 from harness.core.document import Statement, number
@@ -348,9 +348,10 @@ def duration(
 
 def query_samples(config: RunConfig, count: int) -> int:
     """The samples of a query. Raises UsageError where the run has fewer."""
+    if not isinstance(config.scenario_rules.pattern, Batched):
+        return 1
     found = config.samples_per_query
-    most = config.scenario_rules.pattern.samples_per_query(found if isinstance(found, int) else max(found))
-    if most > count:
+    if (most := found if isinstance(found, int) else max(found)) > count:
         raise UsageError(f"--samples-per-query {most}: this run has {count:,} samples.")
     return most
 
