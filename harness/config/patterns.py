@@ -57,6 +57,7 @@ class LoadPattern:
     """A way of sending queries."""
 
     unit, queries_are = "queries/s", "queries"
+    load = "target_qps"  # what a plan calls the load, which is in `unit`
     rate_flag: str  # the flag that says how much is sent
     flags: tuple[str, ...] = ()  # that it takes beside those of every pattern
     defaults: ClassVar[dict[str, str]] = {}  # the values of such flags where none is given
@@ -69,7 +70,8 @@ class LoadPattern:
 
     def number(self, plan: Load) -> float | None:
         """The load itself, in `unit`."""
-        return plan.target_qps
+        found: float | None = getattr(plan, self.load)
+        return found
 
     def text(self, plan: Load) -> str:
         return f"{number(self.number(plan))} {self.unit}"
@@ -180,13 +182,10 @@ class Poisson(LoadPattern):
 class Sequential(LoadPattern):
     """SingleStream: the next query when the one before is answered."""
 
-    rate_flag = "samples_per_query"
+    rate_flag = load = "samples_per_query"
     unit = "samples per query"
     named_rate = "none"
     is_paced = True
-
-    def number(self, plan: Load) -> float | None:
-        return plan.samples_per_query
 
     def queries(self, plan: Load) -> int | None:
         """As long as a query takes half of what is expected, up to the next whole permutation."""
@@ -239,12 +238,9 @@ class ClosedLoop(OwnClock):
     """Fixed concurrency: so many requests in flight, the next as soon as one is answered."""
 
     unit = "in flight"
-    rate_flag = "concurrency"
+    rate_flag = load = "concurrency"
     flags = (rate_flag,)
     defaults: ClassVar[dict[str, str]] = {"concurrency": "auto"}
-
-    def number(self, plan: Load) -> float | None:
-        return plan.concurrency
 
     def min_queries(self, plan: Load) -> int:
         return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)

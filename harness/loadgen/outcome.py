@@ -312,12 +312,8 @@ def best(outcomes: Iterable[Outcome]) -> Outcome | None:
 
 def at_load(plan: Plan, outcome: Outcome) -> Plan:
     """The plan of a test of this load."""
-    match outcome.unit:
-        case ClosedLoop.unit:
-            return replace(plan, concurrency=int(outcome.load))
-        case Sequential.unit:
-            return replace(plan, samples_per_query=int(outcome.load))
-    return replace(plan, target_qps=outcome.load)
+    load: dict[str, Any] = {plan.pattern.load: outcome.load if plan.pattern.load == "target_qps" else int(outcome.load)}
+    return replace(plan, **load)
 
 
 # What a run knows of itself, typed: config.json and status.json; and what all files of a run folder have in common.
