@@ -202,4 +202,7 @@ def last(results_dir: Path, count: int) -> list[Path]:
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
     folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
-    return [path for path in folders if (status := readable_status(path)) and status.status == "complete"][-count:]
+    found = [path for path in folders if (status := readable_status(path)) and status.status == "complete"]
+    if len(found) < 2:
+        raise UsageError(f"--last {count}: {results_dir} holds {len(found)} finished runs; a comparison takes two.")
+    return found[-count:]

@@ -199,7 +199,6 @@ def scores(pair: Pair) -> Iterator[Block]:
             "The two runs split sentences in different ways, so their ROUGE-Lsum and gen_len may differ for that "
             "reason alone."
         )
-    yield f"{pair.words}."
     if pair.differing:
         yield Table.of(pair.differing[:SHOWN_ANSWERS], DIVERGENCE)
     if (more := len(pair.differing) - SHOWN_ANSWERS) > 0:
@@ -232,11 +231,10 @@ def finding(runs: Runs) -> str:
 
 
 def answers(runs: Runs, pair: Pair | None) -> Iterator[Line]:
-    if pair is None:
-        if len(runs) == 2 and all(run.summary.accuracy for run in runs):
-            yield Line("answers", "not compared: the two runs did not answer the same samples", "unknown")
-        return
-    yield Line("answers", pair.words, pair.tone)
+    if pair:
+        yield Line("answers", pair.words, pair.tone)
+    elif len(runs) == 2 and all(run.summary.accuracy for run in runs):
+        yield Line("answers", "not compared: the two runs did not answer the same samples", "unknown")
 
 
 def table(runs: Runs) -> Table:

@@ -158,11 +158,9 @@ class SweepState:
                 self.chosen = [*self.chosen, made]
                 return True
         if not self.finals:
-            names = list[str]()
+            names = finalists(found, self.options.finalists) if self.options.finalists else []
             if self.is_of_estimates:
-                names += [best.name] if (best := best_estimate(found)) else []
-            elif self.options.finalists:
-                names += finalists(found, self.options.finalists)
+                names = [best.name] if (best := best_estimate(found)) else []
             self.finals = [self.full(item) for item in self.chosen if item.name in names]
             return bool(self.finals)
         return False
@@ -375,8 +373,8 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     if interrupted:
         folder.set_status("interrupted")
     made = report.build(folder.path, state.kept)
-    folder.set_status("interrupted" if interrupted else "complete")
     if not interrupted:
+        folder.set_status("complete")
         point_latest(folder)
     screen.show(display.console, rows.document(made), folder.path / "report.html")
     if interrupted:

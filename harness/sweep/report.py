@@ -249,10 +249,8 @@ HEAD = (*(metric.short for metric in metrics_of("sweep row")), "seconds", "exper
 def cells(label: str, record: ExperimentRecord) -> list[str]:
     """One experiment's outcome as a row under HEAD, latencies in ms."""
     run = record.outcome
-    if record.status != "complete":
-        said = record.failed
-    else:
-        said = ", ".join([*([WORDS[run.verdict]] if run.verdict else []), *(["INVALID"] if run.valid is False else [])])
+    verdicts = (run.verdict and WORDS[run.verdict], "INVALID" * (run.valid is False))
+    said = ", ".join(filter(None, verdicts)) if record.status == "complete" else record.failed
     measured = (run.values.get(metric.name) for metric in metrics_of("sweep row"))
     figures = (*measured, round(record.seconds) or None)
     return [*map(number, figures), f"{label}: {said}" if said else label]

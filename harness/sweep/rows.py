@@ -264,8 +264,9 @@ def pairs_of(folder: Path, state: State, rows: Sequence[ExperimentResult]) -> di
     base = next((accuracy_test(folder, result) for result in rows if result.name == BASELINE), None)
     wanted = [each for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"]
     tests = {each.name: mine for each in wanted if each.name != BASELINE and (mine := accuracy_test(folder, each))}
-    found = {name: compare.answers(base, mine, same_splitter=True) if base else None for name, mine in tests.items()}
-    return {name: pair for name, pair in found.items() if pair}
+    return {
+        name: pair for name, mine in tests.items() if base and (pair := compare.answers(base, mine, same_splitter=True))
+    }
 
 
 def accuracy_test(folder: Path, result: ExperimentResult) -> Path | None:
