@@ -20,7 +20,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from harness.core.command import Command, make_command
@@ -201,17 +200,14 @@ class Settings(BaseModel):
     @classmethod
     def flags(cls) -> dict[str, Flag]:
         """How each setting is shown, by name."""
-        return {name: shown(info) for name, info in cls.model_fields.items()}
+        fields: Mapping[str, Any] = cls.model_fields
+        unseen = {"flag": Flag("", "nothing")}
+        return {name: (info.json_schema_extra or unseen)["flag"] for name, info in fields.items()}
 
     @classmethod
     def affecting(cls, *what: Affects) -> tuple[str, ...]:
         """The names of the settings that affect any of `what`."""
         return tuple(name for name, flag in cls.flags().items() if flag.affects in what)
-
-
-def shown(info: FieldInfo) -> Flag:
-    extra = info.json_schema_extra
-    return extra["flag"] if isinstance(extra, dict) else Flag("", "nothing")  # type: ignore[return-value]
 
 
 @cache
