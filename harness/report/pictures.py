@@ -129,6 +129,7 @@ def kinds(profile: Profile) -> Bars:
 
 
 # How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
+HEADROOM = 1.08  # times the largest: room for the label above it
 RING = 15.0  # points, of a ring around a mark
 CLOSE = 0.06  # of the axes: a point as near to a labelled one has no label
 SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
@@ -195,7 +196,7 @@ def latency(kind: str, styled: Styled) -> Lines:
 def speeds(styled: Styled) -> Lines:
     """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served."""
     points = [point for picture, _ in styled for point, _ in picture.speeds]
-    across, down = (Scale.of([point[n] for point in points]) for n in (0, 1))
+    across, down = (Scale.of([HEADROOM * point[n] for point in points]) for n in (0, 1))
     series = list[Series]()
     for picture, style in styled:
         series += marked(picture, style, picture.speeds, named=False)
