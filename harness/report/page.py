@@ -323,7 +323,7 @@ SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| 
 class Strip(NamedTuple):
     """Lines of the picture, fastest first: name, pixels from the top, the results with their places in percent; the
     run's own line has no results. `rate` is the run's per accelerator, or of a machine without any, `place` where it
-    lies."""
+    lies; `alone`: results of a system with the run's one accelerator."""
 
     lines: list[tuple[str, int, list[tuple[float, Published]]]]
     ticks: list[Tick]
@@ -331,6 +331,7 @@ class Strip(NamedTuple):
     unit: Unit
     rate: float
     place: float
+    alone: list[Published]
 
 
 def strips(summary: Summary) -> Iterator[Strip]:
@@ -363,7 +364,8 @@ def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> St
     if rate:
         names.insert(names.index(own) + 1 if own in names else slower, "this run")
     lines = [(name, ROW * n + MIDDLE, groups.get(name, [])) for n, name in enumerate(names)]
-    return Strip(lines, scale.ticks(), results, unit, rate, scale.place(rate))
+    alone = [one for _, one in groups.get(own, []) if one.accelerators == count == 1]
+    return Strip(lines, scale.ticks(), results, unit, rate, scale.place(rate), alone)
 
 
 # Requests of a test as bars: what is known of each, side by side in the order of issue.

@@ -21,6 +21,7 @@ from harness.results.economics import Unit, published, results_of
 from harness.results.telemetry import SHARES
 from tests import made
 from tests.browser import CHROMIUM, Tab, browser
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 HOSTILE = '</script><img src=x onerror="alert(1)">$\\frac{'
@@ -302,3 +303,11 @@ def test_no_published_result_lies_outside_the_picture(
         *(p for _, _, points in found.lines for p, _ in points),
     ]
     assert min(places) >= 0 and max(places) <= 100 and len(found.ticks) > 1
+
+
+def test_one_card_is_told_what_one_card_was_published_with() -> None:
+    """Its own kind's results of a single accelerator; a pool is no such card."""
+    found, pool = (strip("Offline", "NVIDIA H200", count, 60.0, "samples/s") for count in (1, 8))
+    assert found and [round(one.rate("samples/s"), 2) for one in found.alone] == [60.92]
+    assert pool and pool.alone == []
+    assert "Of a system with one card: 60.92 samples/s" in (ROOT / "docs/runs/h200-whole/report.html").read_text()
