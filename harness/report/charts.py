@@ -71,6 +71,10 @@ class Scale(NamedTuple):
             low, high, value = log10(low), log10(high), log10(max(value, low))
         return round(100 * min(max((value - low) / (high - low), 0.0), 1.0), 2)
 
+    def wide(self, begin: float, end: float) -> float:
+        """From one value to another, in percent of the axis."""
+        return round(self.place(end) - self.place(begin), 2)
+
     def top(self, value: float, height: int) -> float:
         """Of an upright axis of so many pixels: from the top."""
         return round(height * (1 - self.place(value) / 100), 1)

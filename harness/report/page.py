@@ -267,6 +267,8 @@ def environment() -> Any:
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
     found.filters |= {each.__name__: each for each in (number, percent, sentence, without_places, gravest, block_html)}
+    found.filters["million"] = lambda value: value and 1e6 * value
+    found.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
     found.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     style, script = (read_text(TEMPLATES / name) for name in ("page.css", "page.js"))
     allowed = {"style-src": fingerprint(style), "script-src": fingerprint(script)}

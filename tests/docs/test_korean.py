@@ -115,7 +115,7 @@ def test_a_korean_page_is_short_begins_with_a_command_and_links_the_english_page
 
 
 def test_the_page_of_flags_has_those_of_the_help() -> None:
-    declared = [each for each in run.options if {*run.basic} & {*each.opts}]
+    declared = [each for each in dict.fromkeys(run.options_by_flag.values()) if {*run.basic} & {*each.opts}]
     wanted = {(name.replace("|", r"\|"), default) for name, default, _ in flags.rows(declared)}
     text = (ROOT / "docs" / "ko" / "flags.md").read_text()
     found = [(name, default.strip()) for name, default in re.findall(r"^\| (`--.*?`) \| (.*?)\| ", text, re.M)]
