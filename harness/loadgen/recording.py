@@ -44,6 +44,12 @@ class Recording(NamedTuple):
         return max((value or 0.0 for gpu in self.gpus for value in self.column(f"{gpu}_{name}")), default=0.0)
 
 
+def missing_readings(recording: Recording) -> int:
+    """In how many readings a GPU reported no power, or none was reported at all."""
+    powers = [recording.column(f"{gpu}_power_w") for gpu in recording.gpus]
+    return sum(not powers or None in reading for reading in zip(recording.seconds, *powers, strict=True))
+
+
 def joules_by_power(recording: Recording) -> float | None:
     """The energy of all GPUs by their power at each reading; None where one of them reported nothing for a while."""
     total = 0.0

@@ -392,7 +392,11 @@ class LoadGenSession:
         after = recorder.joules(gpus)
         used = None if before is None or after is None else after - before
         if urls and tested.timed:
-            used = recording.joules_by_power(recording.Recording.read(path))
+            exported = recording.Recording.read(path)
+            used = recording.joules_by_power(exported)
+            if missing := recording.missing_readings(exported):
+                of_all = f"{missing:,} of {len(exported.seconds):,} readings"
+                self.display.say(f"--telemetry-url: no values in {of_all}", style="yellow")
         told = engine.prometheus_metrics()
         use = outcome.MachineUse(
             others_cpu_cores=load.cpu_cores,

@@ -65,7 +65,7 @@ class Experiment:
     engine: ValuesByName
     env: dict[str, str]
     changes: tuple[str, ...] = ()
-    priority: int = 0  # under a time limit the higher go first
+    priority: int = 0  # the higher go first
     group: str = ""  # a column of the table: the phase of the tuning, say
 
     @property

@@ -131,6 +131,12 @@ def test_a_page_that_is_none_ends_in_a_line_with_the_flag_and_soon(kind: str) ->
         assert time.monotonic() - begin < patience(20 * discovery.PAGE_S)
 
 
+def test_readings_without_values_are_counted() -> None:
+    gaps = Recording([1.0, 2.0, 3.0], {"gpu0_power_w": [300.0, None, 300.0], "cpu_percent": [1.0, 1.0, 1.0]})
+    assert recording.missing_readings(gaps) == 1
+    assert recording.missing_readings(Recording([1.0, 2.0], {"cpu_percent": [1.0, 1.0]})) == 2
+
+
 def test_a_gpu_without_a_model_is_unknown() -> None:
     with page(re.sub(r'modelName="[^"]*",', "", PAGE)) as url:
         assert recorder.read([f"{url}?gpu=0"])[1] == ["unknown"]
