@@ -307,6 +307,7 @@ def run_test(
 
 
 Result = TypeVar("Result")
+SILENT_S = 5.0  # without a token for any request, after which the screen says so
 CLOCK_SET_S = 2.0  # more than a clock that is only corrected moves in a test
 END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
 
@@ -369,7 +370,9 @@ class LoadGenSession:
                 f"the system clock was set by {moved:+,.0f} s in a test that LoadGen times by it: run again."
             )
         busy = tested.counters.issued > tested.counters.completed
-        self.display.tick(tested.counters, total, least_s=least_s)
+        silent_s = self.watchdog.looked_at - self.watchdog.since if busy else 0.0
+        note = f"nothing received for {silent_s:.0f} s" if silent_s > SILENT_S else ""
+        self.display.tick(tested.counters, total, note, least_s=least_s)
         if tested.failure is not None:
             self.raise_cause(tested.failure)
         self.watchdog.check_run(folder, busy)
