@@ -180,10 +180,9 @@ class Outcome(Model):
     def verdict(self) -> Verdict:
         if not self.has_own_limits:
             return Verdict("VALID", "good") if self.valid else Verdict("INVALID", "bad")
-        if self.background_load:  # nobody can tell
-            return Verdict("not judged", "careful")
-        over = "both" if len(self.over) > 1 else "".join(self.over) or "the limits"
-        return Verdict(f"over: {over}", "bad") if self.reasons else Verdict("within", "good")
+        if self.reasons:
+            return Verdict(f"over: {'both' if len(self.over) > 1 else ''.join(self.over) or 'the limits'}", "bad")
+        return Verdict("not judged", "careful") if self.background_load else Verdict("within", "good")
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:

@@ -139,10 +139,10 @@ def speed(summary: Summary, test: Performance, found: Outcome) -> str:
 
 def standing(found: Outcome) -> str:
     """The verdict on one's own limits, and how much it rests on."""
-    if found.has(Doubt.BUSY):  # nobody can tell
-        return "not judged: the machine was busy"
     if found.reasons:
         return ": ".join(filter(None, ("over the limits", " and ".join(found.over))))
+    if found.has(Doubt.BUSY):  # nobody can tell
+        return "not judged: the machine was busy"
     return f"{f'all of {number(found.queries)} requests ' if found.has(Doubt.FEW) else ''}within the limits"
 
 

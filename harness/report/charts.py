@@ -250,8 +250,9 @@ class Lines(NamedTuple):
             if scale.is_log:
                 from matplotlib import ticker
 
-                set_scale("log", subs=[])
+                set_scale("log")
                 axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+                axis.set_minor_locator(ticker.NullLocator())
         axes.yaxis.set_major_formatter(lambda value, _: number(value, 6))
         if self.marked:
             axes.set_xticks(self.marked)

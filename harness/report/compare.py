@@ -123,11 +123,11 @@ class ComparedRun:
         return self.facts.system.packages | self.facts.system.variables
 
     def paired_answers(self, other: "ComparedRun") -> Pair | None:
-        """Its answers beside another's; None where either has none, or the samples were not the same."""
+        """Another's answers as A, and its own as B; None where either has none, or the samples were not the same."""
         mine, theirs = self.summary.accuracy, other.summary.accuracy
         if mine is None or theirs is None:
             return None
-        return answers(self.accuracy, other.accuracy, mine.splitter == theirs.splitter)
+        return answers(other.accuracy, self.accuracy, mine.splitter == theirs.splitter)
 
     @property
     def gpus(self) -> str:

@@ -41,10 +41,11 @@ def panels(runs: Runs) -> list[Panel]:
     figures = {metric: [metric.figure(run.summary) for run in runs] for metric in metrics_of("panel")}
     shown = {metric: found for metric, found in figures.items() if sum(each.value is not None for each in found) > 1}
     found: list[Panel] = [bars(runs, metric, each) for metric, each in shown.items()]
-    swept = [run for run in runs if run.summary.run.search]
+    named = [each for each in zip(names(runs), runs, strict=True) if each[1].summary.run.search]
+    loads = {name: LoadPicture.of(run.summary, run.facts.plan.limits) for name, run in named}
+    swept = {name: each for name, each in loads.items() if each}
     if len(swept) > 1:
-        loads = (LoadPicture.of(run.summary, run.facts.plan.limits) for run in swept)
-        found += pictures.curves({name: each for name, each in zip(names(swept), loads, strict=True) if each})
+        found += pictures.curves(swept)
     return found
 
 
@@ -68,10 +69,8 @@ def names(runs: Runs) -> list[str]:
     machines = [str(matrix.AXES["gpu"](run.summary)).replace("NVIDIA ", "") for run in runs]
     if len(set(machines)) > 1:  # what tells the runs apart stands first
         said = [f"{machine}: {name}" for machine, name in zip(machines, said, strict=True)]
-    again = [f"{name} ({said[: n + 1].count(name)})" if said.count(name) > 1 else name for n, name in enumerate(said)]
-    return [
-        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}" for name in again
-    ]
+    cut = [one if len(one) <= LONGEST_NAME else f"{one[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}" for one in said]
+    return [f"{name} ({cut[: n + 1].count(name)})" if cut.count(name) > 1 else name for n, name in enumerate(cut)]
 
 
 SHOWN_ANSWERS = 20  # answers that differ

@@ -20,7 +20,7 @@ from harness.core.document import (
     percent,
     plural,
 )
-from harness.loadgen.outcome import Doubt, RunFacts
+from harness.loadgen.outcome import Doubt, Outcome, RunFacts
 from harness.report import answer
 from harness.report.page import SHARE, LoadPicture
 from harness.results import advice, metrics, telemetry
@@ -136,8 +136,13 @@ def loads(report: RunReport) -> Iterator[Section]:
     kept, valid, invalid = (
         ("within the limits", "over", "over") if own else ("held", "VALID with a growing queue", "INVALID")
     )
-    counts = Counter(kept if each.has_kept else valid if each.valid else invalid for each in tests)
-    outcome = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+
+    def word(each: Outcome) -> str:
+        if each.verdict.tone == "careful":
+            return each.verdict.word
+        return kept if each.has_kept else valid if each.valid else invalid
+
+    outcome = ", ".join(f"{count} {name}" for name, count in Counter(map(word, tests)).most_common())
     blocks: list[Block] = []
     if "search" in report.pictures:
         blocks += [*report.picture("search"), answer.tested(summary)]

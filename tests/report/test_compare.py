@@ -1,19 +1,22 @@
 """Runs side by side: the page, the table of several, and what cannot be compared."""
 
 import csv
+import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.core.document import number
 from harness.core.errors import UsageError
 from harness.loadgen.folder import RunFolder
-from harness.report import compare, compare_page
+from harness.report import compare, compare_page, regression
 from harness.report import report as rendering
 from harness.results import metrics
 from tests import made
-from tests.conftest import called, tells
+from tests.conftest import ROOT, called, tells
 
 
 def report(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -212,3 +215,30 @@ def test_a_comparison_says_which_run_ended_early(tmp_path: Path) -> None:
         rendering.build(tmp_path / name)
     page = made.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert "| ended early | \u2013 | interrupted |" in page
+
+
+def test_the_second_run_is_held_against_the_first(tmp_path: Path) -> None:
+    """A run whose answers score a fifth less: side by side, in the gate on the change of a score and on its value."""
+    for name, share in (("before", 1.0), ("after", 0.8)):
+        shutil.copytree(ROOT / "docs" / "runs" / "demo", tmp_path / name)
+        path = tmp_path / name / "Accuracy" / "samples.csv"
+        head, *rows = csv.reader(path.read_text().splitlines())
+        lines = [head, *([*row[:4], *(str(share * float(score)) for score in row[4:8]), row[8]] for row in rows)]
+        path.write_text("".join(",".join(line) + "\n" for line in lines))
+    before, after = (compare.read(tmp_path / name) for name in ("before", "after"))
+    score = after.paired_answers(before)
+    assert score and score.scores["rouge1"].after == pytest.approx(0.8 * score.scores["rouge1"].before)
+    page = made.side_by_side([before, after])
+    assert re.search(r"\| rouge1 \| 9\d\.\d+ \| 7\d\.\d+ \| -18", page)
+    least = number(score.scores["rouge1"].before - 1)
+    for text, verdict in {"rouge1<-3%": "FAIL", "rouge1>+3%": "PASS", f"rouge1<{least}": "FAIL"}.items():
+        (found,) = regression.judge(regression.Sides([before], [after]), [regression.condition(text)])[:1]
+        assert found.verdict == verdict, (text, found)
+
+
+def test_runs_of_one_long_name_are_told_apart(tmp_path: Path) -> None:
+    long = "a rather long label of a run that says what was changed: variant "
+    for letter in "AB":
+        made.rendered(tmp_path / letter, label=long + letter)
+    runs = [compare.read(tmp_path / letter) for letter in "AB"]
+    assert len({*compare_page.names(runs)}) == 2
