@@ -1,8 +1,7 @@
 """Whether a run's files say what its logs say: all that is made of them is made again elsewhere, and compared."""
 
-import os
-import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,13 @@ from harness.core import files, reading
 from harness.core.errors import BenchmarkError, first_line
 from harness.core.schema import SCHEMA
 from harness.loadgen.folder import FOLDER, ended_early, facts_of, history
-from harness.loadgen.outcome import RunFacts
+from harness.loadgen.outcome import RunFacts, at_load
+from harness.loadgen.test_run import TestRun
 from harness.report.report import build, check_format, history_line
 from harness.results import accuracy, claims
 from harness.results.accuracy import SCORES_FILE, ScoresFile
 from harness.results.claims import MADE, PAGES, Claim, compare, differing
+from harness.results.load import outcome_of
 from harness.results.summary import Summary
 
 HISTORY, AGAIN = "history.jsonl", "made again"
@@ -34,7 +35,12 @@ def check(folder: Path) -> tuple[list[str], str]:
         try:
             found += claims.verify(folder)
             copy = Path(place) / (Path(files.read(folder / PAGES, Summary).meta.run).name or "run")
-            shutil.copytree(folder.resolve(), copy, ignore=shutil.ignore_patterns(*MADE), copy_function=os.symlink)
+            for path in sorted(folder.rglob("*")):
+                name = path.relative_to(folder)
+                if path.is_file() and name.parts[0] not in MADE:
+                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                    (copy / name).symlink_to(path.resolve())
+            found += probes(folder, facts)
             unmade = score_again(copy / FOLDER["accuracy"], facts)
             summary = build(copy)
             made = (path for path in sorted(copy.rglob("*")) if path.is_file() and not path.is_symlink())
@@ -47,6 +53,14 @@ def check(folder: Path) -> tuple[list[str], str]:
         except BenchmarkError as error:
             found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
     return [*map(str, differing(found))], unmade
+
+
+def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
+    """Whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
+    for kept in (*facts.probes, *facts.attempts):
+        plan = at_load(facts.plan, kept)
+        made = outcome_of(TestRun.read(folder / kept.folder, plan), plan, folder)
+        yield from compare(f"config.json of {kept.folder}: ", dict(kept), AGAIN, dict(made))
 
 
 def score_again(folder: Path, facts: RunFacts) -> str:

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from harness.commands import report
-from harness.loadgen.folder import RunFolder
+from harness.loadgen.folder import RunFolder, facts_of
+from harness.loadgen.outcome import Outcome
+from harness.report import check as checking
+from harness.results import claims
 from tests.conftest import ROOT, run
 
 pytestmark = pytest.mark.slow
@@ -168,7 +171,7 @@ def test_the_probes_of_another_load(folder: Path, capsys: pytest.CaptureFixture[
     one.rename(folder / "kept")
     other.rename(one)
     (folder / "kept").rename(other)
-    assert re.search(r"(?m)^search\.\d\.ttft_ms\.mean: ", found(folder, capsys))
+    assert f"config.json of Probes/{one.name}: ttft_ms: " in found(folder, capsys)
 
 
 def forge(folder: Path, name: str, value: object, number: int = 0) -> None:
@@ -183,6 +186,18 @@ def forge(folder: Path, name: str, value: object, number: int = 0) -> None:
 def test_levels_and_scores_as_they_ended_are_consistent(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report.check_run(levels) == 0
     assert capsys.readouterr() == ("consistent\n", "")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("field", [name for name in Outcome.model_fields if name not in ("folder", "load", "unit")])
+def test_every_field_of_a_level(levels: Path, field: str, number: int) -> None:
+    facts = facts_of(levels)
+    assert claims.differing(checking.probes(levels, facts)) == []
+    kept = getattr(facts.probes[number], field)
+    changed: object = (kept or 0) + 1 if isinstance(kept, int | float | None) else ("another",)
+    changed = not kept if isinstance(kept, bool) else changed
+    facts.probes[number] = facts.probes[number].model_copy(update={field: changed})
+    assert any(f": {field}: {changed}" in str(claim) for claim in claims.differing(checking.probes(levels, facts)))
 
 
 def test_levels_without_their_logs(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
