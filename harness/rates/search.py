@@ -249,7 +249,8 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
         most = last.queue.free_capacity if has_room else max((qps for qps in known if rate < qps < inf), default=inf)
         for share, capacity in zip(shares, (min(waited, most), most), strict=True):
             if rate < capacity < inf:
-                found.append(MARGIN * approached(capacity, rate, share))
+                told = MARGIN * approached(capacity, rate, share)
+                found.append(NEAR * rate if last.queue.has_grown else told)  # waits in a queue that grows tell nothing
         if has_room:
             law = max(seen.rate(goal), rate)  # where it holds less than this test, it does not hold
             found += [(min(found) + law) / 2, max(law, FURTHER * rate), (rate + failed) / 2]

@@ -266,6 +266,15 @@ def test_a_failure_that_tells_nothing_lowers_the_rate_by_a_tenth() -> None:
     assert rate_after([short], GOAL) == pytest.approx(48.5)
 
 
+@given(st.floats(1.01, 50), st.floats(50, 79))
+def test_waits_in_a_queue_that_grows_tell_nothing(over: float, qps: float) -> None:
+    """Seventeen times the limit in an overload is no rate below nothing: the next is a tenth lower."""
+    test = full(qps, 100 * over, False, capacity=80.0)
+    assert test.queue
+    grown = test.model_copy(update={"queue": replace(test.queue, growth=10.0, chance=0.1)})
+    assert rate_after([grown], GOAL) == pytest.approx(0.9 * qps)
+
+
 def test_room_that_is_left_is_tried_once() -> None:
     assert rate_after([full(50, 85, True)], GOAL) is None
     higher = rate_after([full(50, 60, True)], GOAL)
