@@ -21,6 +21,7 @@ HOLD = 0.95  # of them must keep the limit
 PARTS = 16  # of an answer, in a simulation; with 48 an H200's p99 is 3 % higher (docs/evidence/rates.md)
 FINE, LONGEST = 25, 24_000  # steps of a wait at its limit, at least, and of a whole test, at most: an H200's
 ROUNDS, CLOSE = 10, 0.02  # of simulations for a rate; of its p99 to the limit, as a share, where they end
+FARTHEST = 2.0  # ratio of a rate to the last, where one test alone leads to it
 VAGUE = 0.25  # standard error of completions, as a share, from which on they tell nothing
 
 
@@ -215,5 +216,5 @@ def rate_at(
 
 def approached(capacity: float, rate: float, share: float) -> float:
     """The rate at which a latency is at its limit, of which it is a `share` at `rate`: limit over latency falls evenly
-    with the rate, and to nothing at the capacity."""
-    return capacity - (capacity - rate) * share
+    with the rate, and to nothing at the capacity. No less than half of `rate`: so far that does not hold."""
+    return max(capacity - (capacity - rate) * share, rate / FARTHEST)

@@ -14,7 +14,7 @@ from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import minutes
 from harness.core.document import number
 from harness.loadgen.outcome import SETTLED, Outcome, Queue
-from harness.rates.law import Alone, Goal, SharedServer, approached, error_of, is_full
+from harness.rates.law import FARTHEST, Alone, Goal, SharedServer, approached, error_of, is_full
 from harness.results.load import DRIFT
 
 # Constants that a simulation chose name its case of benchmarks.search.
@@ -27,7 +27,6 @@ MOST_PROBES = 8  # probes of a search
 CAUTION = 0.98  # of a rate by the law: in ten minutes an H200 was 2 to 4 % slower than in its probes
 PRECISE = 0.04  # standard error of a saturated server's completions, as a share; with a larger one it is asked again
 REPEATS, LONGER = 2, 3.0  # of a probe in which the server changed; ratio of the next one's length (an H200, Server)
-FARTHEST = 2.0  # ratio of a rate to the last, where two on one side of it are the only ones known
 SLIGHT = 0.4  # of TTFT's limit: a p99 below it says that waits are fewer than a queue of random work has (96 at once)
 AGREED = 0.04  # of a probe's rate: a candidate nearer to it than that is not probed again
 ROOM = 0.8  # share of the limits up to which a p99 leaves room for a higher rate

@@ -29,7 +29,7 @@ from harness.loadgen.outcome import Outcome, Queue
 from harness.rates import law, probing, quick, search
 from harness.rates import source as rates
 from harness.rates.bench import DoneTests
-from harness.rates.law import Alone, Goal, SharedServer
+from harness.rates.law import Alone, Goal, SharedServer, approached
 from harness.rates.search import SearchFacts, crossing, rate_after
 from harness.rates.source import SearchedRate, rate_source
 from harness.results import load
@@ -273,6 +273,11 @@ def test_waits_in_a_queue_that_grows_tell_nothing(over: float, qps: float) -> No
     assert test.queue
     grown = test.model_copy(update={"queue": replace(test.queue, growth=10.0, chance=0.1)})
     assert rate_after([grown], GOAL) == pytest.approx(0.9 * qps)
+
+
+@given(st.floats(0.01, 100), st.floats(1, 79))
+def test_no_latency_leads_to_a_rate_below_half(share: float, rate: float) -> None:
+    assert 0 < rate / 2 <= approached(80.0, rate, share) <= 80
 
 
 def test_room_that_is_left_is_tried_once() -> None:
