@@ -339,7 +339,7 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
             if word.startswith("-"):
                 flag = word if word in flags and not after.startswith("-") else ""
                 found = [pair for pair in found if not flag or pair[0] != flag]
-            if word != flag:
+            if not flag or word != flag:
                 found.append((flag, word))
         return (f"{flag}={word}" if flag else word for flag, word in found)
 

@@ -318,7 +318,7 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[Library, Any]:
     if scores.splitter != (here := sentence_splitter()[0]):
         raise UsageError(f"made with {scores.splitter} sentences, and here is {here}: `make punkt` on both.")
     tokenizer = checkpoint.load_tokenizer(plan.config)
-    return custom.load(plan.config, tokenizer) or cnn_dailymail.load(plan.config, tokenizer, plan.samples), tokenizer
+    return custom.load(plan.config, tokenizer) or cnn_dailymail.load(plan.config, tokenizer, scores.samples), tokenizer
 
 
 def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accuracy:
