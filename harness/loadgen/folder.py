@@ -53,6 +53,7 @@ from harness.loadgen.outcome import RunFacts, RunStatus, Status
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
 RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
+STAMP = len("20260131-101500")  # of a run's name: when it began
 Test = Literal["accuracy", "performance", "test06"]
 FOLDER: dict[Test, str] = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
 
@@ -233,7 +234,7 @@ def mend_latest(results_dir: Path) -> None:
         done = [path.parent.name for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
         link.unlink()
         if done:
-            point_latest(RunFolder(results_dir, max(done)))
+            point_latest(RunFolder(results_dir, max(done, key=start_of)))
 
 
 @contextmanager
@@ -246,9 +247,15 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
 
 
 def older(run: RunFolder) -> list[Path]:
-    """The folders of runs that began before this one, by their names, and have ended."""
+    """The folders of runs that began before this one and have ended."""
     folders = (status.parent for status in run.results_dir.glob("*/status.json") if not status.parent.is_symlink())
-    return [folder for folder in folders if folder.name < run.name and is_over(folder)]
+    return [folder for folder in folders if start_of(folder.name) < start_of(run.name) and is_over(folder)]
+
+
+def start_of(name: str) -> tuple[str, int]:
+    """When a run's folder was made, by its name; those of one second are numbered from the second on."""
+    number = re.search(r"-(\d{1,3})$", name[STAMP:])
+    return name[:STAMP], int(number[1]) if number else 1
 
 
 def is_over(folder: Path) -> bool:

@@ -157,6 +157,16 @@ def test_keep_all_0_deletes_only_older_runs_that_ended(tmp_path: Path):
     assert (tmp_path / "sweeps/a/run/status.json").exists() and (tmp_path / "mmlu/run/status.json").exists()
 
 
+def test_the_tenth_run_of_a_second_is_no_older_than_the_second(tmp_path: Path):
+    """Nor is one of another label in that second."""
+    stem = "20260131-101500"
+    for name in (f"{stem}-run", f"{stem}-run-2", f"{stem}-run-10", f"{stem}-other-2"):
+        (tmp_path / name).mkdir()
+        RunFolder(tmp_path, name).set_status("complete")
+    finish(RunFolder(tmp_path, f"{stem}-run-2"), LINE, keep_all=False)
+    assert names(tmp_path) == {f"{stem}-run-2", f"{stem}-run-10", f"{stem}-other-2", "latest", "history.jsonl"}
+
+
 def test_keep_all_0_leaves_linked_folders_alone(tmp_path: Path):
     elsewhere = open_run(tmp_path / "elsewhere", LABEL)
     elsewhere.set_status("complete")
