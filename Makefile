@@ -116,7 +116,7 @@ EVERY ?= 10
 define INSTALL
 begin=$$(date +%s); mkdir -p $(VENV)/tmp; \
 (while sleep $(EVERY) >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do \
-  echo "  $$(($$(date +%s) - begin)) s: $$(du -sm $(VENV) | cut -f 1) MB in $(VENV)"; done) & watch=$$!; \
+  echo "  $$(($$(date +%s) - begin)) s: $$(du -sm $(VENV) 2>/dev/null | cut -f 1) MB in $(VENV)"; done) & watch=$$!; \
 TMPDIR=$(abspath $(VENV))/tmp $(PY) -m pip install -q --disable-pip-version-check $(1); code=$$?; \
 kill $$watch; rm -rf $(VENV)/tmp; exit $$code
 endef
