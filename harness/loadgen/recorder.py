@@ -2,16 +2,19 @@
 
 import asyncio
 import csv
+import multiprocessing
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from multiprocessing.connection import Connection
 from pathlib import Path
+from signal import SIG_IGN, SIGINT, signal
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,6 +31,7 @@ POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
 Remote = Callable[[], dict[str, dict[str, float]]]
 MEMORY_CLOCK, GPU_SENSOR = 2, 0
+READ_S = 2.0  # for one reading of all GPUs
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 
 
@@ -130,10 +134,9 @@ def record_telemetry(
 ) -> None:
     """Samples machine and engine until `stop` is set; what one does not tell is left empty."""
     begin, engine = time.monotonic(), discovery.Reader()
-    with path.open("w", newline="") as file, nvml_gpus() as (nvml, handles):
-        table, handles, far = csv.writer(file), handles[:gpus], sorted(remote())
-        reads = GPU_COLUMNS | {name: increase(*counter) for name, counter in COUNTERS.items()}  # since this test began
-        names = [f"gpu{index}_{column}" for index in range(len(handles) + len(far)) for column in reads]
+    with path.open("w", newline="") as file, reading_gpus(gpus) as (count, read_gpus):
+        table, far = csv.writer(file), sorted(remote())
+        names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in (*GPU_COLUMNS, *COUNTERS)]
         columns = [column.name for column in discovery.COLUMNS]
         table.writerow(["seconds", "cpu_percent", "memory_gib", *names, *columns])
         psutil.cpu_percent()  # which tells of the time since it was last called
@@ -141,11 +144,45 @@ def record_telemetry(
         while not stop.wait(1.0):
             seconds = time.monotonic() - begin
             machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
-            told = [query_or_none(partial(read, nvml), handle) for handle in handles for read in reads.values()]
-            now = remote()
-            told += [now.get(gpu, {}).get(column) for gpu in far for column in reads]
+            told, now = read_gpus(), remote()
+            told += [now.get(gpu, {}).get(column) for gpu in far for column in (*GPU_COLUMNS, *COUNTERS)]
             table.writerow([*machine, *told, *engine.values(seconds, prometheus_metrics())])
             file.flush()
+
+
+@contextmanager
+def reading_gpus(most: int | None) -> Iterator[tuple[int, Callable[[], list[Any]]]]:
+    """How many of the visible GPUs are read, and what reads all their columns: a process of its own, since a driver's
+    library that crashes takes its process with it. Values that it does not tell in time are unknown."""
+    count, spawn = len(ask_gpus("nvmlDeviceGetName")[:most]), multiprocessing.get_context("spawn")
+    mine, theirs = spawn.Pipe()
+    process = spawn.Process(target=tell_gpus, args=(theirs, count), name="telemetry", daemon=True)
+    if count:
+        process.start()
+    theirs.close()
+
+    def read() -> list[Any]:
+        with suppress(OSError, EOFError):
+            while mine.poll():  # what came too late
+                mine.recv()
+            mine.send(None)
+            if mine.poll(READ_S):
+                return list(mine.recv())
+        return [None] * count * len(GPU_COLUMNS | COUNTERS)
+
+    with closing(mine):
+        yield count, read
+
+
+def tell_gpus(asked: Connection, count: int) -> None:
+    """What that process does: read the GPUs whenever it is asked to, until nobody can."""
+    signal(SIGINT, SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
+    with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):
+        reads = GPU_COLUMNS | {name: increase(*counter) for name, counter in COUNTERS.items()}  # since this test began
+        while True:
+            told = [query_or_none(partial(read, nvml), gpu) for gpu in handles[:count] for read in reads.values()]
+            asked.send(told)  # the first unasked, with which the counters begin
+            asked.recv()
 
 
 # GPUs behind an endpoint, as an NVIDIA DCGM exporter tells of them (its etc/default-counters.csv has the names).

@@ -1,7 +1,11 @@
 """What NVML says of the GPUs, with a stand-in for its library: cards that lack something, and CUDA_VISIBLE_DEVICES."""
 
+import csv
+import os
+import signal
 import sys
 import threading
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 from harness.core import system
 from harness.core.system import GPU
 from harness.loadgen import recorder, recording
+from harness.loadgen.recorder import tell_gpus
 from harness.results import telemetry as usage
 
 GIB = 2**30
@@ -95,18 +100,42 @@ def test_energy_is_that_of_the_cards_in_use(nvml: pytest.MonkeyPatch) -> None:
     assert [recorder.joules(count) for count in (None, 1, 2, 0)] == [21.0, 5.0, 12.0, None]
 
 
-def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    table, stop = tmp_path / "machine.csv", threading.Event()
+def tell_of_stand_ins(asked: Connection, count: int) -> None:
+    """The process that reads the GPUs, with the stand-in for its library."""
+    sys.modules["pynvml"] = NVML  # type: ignore[assignment]
+    system.versions = lambda: {"vllm": "0.24.0"}
+    tell_gpus(asked, count)
+
+
+def tell_and_crash(asked: Connection, count: int) -> None:
+    """The same, where the library crashes."""
+    NVML.nvmlDeviceGetPowerUsage = staticmethod(lambda card: os.kill(os.getpid(), signal.SIGSEGV))  # type: ignore
+    tell_of_stand_ins(asked, count)
+
+
+def record(table: Path, seconds: float) -> list[dict[str, str]]:
+    stop = threading.Event()
     thread = threading.Thread(target=recorder.record_telemetry, args=(table, stop))
     thread.start()
-    stop.wait(1.5)
+    stop.wait(seconds)
     stop.set()
     thread.join()
-    head, row = (line.split(",") for line in table.read_text().splitlines()[:2])
-    cells = dict(zip(head, row, strict=True))
+    return list(csv.DictReader(table.open()))
+
+
+def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nvml.setattr(recorder, "tell_gpus", tell_of_stand_ins)
+    cells = record(table := tmp_path / "machine.csv", 1.5)[0]
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
     assert usage.usage_of(recording.Recording.read(table))["gpu_memory_gib"].max == 6.0
+
+
+def test_a_library_that_crashes_costs_readings_alone(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nvml.setattr(recorder, "tell_gpus", tell_and_crash)
+    lines = record(tmp_path / "machine.csv", 3.5)
+    assert len(lines) >= 2 and {line["gpu1_memory_gib"] for line in lines} == {""}
+    assert all(line["memory_gib"] for line in lines)
 
 
 def test_a_system_without_cpuinfo_has_a_cpu_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
