@@ -49,7 +49,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
                     code = code or ENGINE_FAILED
         except (Exception, KeyboardInterrupt) as error:
             code = folder.fail(error, run, errors)
-            if any(run.path.rglob("mlperf_log_detail.txt")):
+            if not config.quick and any(run.path.rglob("mlperf_log_detail.txt")):
                 steps.report_partial(run, errors if config.json else console)
         folder.exit(code, log)
 

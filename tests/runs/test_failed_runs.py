@@ -104,6 +104,14 @@ def test_ctrl_c_while_the_engine_starts(tmp_path: Path) -> None:
     check(done, 130, "interrupted", "interrupted")
 
 
+def test_an_estimate_that_is_interrupted_has_no_report(tmp_path: Path) -> None:
+    done = run(
+        tmp_path, "--scenario", "server", "--quick", when="probe at", then=lambda pid: os.kill(pid, signal.SIGINT)
+    )
+    check(done, 130, "interrupted", "interrupted")
+    assert "No result" not in done.output and not [*tmp_path.rglob("report.html")]
+
+
 def on_a_terminal(name: str, hangup: signal.Handlers) -> None:
     """Makes it this process's, as a shell does; `hangup` is what its end means, by nohup or without."""
     os.setsid()
