@@ -127,12 +127,18 @@ class Bars(NamedTuple):
     """Rows of bars over one axis; `lines`: values that all are compared with."""
 
     title: str
-    x: str
+    axis: str
     rows: Sequence[Bar]
     lines: Sequence[float] = ()
     span: Scale | None = None
     order: Sequence[str] = ()  # of the colours in the legend
     is_aligned: bool = False  # each row below the one before, also where there is room beside it
+
+    @property
+    def x(self) -> str:
+        """What stands at the axis."""
+        is_any_hollow = any(part.is_hollow for row in self.rows for part in row.parts)
+        return "; ".join(filter(None, (self.axis, HOLLOW * is_any_hollow)))
 
     @property
     def scale(self) -> Scale:

@@ -16,7 +16,7 @@ from harness.core import files
 from harness.core.document import Block, Column, Document, Line, Picture, Section, Table, number
 from harness.loadgen.outcome import Doubt, Figure
 from harness.report import answer, charts, compare, matrix, pictures
-from harness.report.charts import HOLLOW, Bar, Bars, Panel, Part
+from harness.report.charts import Bar, Bars, Panel, Part
 from harness.report.compare import ComparedRun, Pair, Runs
 from harness.report.page import LoadPicture, page
 from harness.results.metrics import BY_NAME, METHOD, Change, Metric, metrics_of, value_at
@@ -52,14 +52,13 @@ def panels(runs: Runs) -> list[Panel]:
 def bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
     """A bar for each run, the first on top: red where it is INVALID or over its limits, hollow where the machine was
     busy."""
-    rows, notes = [], dict[str, None]()
+    rows, note = [], ""
     for name, run, figure in zip(names(runs), runs, figures, strict=True):
         is_bad = run.summary.result is not None and run.summary.result.verdict.tone == "bad"
-        is_busy = Doubt.BUSY in figure.doubts
-        part = Part(0.0, figure.value or 0.0, "red" if is_bad else "blue", is_busy)
-        rows.append(Bar(name, f"{figure.mark}{metric.text(figure.value)}", [part] if figure.value else []))
-        notes |= dict.fromkeys(["red: INVALID, or over the limits"] * is_bad + [HOLLOW] * is_busy)
-    return Bars(metric.label, "; ".join(notes), rows)
+        part = Part(0.0, figure.value or 0.0, "red" if is_bad else "blue", Doubt.BUSY in figure.doubts)
+        rows.append(Bar(name, metric.show(figure), [part] if figure.value else []))
+        note = "red: INVALID, or over the limits" if is_bad else note
+    return Bars(metric.label, note, rows)
 
 
 def names(runs: Runs) -> list[str]:

@@ -75,7 +75,6 @@ def speedups(found: Sequence[ExperimentResult]) -> Bars:
         part = Part(0.0, mean, "blue" if result.is_usable else "red", is_hollow(result))
         rows.append(Bar(result.name, f"{mean:.2f}", [part], (low, high) if high > low else None))
     notes = ["red: not usable"] * any(not result.is_usable for result in found)
-    notes += [HOLLOW] * any(result.is_usable and is_hollow(result) for result in found)
     return Bars("Speed against the baseline", "; ".join(["speed, baseline = 1", *notes]), rows, [1.0])
 
 
