@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -161,10 +163,8 @@ Scores = dict[str, Score]  # by subject, or by domain
 
 def group_scores(rows: Sequence[Answer], name: str) -> Scores:
     """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
-    groups: dict[str, list[Answer]] = {}
-    for answer in sorted(rows, key=lambda answer: (list(DOMAINS).index(answer.domain), answer.subject)):
-        groups.setdefault(getattr(answer, name), []).append(answer)
-    return {key: score(group) for key, group in groups.items()}
+    order = sorted(rows, key=lambda answer: (list(DOMAINS).index(answer.domain), answer.subject))
+    return {key: score(group) for key, group in groupby(order, attrgetter(name))}
 
 
 def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: int, notes: list[str]) -> Overall:
@@ -172,8 +172,8 @@ def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: 
     whole, subjects = score(rows), group_scores(rows, "subject")
     dropped = [answer.prompt.dropped for answer in rows if answer.prompt.dropped]
     prompt_tokens = sum(len(answer.prompt.tokens) for answer in rows)
-    counts = [answer.choice.cached_tokens for answer in rows if answer.choice.cached_tokens is not None]
-    cached = sum(counts) if len(counts) == len(rows) else None
+    counts = [answer.choice.cached_tokens for answer in rows]
+    cached = None if None in counts else sum(filter(None, counts))
     return Overall(
         schema_version=SCHEMA,
         overall_accuracy=whole.accuracy,
@@ -217,12 +217,8 @@ def cells(answer: Answer) -> dict[str, object]:
     }
 
 
-def write_csv(path: Path, rows: Sequence[Answer]) -> None:
-    write_table(path, cells(rows[0]), (cells(answer).values() for answer in rows))
-
-
 COLORS = dict(zip(DOMAINS, ("blue", "amber", "green", "purple"), strict=True))
-GUESSING, WORSE, NO_BETTER = 1 / len(LETTERS), "worse", "no better"
+GUESSING = 1 / len(LETTERS)
 FEW = 30  # questions of a subject, below which its interval is wider than 30 points
 
 
@@ -244,7 +240,7 @@ def write(
             place / "by_subject.json",
             {name: {"domain": DOMAIN_OF[name]} | asdict(part) for name, part in subjects.items()},
         )
-        write_csv(place / "samples.csv", rows)
+        write_table(place / "samples.csv", cells(rows[0]), (cells(answer).values() for answer in rows))
         if config.details:
             write_text(place / "details.jsonl", details(data, rows))
         picture = save({"scores": ("Accuracy by domain and subject", panels(domains, subjects))}, place / "plots")
@@ -361,7 +357,8 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: Sc
     """The accuracy with its meaning, by domain, and what must be known of it."""
     error = "" if summary.standard_error is None else f" (standard error {percent(summary.standard_error)})"
     low, high = summary.interval_95
-    guessed = "" if low > GUESSING else f": {WORSE if high < GUESSING else NO_BETTER} than guessing, which gives 25 %"
+    compared = "worse" if high < GUESSING else "no better"
+    guessed = "" if low > GUESSING else f": {compared} than guessing, which gives 25 %"
     system, engine = facts.system, "" if config.endpoint else f", vLLM {facts.system.vllm_version or 'unknown'}"
     machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
     size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
@@ -405,7 +402,7 @@ def bars(scores: Scores) -> Bars:
 QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
-def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: screen.Display) -> int:
+def evaluate(config: MMLUConfig, run: RunFolder, display: screen.Display) -> int:
     """The way of one evaluation."""
     settings = config.model_dump() | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
@@ -450,7 +447,7 @@ def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: scre
 
 
 def ask(
-    prompts: Sequence[questions.Prompt],
+    prompts: Sequence[Prompt],
     letters: list[int],
     engine: Engine,
     watchdog: Watchdog,
@@ -467,7 +464,7 @@ def ask(
     async def answer_all() -> list[Answer]:
         gate = asyncio.Semaphore(QUEUE_FACTOR * engine.concurrency)
 
-        async def answer(prompt: questions.Prompt) -> Answer:
+        async def answer(prompt: Prompt) -> Answer:
             async with gate:
                 begin = time.perf_counter()
                 choice = await engine.score_choices(prompt.tokens, letters)
