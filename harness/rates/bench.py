@@ -37,8 +37,8 @@ class Bench(NamedTuple):
 
     def trial(self, plan: Plan) -> Trial:
         self.session.display.stage("calibrating", "load")
-        at_once = self.session.engine.concurrency
-        return self.session.measure(probing.run_trial(plan, *self.asked(plan, trial_size(plan, at_once)), at_once))
+        asked = self.asked(plan, trial_size(plan, self.at_once))
+        return self.session.measure(probing.run_trial(plan, *asked, self.at_once))
 
     def asked(self, plan: Plan, size: int) -> tuple[probing.TolerantEngine, list[Prompt]]:
         """The engine of which some requests may fail, and so many prompts."""
@@ -86,10 +86,11 @@ class RateSource:
     """Where a run's load comes from. As it is, the load was given: there is nothing to find and nothing to correct."""
 
     corrections = 0  # attempts with another load, at most
+    before: TestPart | None = None  # the performance test, whatever the plan
 
     def outlook(self, plan: Plan) -> TestPart | None:
         """What comes before the performance test; None for nothing."""
-        return None
+        return self.before
 
     def find(self, bench: Bench) -> Plan:
         """The plan with its load, and a note of it; tests on the way are recorded at once. Raises NotAcceptedError

@@ -38,7 +38,7 @@ class LevelCurve(RateSource):
 
     def find(self, bench: Bench) -> Plan:
         plan = bench.plan
-        *before, last = levels_of(plan.config.levels, bench.session.engine.concurrency)
+        *before, last = levels_of(plan.config.levels, bench.at_once)
         for level in before:
             short = after_trial(bench, level)
             if level == before[0]:
@@ -50,19 +50,18 @@ class LevelCurve(RateSource):
 class LevelSearch(RateSource):
     """The highest concurrency that keeps both limits, by short tests."""
 
-    def outlook(self, plan: Plan) -> TestPart | None:
-        """Each with the trial that tells LoadGen its rate."""
-        trial = f"each after a trial of at most {minutes(TRIAL_S)}"
-        text = f"{TYPICAL_LEVELS} levels or so of at least {minutes(PROBE_S)}, {trial}"
-        return TestPart("search for the highest concurrency", text, TYPICAL_LEVELS * (PROBE_S + TRIAL_S))
+    before = TestPart(
+        "search for the highest concurrency",
+        f"{TYPICAL_LEVELS} levels or so of at least {minutes(PROBE_S)}, each after a trial of at most "
+        f"{minutes(TRIAL_S)}",  # which tells LoadGen its rate
+        TYPICAL_LEVELS * (PROBE_S + TRIAL_S),
+    )
 
     def find(self, bench: Bench) -> Plan:
-        plan = bench.plan
-
         def probe(level: int) -> Outcome:
             return bench.test(as_probe(after_trial(bench, level)))
 
-        found = highest(probe, Goal.of(plan), max(1, bench.session.engine.concurrency // 4), MOST_AT_ONCE)
+        found = highest(probe, Goal.of(bench.plan), max(1, bench.at_once // 4), MOST_AT_ONCE)
         if found is None:
             raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
         return after_trial(bench, found)

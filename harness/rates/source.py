@@ -34,8 +34,7 @@ IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "b
 class TrialRate(RateSource):
     """What a short trial on the loaded engine shows."""
 
-    def outlook(self, plan: Plan) -> TestPart | None:
-        return TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
+    before = TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
 
     def find(self, bench: Bench) -> Plan:
         return self.planned(bench.plan, bench.trial(bench.plan))
@@ -86,13 +85,12 @@ class LatencyTrial(MeasuredRate):
         return self.planned(whole, bench.trial(whole))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        queries = ceil(trial.samples / plan.samples_per_query)
         mean = 1000 * plan.samples_per_query / trial.samples_per_sec
         expected = LATENCY_MARGIN * mean
         of = f"queries of {plan.samples_per_query} samples" if plan.samples_per_query > 1 else "samples"
         return plan.with_note(
-            f"expected latency = {number(expected)} ms ({LATENCY_MARGIN} x {number(mean)} ms, the mean of {queries} "
-            f"{of})",
+            f"expected latency = {number(expected)} ms ({LATENCY_MARGIN} x {number(mean)} ms, the mean of "
+            f"{ceil(trial.samples / plan.samples_per_query)} {of})",
             expected_latency_ms=expected,
         )
 
@@ -151,9 +149,7 @@ class SearchedRate(RateSource):
     """The highest rate that a full test should keep; a lower one where it did not, a higher one where it had room."""
 
     corrections = 2
-
-    def outlook(self, plan: Plan) -> TestPart | None:
-        return probes("search for the highest rate", TYPICAL_PROBES)
+    before = probes("search for the highest rate", TYPICAL_PROBES)
 
     def find(self, bench: Bench) -> Plan:
         return from_search(bench.plan, search.search(bench, Goal.of(bench.plan)))
@@ -186,8 +182,7 @@ class SearchedRate(RateSource):
 class QuickEstimate(RateSource):
     """No rate, but what the first measurements of a search tell of it."""
 
-    def outlook(self, plan: Plan) -> TestPart | None:
-        return probes("two facts and what follows", 2, search.SATURATED_S)
+    before = probes("two facts and what follows", 2, search.SATURATED_S)
 
     def find(self, bench: Bench) -> Plan:
         plan, facts = bench.plan, search.estimate(bench, Goal.of(bench.plan))
