@@ -49,10 +49,6 @@ class Lane:
         if self.cores:
             os.sched_setaffinity(0, self.cores)
 
-    def memory_used(self) -> int:
-        """Bytes taken on its GPUs."""
-        return system.gpu_memory_used(self.number)
-
 
 def lanes(side_by_side: bool) -> list[Lane]:
     """One lane for the machine or, side by side, one for each visible GPU. Raises UsageError if there are not two."""
@@ -66,8 +62,7 @@ def lanes(side_by_side: bool) -> list[Lane]:
 
 def visible() -> list[str]:
     """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
-    with system.nvml_gpus() as (_, handles):
-        count = len(handles)
+    count = len(system.gpus())
     words = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
     return (words or [str(number) for number in range(count)])[:count]
 
@@ -159,8 +154,9 @@ class Job(NamedTuple):
 
     def record(self, lane: Lane, status: Status, reason: str = "", **result: Any) -> ExperimentRecord:
         """What came of it on a lane."""
-        name, final = self.item.name, self.final
-        return ExperimentRecord(name, self.round, status, reason, gpu=lane.gpu, final=final, node=lane.node, **result)
+        return ExperimentRecord(
+            self.item.name, self.round, status, reason, gpu=lane.gpu, final=self.final, node=lane.node, **result
+        )
 
     def key(self, lane: Lane) -> RunKey:
         return self.record(lane, "skipped").key
@@ -194,14 +190,11 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     new = (path for path in set(folder.iterdir()) - before if (path / "status.json").exists())
     left = max((path for path in new if not path.is_symlink()), default=None)  # if run.py made one
     run_status = status_of(left) if left else None
-    whole = (
-        run_status is not None
-        and run_status.status == "complete"
-        and process.returncode in (errors.DONE, errors.NOT_ACCEPTED)
-    )
-    status: Status = stopped or ("complete" if whole else "failed")
+    said = run_status.status if run_status else ""
+    is_whole = said == "complete" and process.returncode in (errors.DONE, errors.NOT_ACCEPTED)
+    status: Status = stopped or ("complete" if is_whole else "failed")
     reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
-    if left and run_status and run_status.status == "running":
+    if left and said == "running":
         RunFolder(folder, left.name).set_status("failed", reason)
     made = str(left.relative_to(place)) if left else None
     return job.record(lane, status, reason, seconds=seconds, run=made, outcome=outcome_of(left))
@@ -209,9 +202,8 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
 
 def start_run(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
     """run.py with the experiment's settings and environment. Raises OSError, ValueError where it cannot start."""
-    flags = ["--config", str(folder / CONFIG), "--results-dir", str(folder)]
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "run.py"), *flags],
+        [sys.executable, str(ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)],
         env={key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | item.env | lane.env,
         stdin=subprocess.DEVNULL,
         stdout=screen,
@@ -255,7 +247,7 @@ def why(status: Status, run_status: RunStatus | None, code: int, timeout: float,
 def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> ExperimentRecord:
     """The record, once no more GPU memory is taken than the bytes `before` its run; it says so if that stays."""
     until = time.monotonic() + MEMORY_WAIT_S
-    while lane.memory_used() > before + MEMORY_SLACK:
+    while system.gpu_memory_used(lane.number) > before + MEMORY_SLACK:
         if time.monotonic() > until:
             said = f"GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
             return replace(record, reason="; ".join(filter(None, (record.reason, said))))

@@ -45,10 +45,11 @@ SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail") 
 COMBINED, CAPPED = "best-combined", "capped"  # made of what the others came to
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
 RESERVED = {COMBINED, CAPPED, "plots", "report.md", "sweep.json", "status.json", BASELINE}
-FIXED_FLAGS: dict[str, bool] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
+
 ValuesByName = dict[str, Any]
 Settings = dict[tuple[Part, str], Any]  # by the part of a file that they stand in, and their name
-Lines = dict[tuple[str | int, ...], int]
+Place = tuple[str | int, ...]  # in a file: the keys and numbers that lead there
+Lines = dict[Place, int]
 
 
 @dataclass(frozen=True)
@@ -184,8 +185,8 @@ def merged(sources: Sequence[Source]) -> Sweep:
         (sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=about), {}),
         *((where, kind, change, change.settings) for where, kind, change in named.values()),
     ]
-    for source in [source for source in sources if source.content.grid][-1:]:
-        axes, where = source.content.grid.settings if source.content.grid else {}, source.at("grid")
+    grids = [(source.content.grid.settings, source.at("grid")) for source in sources if source.content.grid]
+    for axes, where in grids[-1:]:
         if (count := math.prod(map(len, axes.values()))) > MOST_EXPERIMENTS:
             mistakes.append(f"{where}: {count:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
         else:
@@ -278,11 +279,10 @@ def parse(path: Path, where: str) -> Source:
         return Source(path, SweepFile.model_validate(data), lines)
     except ValidationError as error:
         empty = Source(path, SweepFile(), lines)
-        wrong = [f"{empty.at(*item['loc'])}: {explain(item)}" for item in error.errors()]
-        raise UsageError("\n".join(wrong)) from None
+        raise UsageError("\n".join(f"{empty.at(*item['loc'])}: {explain(item)}" for item in error.errors())) from None
 
 
-def places(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], int]]:
+def places(node: Any, path: Place = ()) -> Iterator[tuple[Place, int]]:
     """Every key and item below `node`, with its line."""
     if isinstance(node, yaml.MappingNode):
         found = [(key.value, key, value) for key, value in node.value]
@@ -295,19 +295,18 @@ def places(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[
 
 def explain(item: Any) -> str:
     """A pydantic mistake as one line."""
-    where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         key = str(item["loc"][-1])
         keys = [name for kind in (SweepFile, Variant) for name in kind.model_fields]
         return f"unknown key {key!r}{did_you_mean(key, keys)}"
-    return f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}"
+    return f"{'.'.join(map(str, item['loc']))}: {item['msg'][0].lower()}{item['msg'][1:]}"
 
 
 def misnamed_settings(source: Source) -> Iterator[str]:
     """Names that are given twice, secrets, and settings that run.py does not have, or that are not a sweep's to set."""
     flags = list(RunConfig.model_fields)
     grid = source.content.grid
-    sections: dict[tuple[str | int, ...], Values] = {("baseline",): source.content.baseline}
+    sections: dict[Place, Values] = {("baseline",): source.content.baseline}
     sections |= dict(source.changes) | ({("grid",): grid} if grid else {})
     names = list[str]()
     for path in source.lines:
@@ -348,7 +347,8 @@ def make_experiment(named: Variant, kind: Kind, settings: Settings, baseline: Se
     flags, engine, env = ({key: value for (at, key), value in settings.items() if at == part} for part in PARTS)
     pairs = [f"{key}={as_text(value)}" for key, value in engine.items()]
     texts = {key: as_text(value) for key, value in env.items()}
-    chosen = FIXED_FLAGS | flags | ({"engine_arg": pairs} if pairs else {})
+    fixed = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
+    chosen = fixed | flags | ({"engine_arg": pairs} if pairs else {})
     changes = tuple(
         f"no {key}" if value is None else f"{key}={as_text(value)}"
         for (_, key), value in changed_settings(settings, baseline).items()
@@ -395,12 +395,10 @@ def repetitions(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:
 def effective_settings(item: Experiment) -> dict[str, object]:
     """The settings of an experiment without those of its output, with the values that `auto` stands for."""
     config = RunConfig(**item.settings)
-    config = config.model_copy(
-        update={"max_model_len": config.least_context, "gpu_memory_utilization": config.memory_share}
-    )
     output = {name for name, flag in RunConfig.flags().items() if flag.panel == OUTPUT}
     settings = {name: value for name, value in config.model_dump().items() if name not in output | {"engine_arg"}}
-    return settings | {"engine": config.engine_args, "env": dict(item.env)}
+    meant = {"max_model_len": config.least_context, "gpu_memory_utilization": config.memory_share}
+    return settings | meant | {"engine": config.engine_args, "env": item.env}
 
 
 def find_unsupported(sweep: Sweep) -> dict[str, str]:

@@ -41,6 +41,7 @@ from harness.sweep.rows import (
     SPEED,
     WORDS,
     ExperimentResult,
+    Results,
     State,
     SweepReport,
     document,
@@ -50,7 +51,6 @@ from harness.sweep.rows import (
 )
 
 # The pictures of a sweep: speed against the baseline, speed against accuracy.
-NONE = Change(1.0, 1.0, 1.0)  # of the baseline
 PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy"}
 MOST_LABELLED = 10  # points that can all have their names beside them
 
@@ -66,14 +66,14 @@ def draw(report: SweepReport, folder: Path) -> dict[str, Picture]:
     return save({name: (PICTURES[name], [panel]) for name, panel in drawn.items()}, folder)
 
 
-def speedups(found: Sequence[ExperimentResult]) -> Bars:
+def speedups(found: Results) -> Bars:
     """Speed of each experiment relative to the baseline's; what tells nothing is hollow."""
     rows = []
     for result in found:
-        gain = result.gain or NONE
-        mean, low, high = gain.mean, gain.low, gain.high
-        part = Part(0.0, mean, "blue" if result.is_usable else "red", is_hollow(result))
-        rows.append(Bar(result.name, f"{mean:.2f}", [part], (low, high) if high > low else None))
+        gain = result.gain or Change(1.0, 1.0, 1.0)  # of the baseline
+        part = Part(0.0, gain.mean, "blue" if result.is_usable else "red", is_hollow(result))
+        ends = (gain.low, gain.high) if gain.high > gain.low else None
+        rows.append(Bar(result.name, f"{gain.mean:.2f}", [part], ends))
     notes = ["red: not usable"] * any(not result.is_usable for result in found)
     notes += [HOLLOW] * any(result.is_usable and is_hollow(result) for result in found)
     return Bars("Speed against the baseline", "; ".join(["speed, baseline = 1", *notes]), rows, [1.0])
@@ -84,7 +84,7 @@ def is_hollow(result: ExperimentResult) -> bool:
     return not result.is_counted or result.effect == "unclear"
 
 
-def trade_off(found: Sequence[ExperimentResult]) -> Lines:
+def trade_off(found: Results) -> Lines:
     """Accuracy against speed. What other programs slowed down is on no front."""
     points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in found}
     front = pareto([points[result.name] for result in found if result.is_usable and not result.background_load])
@@ -174,9 +174,9 @@ def sections(
                 link,
             ]
         )
-    complete = sum(record.status == "complete" for record in state.records)
     runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
-    yield Section("Runs", f"{len(state.records)} runs, {complete} complete", [runs])
+    statuses = [record.status for record in state.records]
+    yield Section("Runs", f"{len(statuses)} runs, {statuses.count('complete')} complete", [runs])
     versions = ", ".join(f"{name} {version}" for name, version in system.packages.items())
     machine = f"{', '.join(system.gpus) or 'no GPU'}; {system.cpu}, {system.cores} cores; {versions}"
     data = Finished(f"{escape(machine)}. Started {state.started}; all data: [sweep.json](sweep.json).")
@@ -199,9 +199,9 @@ def about(report: SweepReport) -> Iterator[str]:
     yield Finished(f"{plural(rounds, 'round')}; {each}.{scatter}")
 
 
-def table(found: Sequence[ExperimentResult], judged: Mapping[str, Judgement]) -> Table:
+def table(found: Results, judged: Mapping[str, Judgement]) -> Table:
     base = next((result for result in found if result.name == BASELINE), None)
-    measured = [m for m in metrics_of("sweep") if any(result.numbers.get(m.name) is not None for result in found)]
+    measured = [m for m in metrics_of("sweep") if any(m.name in result.numbers for result in found)]
     pairs = {name: f"({SCORES[SCORE]} {one.change}: {KEPT[one.verdict]})" for name, one in judged.items()}
     columns: dict[str, Column] = {
         "experiment": lambda result: result.name,
