@@ -6,7 +6,7 @@ Sources: the checks and constants of the official submission checker (tools/subm
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.config import comparability, mlperf, models
@@ -17,7 +17,7 @@ from harness.loadgen.log import TestResult
 from harness.loadgen.requests import read_requests
 from harness.loadgen.test_run import count_difference
 from harness.results import accuracy, claims
-from harness.submission.tree import BENCHMARK, DECLARED, SCENARIO, Entry, SubmittedRun, engine_of
+from harness.submission.tree import BENCHMARK, DECLARED, SCENARIO, Description, Entry, SubmittedRun, engine_of
 
 # The scenarios a closed submission must cover: each of these sets needs its own.
 REQUIRED_SCENARIOS = {"datacenter": ({"offline"}, {"server", "interactive"}), "edge": ({"offline"}, {"singlestream"})}
@@ -35,7 +35,7 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
     return [reason for entry in entries for reason in label_reasons(entry, entry_refusals(entry))]
 
 
-def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str, object] | None = None) -> list[str]:
+def closed_division_refusals(entries: Sequence[Entry], description: Description | None = None) -> list[str]:
     """Why these entries cannot go into a closed submission, with this system description; empty when they can."""
     reasons = system_differences(entries, description)
     for entry in entries:
@@ -45,8 +45,9 @@ def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str,
         run = {entry.config.scenario for entry in entries if entry.config.category == category}
         for choice in sets:
             if run and not run & choice:
-                names = " or ".join(SCENARIO[name] for name in sorted(choice))
-                reasons.append(f"{BENCHMARK[category]}: {names} is missing")
+                reasons.append(
+                    f"{BENCHMARK[category]}: {' or '.join(SCENARIO[name] for name in sorted(choice))} is missing"
+                )
     if not reasons:
         for entry in entries:
             reasons += label_reasons(entry, score_differences(entry))  # takes minutes
@@ -177,7 +178,7 @@ def test06(entry: Entry) -> Iterator[str]:
         yield "TEST06: verify_accuracy.txt does not match its log"
 
 
-def system_differences(entries: Sequence[Entry], description: Mapping[str, object] | None) -> list[str]:
+def system_differences(entries: Sequence[Entry], description: Description | None) -> list[str]:
     """What says that the entries are not of one system, the described one."""
     found = []
     runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
@@ -190,7 +191,7 @@ def system_differences(entries: Sequence[Entry], description: Mapping[str, objec
     return found
 
 
-def contradictions(run: SubmittedRun, description: Mapping[str, object]) -> Iterator[str]:
+def contradictions(run: SubmittedRun, description: Description) -> Iterator[str]:
     """Where the description says something else than a run recorded, which is nothing of a machine elsewhere, or
     leaves out what has to be declared of a server."""
     machine = run.facts.system
