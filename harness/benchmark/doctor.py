@@ -40,8 +40,7 @@ TRIED_TOKENS = 32  # of the answer that shows how a server delivers
 
 
 def models(config: RunConfig) -> str:
-    names = discovery.list_models(config)
-    return f"{', '.join(config.endpoint)}: {', '.join(names) or 'lists no model'}"
+    return f"{', '.join(config.endpoint)}: {', '.join(discovery.list_models(config)) or 'lists no model'}"
 
 
 class Tried(NamedTuple):

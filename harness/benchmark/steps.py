@@ -176,8 +176,7 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
     if config.mode != "accuracy":
         measure_performance(run, session)
     if config.compliance != "none":
-        outcome = accuracy.run_test06(session, run.plan, tokenizer.eos_token_id)
-        run.display.done(f"compliance: {outcome.headline}")
+        run.display.done(f"compliance: {accuracy.run_test06(session, run.plan, tokenizer.eos_token_id).headline}")
     if config.profile:
         run.display.done(f"profile: {profile.run_profile(run.plan, session).headline}")
     return evaluation
