@@ -198,11 +198,10 @@ def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
     for record in state.records:
         key = f"{record.experiment}#{record.number}"
         tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
-        if record.status == "complete" and record.run:
-            child = entry(folder / record.run)
+        if record.status != "skipped":
+            run = record.status == "complete" and record.run
+            child = entry(folder / run) if run else TrackedRun(None, state.started, None)
             children.append(child._replace(key=key, tags={**child.tags, **tags}))
-        elif record.status != "skipped":
-            children.append(TrackedRun(None, state.started, None, tags=tags, key=key))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
     usable = [result for result in experiment_rows(state) if result.gain and result.is_usable]
     best = max(usable, key=speedup, default=None)

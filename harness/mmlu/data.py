@@ -1,8 +1,7 @@
 """MMLU's questions: 57 subjects in four domains, from CSVs, parquet, `datasets` folders or the hub."""
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, NamedTuple
@@ -111,7 +110,7 @@ def spread(test: BySubject, limit: int | None, seed: int) -> list[Question]:
     return sorted((question for _, question in places[:limit]), key=lambda q: (q.subject, q.number))
 
 
-def by_subject(found: Iterable[StoredQuestion], subjects: Sequence[str]) -> BySubject:
+def by_subject(found: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySubject:
     """Checked questions of each subject, in the order they are stored."""
     questions: BySubject = {subject: [] for subject in subjects}
     for where, record in found:
@@ -207,8 +206,7 @@ def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str)
 
 
 # MMLU's questions as prompts, in the words and the layout of the paper.
-@dataclass(frozen=True)
-class Prompt:
+class Prompt(NamedTuple):
     """A question as token ids, after the first `examples` of its subject's; `dropped` more did not fit."""
 
     question: Question

@@ -5,18 +5,18 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
 from harness import engines
 from harness.config import checkpoint
 from harness.config.plan import resolve
-from harness.core import screen, system
+from harness.core import errors, processes, screen, secrets, system
 from harness.core.document import (
     Block,
     Code,
@@ -31,16 +31,12 @@ from harness.core.document import (
     percent,
     to_markdown,
 )
-from harness.core.errors import DONE
 from harness.core.files import as_json, whole_or_nothing, write_json, write_table, write_text
-from harness.core.processes import ignore_signals
 from harness.core.schema import SCHEMA, File
-from harness.core.secrets import hide_word
 from harness.core.statistics import wilson
 from harness.engines.protocol import ChoiceLogprobs, Engine
 from harness.loadgen import folder as results
-from harness.loadgen.folder import RunFolder
-from harness.loadgen.outcome import Facts
+from harness.loadgen import outcome
 from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig, Prompt
@@ -50,7 +46,7 @@ from harness.report.page import page
 
 
 # What an MMLU evaluation leaves behind, typed: config.json, overall.json and the lines of its history.
-class MMLUFacts(Facts):
+class MMLUFacts(outcome.Facts):
     """config.json: every setting, and what is known of the evaluation."""
 
     config: dict[str, JsonValue]
@@ -137,8 +133,7 @@ class Answer:
         return self.choice.logprobs.count(max(self.choice.logprobs)) > 1
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     """Accuracy over `n` questions; `low` and `high` are Wilson's 95 % interval."""
 
     n: int
@@ -223,7 +218,7 @@ FEW = 30  # questions of a subject, below which its interval is wider than 30 po
 
 
 def write(
-    run: RunFolder,
+    run: results.RunFolder,
     config: MMLUConfig,
     facts: MMLUFacts,
     data: Data,
@@ -235,10 +230,10 @@ def write(
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
     with whole_or_nothing(run.path) as place:
         write_json(place / "overall.json", summary.model_dump(mode="json"))
-        write_json(place / "by_domain.json", {name: asdict(part) for name, part in domains.items()})
+        write_json(place / "by_domain.json", {name: part._asdict() for name, part in domains.items()})
         write_json(
             place / "by_subject.json",
-            {name: {"domain": DOMAIN_OF[name]} | asdict(part) for name, part in subjects.items()},
+            {name: {"domain": DOMAIN_OF[name]} | part._asdict() for name, part in subjects.items()},
         )
         write_table(place / "samples.csv", cells(rows[0]), (cells(answer).values() for answer in rows))
         if config.details:
@@ -402,9 +397,9 @@ def bars(scores: Scores) -> Bars:
 QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
-def evaluate(config: MMLUConfig, run: RunFolder, display: screen.Display) -> int:
+def evaluate(config: MMLUConfig, run: results.RunFolder, display: screen.Display) -> int:
     """The way of one evaluation."""
-    settings = config.model_dump() | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
+    settings = config.model_dump() | {"engine_arg": [secrets.hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
     facts = MMLUFacts(config=as_json(settings), **results.first_facts())
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
@@ -425,7 +420,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, display: screen.Display) -> int
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
     # vLLM compiles what ranks log-probabilities only at the first
-    ask([replace(built[0], tokens=letters)], letters, engine, watchdog, display, run.path)
+    ask([built[0]._replace(tokens=letters)], letters, engine, watchdog, display, run.path)
     display.stage("asking", "load")
     begin = time.perf_counter()
     rows = ask(built, letters, engine, watchdog, display, run.path)
@@ -434,7 +429,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, display: screen.Display) -> int
     display.stage(f"stopping {engine.name}")
     engine.close()
 
-    ignore_signals()  # all is asked: what ends a command is not to cost the run
+    processes.ignore_signals()  # all is asked: what ends a command is not to cost the run
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     summary, report = write(run, config, facts, data, seconds, rows)
@@ -443,7 +438,7 @@ def evaluate(config: MMLUConfig, run: RunFolder, display: screen.Display) -> int
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
     screen.show(display.console, report, run.path / "report.html")
-    return DONE
+    return errors.DONE
 
 
 def ask(

@@ -101,9 +101,8 @@ def highest(probe: Callable[[int], Outcome], goal: Goal, first: int, most: int) 
         said = verdicts.setdefault(level, [])
         while True:
             found = probe(level)
-            is_near = (
-                1 / CLEAR < max(goal.shares(found)) < CLEAR
-            )  # by chance it could be on the other side of the limit
+            # Near it, by chance it could be on the other side of the limit.
+            is_near = 1 / CLEAR < max(goal.shares(found)) < CLEAR
             said.extend([not found.why] * (1 if is_near else 2))
             if said != [False] and (len(said) != 2 or said[0] == said[1]):
                 return 2 * sum(said) > len(said)

@@ -9,10 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.config import comparability, mlperf, models
-from harness.config.engine import is_here
-from harness.core import errors, reading
-from harness.core.document import number, together
+from harness.config import comparability, engine, mlperf, models
+from harness.core import document, errors, reading
 from harness.loadgen.log import TestResult
 from harness.loadgen.requests import read_requests
 from harness.loadgen.test_run import count_difference
@@ -107,7 +105,7 @@ def exceeded_tails(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:
         if kind not in tails:
             yield f"no {kind} in the performance test's log"
         elif tails[kind].share >= 1:
-            yield f"{kind} p99 of {number(tails[kind].p99)} ms is not below {tails[kind].limit:,g} ms"
+            yield f"{kind} p99 of {document.number(tails[kind].p99)} ms is not below {tails[kind].limit:,g} ms"
 
 
 def foreign_seeds(entry: Entry, result: TestResult) -> Iterator[str]:
@@ -145,7 +143,7 @@ def performance(entry: Entry) -> Iterator[str]:
     result = entry.performance.log("performance")
     official = mlperf.OFFICIAL[entry.config.category].samples
     if not result.valid:
-        yield f"LoadGen calls the performance test INVALID: {together(result.invalid_reasons)}"
+        yield f"LoadGen calls the performance test INVALID: {document.together(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
     folder = entry.performance.folder("performance")
     yield from map(str, claims.differing(claims.summary_claims(folder)))
@@ -195,7 +193,7 @@ def contradictions(run: SubmittedRun, description: Description) -> Iterator[str]
     """Where the description says something else than a run recorded, which is nothing of a machine elsewhere, or
     leaves out what has to be declared of a server."""
     machine = run.facts.system
-    if run.config.endpoint and not is_here(run.config.endpoint):
+    if run.config.endpoint and not engine.is_here(run.config.endpoint):
         yield f"the machine behind {', '.join(run.config.endpoint)} was not recorded"
         return
     if run.config.endpoint and (open_ := [name for name in DECLARED if not description.get(name)]):

@@ -6,14 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal, NamedTuple
 
-from harness.core import errors, files, processes, schema, system
-from harness.core.reading import ROOT
+from harness.core import errors, files, processes, reading, schema, system
 from harness.loadgen.folder import RunFolder, status_of
 from harness.loadgen.outcome import RunStatus
 from harness.rates.quick import FILE, Estimate
@@ -67,7 +66,7 @@ def visible() -> list[str]:
     return (words or [str(number) for number in range(count)])[:count]
 
 
-def divide_lanes(gpus: Sequence[str], cores: Iterable[int]) -> list[Lane]:
+def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:
     """A lane for each GPU, the cores divided into blocks of neighbors; a core is shared only where there are fewer."""
     order = sorted(cores)
     edges = [number * len(order) // len(gpus) for number in range(len(gpus) + 1)]
@@ -203,7 +202,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
 def start_run(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
     """run.py with the experiment's settings and environment. Raises OSError, ValueError where it cannot start."""
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)],
+        [sys.executable, str(reading.ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)],
         env={key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | item.env | lane.env,
         stdin=subprocess.DEVNULL,
         stdout=screen,

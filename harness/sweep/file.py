@@ -15,7 +15,7 @@
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -27,11 +27,9 @@ from rich.console import Console
 
 from harness.config.flags import OUTPUT, setting
 from harness.config.run import RunConfig
-from harness.core import document, screen, secrets
+from harness.core import document, files, screen, secrets, system
 from harness.core.errors import UsageError, why
-from harness.core.files import as_flag, as_json, did_you_mean, unknown_setting
 from harness.core.reading import MIB, as_text, load_yaml, read_text
-from harness.core.system import gpus
 from harness.engines import vllm
 from harness.results import economics
 
@@ -180,10 +178,14 @@ def merged(sources: Sequence[Source]) -> Sweep:
     mistakes = [mistake for source in sources for mistake in misnamed_settings(source)]
     baseline = reduce(changed, (content.baseline.settings for content in contents), Settings())
     about = last(content.baseline.about for content in contents)
-    named = {change.name: (source.at(*at), at[0], change) for source in sources for at, change in source.changes}
+    named = {
+        change.name: (source.at(*at), at[0], change, change.settings)
+        for source in sources
+        for at, change in source.changes
+    }
     items: list[tuple[str, Kind, Variant, Settings]] = [
         (sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=about), {}),
-        *((where, kind, change, change.settings) for where, kind, change in named.values()),
+        *named.values(),
     ]
     grids = [(source.content.grid.settings, source.at("grid")) for source in sources if source.content.grid]
     for axes, where in grids[-1:]:
@@ -214,7 +216,7 @@ def merged(sources: Sequence[Source]) -> Sweep:
     return Sweep(path.stem, last(content.about for content in contents), tuple(i for _, i in experiments), references)
 
 
-def last(texts: Iterable[str]) -> str:
+def last(texts: Iterator[str]) -> str:
     """The last that says anything."""
     return next(filter(None, reversed(list(texts))), "")
 
@@ -264,7 +266,7 @@ def parse(path: Path, where: str) -> Source:
     """One file. Raises UsageError; `where` is what asked for it, if a file did."""
     try:
         text = read_text(path, LARGEST_FILE)
-        data = as_json(load_yaml(text))  # what sweep.json can hold: no dates
+        data = files.as_json(load_yaml(text))  # what sweep.json can hold: no dates
         lines = dict(places(yaml.compose(text, Loader=yaml.SafeLoader)))
     except OSError as error:
         name = f"{path!s:.200}"
@@ -297,17 +299,17 @@ def explain(item: Any) -> str:
     """A pydantic mistake as one line."""
     if item["type"] == "extra_forbidden":
         key = str(item["loc"][-1])
-        keys = [name for kind in (SweepFile, Variant) for name in kind.model_fields]
-        return f"unknown key {key!r}{did_you_mean(key, keys)}"
+        keys = [*SweepFile.model_fields, *Variant.model_fields]
+        return f"unknown key {key!r}{files.did_you_mean(key, keys)}"
     return f"{'.'.join(map(str, item['loc']))}: {item['msg'][0].lower()}{item['msg'][1:]}"
 
 
 def misnamed_settings(source: Source) -> Iterator[str]:
     """Names that are given twice, secrets, and settings that run.py does not have, or that are not a sweep's to set."""
     flags = list(RunConfig.model_fields)
-    grid = source.content.grid
-    sections: dict[Place, Values] = {("baseline",): source.content.baseline}
-    sections |= dict(source.changes) | ({("grid",): grid} if grid else {})
+    sections: dict[Place, Values] = {("baseline",): source.content.baseline, **dict(source.changes)}
+    if grid := source.content.grid:
+        sections["grid",] = grid
     names = list[str]()
     for path in source.lines:
         if {"engine", "env"} & {*path[:-1]} and secrets.is_secret(str(path[-1])):
@@ -318,11 +320,11 @@ def misnamed_settings(source: Source) -> Iterator[str]:
             if name != key and name in section.set:
                 yield f"{at}: {name!r} is given twice"
             if name in SWEEP_FLAGS:
-                yield f"{at}: {as_flag(name)} is set by the sweep itself"
+                yield f"{at}: {files.as_flag(name)} is set by the sweep itself"
             elif name == "engine_arg":
                 yield f"{at}: write vLLM's arguments under `engine:`"
             elif name not in flags:
-                yield f"{at}: {unknown_setting(key, flags)}"
+                yield f"{at}: {files.unknown_setting(key, flags)}"
         if isinstance(section, Variant):
             if section.name in names:
                 yield f"{source.at(*where, 'name')}: a second experiment named {section.name!r}"
@@ -406,7 +408,7 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
     reasons = {}
     for item in sweep.experiments:
         config = RunConfig(**item.settings)
-        copies = len(gpus()) or 1 if config.data_parallel_size == "auto" else config.data_parallel_size
+        copies = len(system.gpus()) or 1 if config.data_parallel_size == "auto" else config.data_parallel_size
         if config.is_in_process and (why := vllm.find_unsupported(item.engine, item.env, copies)):
             reasons[item.name] = why
     if BASELINE in reasons:

@@ -4,7 +4,7 @@ import contextlib
 import glob
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -78,7 +78,7 @@ class SweepState:
     kept: State
     chosen: list[Experiment]
     options: SweepOptions = SweepOptions()
-    skipped: Mapping[str, str] = field(default_factory=dict)  # why experiments are, by name
+    skipped: dict[str, str] = field(default_factory=dict)  # why experiments are, by name
     finals: list[Experiment] = field(default_factory=list)
     taken: set[RunKey] = field(default_factory=set)
     began: float = field(default_factory=lambda: time.monotonic())
@@ -385,7 +385,7 @@ def begin(
     results_dir: Path,
     chosen: list[Experiment],
     options: SweepOptions,
-    skipped: Mapping[str, str],
+    skipped: dict[str, str],
     again: bool,
     within: float,
     fail_if: tuple[str, ...] = (),

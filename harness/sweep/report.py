@@ -1,7 +1,7 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,10 +28,8 @@ from harness.core.document import (
 )
 from harness.core.errors import UsageError
 from harness.loadgen.folder import RunFolder, ended_early, facts_of, open_run
-from harness.report import answer
+from harness.report import answer, page, regression
 from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Scale, Series, save
-from harness.report.page import page
-from harness.report.regression import Judgement
 from harness.results.metrics import Change, Metric, metrics_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Sweep
@@ -143,13 +141,11 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
     more = [Line("did not finish", ended or "", "bad"), Line(answer.NOT_COMPARABLE, "; ".join(shared), "careful")]
     page_of = document(report, [*sections(report, own, pictures)], [line for line in more if line.text])
     files.write_text(folder / "report.md", to_markdown(page_of))
-    files.write_text(folder / "report.html", page(page_of))
+    files.write_text(folder / "report.html", page.page(page_of))
     return report
 
 
-def sections(
-    report: SweepReport, own: Mapping[str, Sequence[str]], pictures: Mapping[str, Picture]
-) -> Iterator[Section]:
+def sections(report: SweepReport, own: dict[str, list[str]], pictures: dict[str, Picture]) -> Iterator[Section]:
     """All experiments, their runs with their `own` deviations, and the command."""
     state, system = report.state, report.state.system
     yield Section("In pictures", "", [*pictures.values()], is_open=True)
@@ -199,7 +195,7 @@ def about(report: SweepReport) -> Iterator[str]:
     yield Finished(f"{plural(rounds, 'round')}; {each}.{scatter}")
 
 
-def table(found: Results, judged: Mapping[str, Judgement]) -> Table:
+def table(found: Results, judged: dict[str, regression.Judgement]) -> Table:
     base = next((result for result in found if result.name == BASELINE), None)
     measured = [m for m in metrics_of("sweep") if any(m.name in result.numbers for result in found)]
     pairs = {name: f"({SCORES[SCORE]} {one.change}: {KEPT[one.verdict]})" for name, one in judged.items()}
@@ -299,7 +295,7 @@ def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecor
         yield replace(record, node="/".join(filter(None, (record.node, path.parents[1].name))), run=run)
 
 
-def notes(tasks: Mapping[Path, State]) -> str:
+def notes(tasks: dict[Path, State]) -> str:
     """What has no result yet, and how the nodes differ, in words."""
     states = list(tasks.values())
     done = {record.experiment for state in states for record in state.records if record.status == "complete"}

@@ -1,6 +1,6 @@
 """What came of each experiment over all its rounds, compared with the baseline: numbers, change, verdict."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -295,7 +295,7 @@ class SweepReport:
     state: State
     rows: tuple[ExperimentResult, ...]  # of experiments that were begun or skipped
     finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
-    pairs: Mapping[str, compare.Pair] = field(default_factory=dict)  # answers beside the baseline's, sample by sample
+    pairs: dict[str, compare.Pair] = field(default_factory=dict)  # answers beside the baseline's, sample by sample
 
     @cached_property
     def baseline(self) -> ExperimentResult | None:

@@ -14,8 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from harness.config import engine, mlperf
-from harness.config.checkpoint import load_tokenizer
+from harness.config import checkpoint, engine, mlperf
 from harness.config.run import RunConfig
 from harness.config.workload import (
     COLUMNS,
@@ -356,7 +355,7 @@ def named_workload(name: str) -> Workload:
 
 def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRequests) -> Library:
     """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
-    most = len(found.requests) if config.total_sample_count == "auto" else config.total_sample_count
+    most = None if config.total_sample_count == "auto" else config.total_sample_count
     if config.max_new_tokens != mlperf.MAX_NEW_TOKENS and (
         found.is_sharegpt or all(each.max_tokens or each.answer for each in found.requests[:most])
     ):
@@ -441,7 +440,7 @@ def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> Tokens:
 
 def table(names: Sequence[str], model: str) -> str:
     """The token statistics of workloads as a Markdown table. Raises UsageError."""
-    rows, tokenizer = list[list[object]](), load_tokenizer(engine.EngineConfig(model=model))
+    rows, tokenizer = list[list[object]](), checkpoint.load_tokenizer(engine.EngineConfig(model=model))
     for name in names:
         found = load(RunConfig(model=model, workload=name, mode="performance", concurrency="auto"), tokenizer)
         if found is not None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeGuard, get_args
@@ -72,7 +72,7 @@ def read(path: Path, column: str = "") -> StoredRequests:
     return read_rows(path, text.split("\n"), "line", column)
 
 
-def read_rows(path: Path, rows: Sequence[Any], unit: str, column: str) -> StoredRequests:
+def read_rows(path: Path, rows: list[Any], unit: str, column: str) -> StoredRequests:
     """Requests of rows: one each, or one for each turn of a conversation. Rows that are none are left out and counted,
     up to a share of MOST_BAD. Raises UsageError for the first of more, and where no request is in any."""
     found: list[StoredRequest] = []
@@ -117,9 +117,7 @@ def conversation(item: Any) -> Dialog | None:
     for said in found:
         if isinstance(said, list) and all(isinstance(message, dict) for message in said):
             roles = [message.get("role") for message in said]
-            is_request = (
-                said is not found[0] and said is found[-1] and ("user" not in roles or roles[-1] != "assistant")
-            )
+            is_request = said is not item and said is found[-1] and ("user" not in roles or roles[-1] != "assistant")
             return None if is_request else said
     return None
 
@@ -166,7 +164,7 @@ def parse_text(text: str, where: str) -> Any:
         raise UsageError(f"{where}: not JSON: {' '.join(str(error).split())}.") from None
 
 
-def longest(item: Mapping[str, Any], where: str) -> int | None:
+def longest(item: dict[str, Any], where: str) -> int | None:
     """The longest answer that a request asks for, under whichever name; None where it does not say."""
     found = {name: item[name] for name in LENGTH_KEYS if item.get(name) is not None}
     for name, value in found.items():
