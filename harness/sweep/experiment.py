@@ -70,7 +70,7 @@ def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:
     """A lane for each GPU, the cores divided into blocks of neighbors; a core is shared only where there are fewer."""
     order = sorted(cores)
     edges = [number * len(order) // len(gpus) for number in range(len(gpus) + 1)]
-    blocks = [order[low:high] or [order[low % len(order)]] for low, high in pairwise(edges)]
+    blocks = [order[low:high] or [order[low]] for low, high in pairwise(edges)]
     return [
         Lane(gpu, number=number, cores=frozenset(block))
         for number, (gpu, block) in enumerate(zip(gpus, blocks, strict=True))

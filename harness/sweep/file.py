@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from rich.console import Console
 
 from harness.config.flags import OUTPUT, setting
@@ -91,16 +91,12 @@ class Sweep:
         return all(addresses) and all(each == settings[0] | {"env": {}} for each in settings)
 
 
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Value = str | int | float | bool | None
 Choices = Annotated[list[Any], Field(min_length=1)]
 
 
-class Values(Strict):
+class Values(BaseModel, extra="forbid"):
     """What a file sets, part by part."""
 
     set: Mapping[str, Any] = {}
@@ -136,7 +132,7 @@ class Grid(Values):
 PublishedOn = Annotated[str, Field(pattern="^published ."), AfterValidator(lambda text: text.partition(" ")[2])]
 
 
-class SweepFile(Strict):
+class SweepFile(BaseModel, extra="forbid"):
     about: str = ""
     extends: str | None = None
     baseline: FileSettings = FileSettings()
@@ -382,8 +378,12 @@ def reasons_to_skip(sweep: Sweep, only: Sequence[str] = ()) -> dict[str, str]:
 
     One that measures nothing new runs where --only names it.
     """
-    twins = {name: f"the same effective settings as {first}" for name, first in repetitions(sweep.experiments)}
-    return {name: why for name, why in twins.items() if name not in only} | find_unsupported(sweep)
+    twins = {
+        name: f"the same effective settings as {first}"
+        for name, first in repetitions(sweep.experiments)
+        if name not in only
+    }
+    return twins | find_unsupported(sweep)
 
 
 def repetitions(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:
@@ -398,7 +398,7 @@ def effective_settings(item: Experiment) -> dict[str, object]:
     """The settings of an experiment without those of its output, with the values that `auto` stands for."""
     config = RunConfig(**item.settings)
     output = {name for name, flag in RunConfig.flags().items() if flag.panel == OUTPUT}
-    settings = {name: value for name, value in config.model_dump().items() if name not in output | {"engine_arg"}}
+    settings = config.model_dump(exclude=output | {"engine_arg"})
     meant = {"max_model_len": config.least_context, "gpu_memory_utilization": config.memory_share}
     return settings | meant | {"engine": config.engine_args, "env": item.env}
 

@@ -52,7 +52,8 @@ from harness.sweep.rows import (
 # A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
 #
 # What has ended is kept in sweep.json at once, so that a sweep can be resumed. Not for two threads at the same time.
-SHORTENED_FLAGS = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
+# What a finalist runs without: all samples, MLPerf's duration, no estimate.
+SHORTENED_FLAGS = ("total_sample_count", "min_duration", "quick")
 SHORTEST_S = 60  # of the full test of an estimate, under a time limit
 FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
 IGNORED = (*report.IGNORED, "driver")  # of the machine, for a sweep to be resumed; its file is compared whole
@@ -169,8 +170,7 @@ class SweepState:
     def full(self, item: Experiment) -> Experiment:
         """An experiment at full official length; one that was estimated as a search for its rate, no longer than the
         time that is left allows for two full tests."""
-        shortened = (*SHORTENED_FLAGS, "quick")
-        settings = {key: value for key, value in item.settings.items() if key not in shortened}
+        settings = {key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS}
         if is_estimate(item):
             settings["server_target_qps"] = "max"
             left = (self.began + self.options.limit - time.monotonic() - self.seconds_of(Job(item, 0))) / 2
@@ -207,7 +207,7 @@ def cap_fastest(found: Results) -> Experiment | None:
     that is not known, or no more run anyway."""
     best = best_estimate(found)
     running = best.numbers.get(CAP.name) if best else None
-    if best is None or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
+    if not best or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
         return None
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
     settings = best.experiment.parts | {("set", "max_num_seqs"): round(running)}
@@ -250,7 +250,7 @@ class Crew:
         while not self.stop.is_set():
             with self.lock:
                 job = self.state.next(lane)
-                if job is None:
+                if not job:
                     self.doing.pop(lane.gpu, None)
                     return False
                 self.doing[lane.gpu] = label = job.label(self.state.options.repeat)
@@ -321,7 +321,7 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
 
 def command(state: SweepState, places: Sequence[Lane], after: Callable[[Display], None]) -> NoReturn:
     """A sweep, and what follows it, to the end of this process; what libraries print meanwhile goes to engine.log."""
-    log, code = state.folder.path / "engine.log", DONE
+    log = state.folder.path / "engine.log"
     try:
         with ends_in_one_line(), screen.screen(log) as (console, _), Display(console) as display:
             code = run(state, places, display)

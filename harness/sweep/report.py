@@ -29,7 +29,7 @@ from harness.core.document import (
 from harness.core.errors import UsageError
 from harness.loadgen.folder import RunFolder, ended_early, facts_of, open_run
 from harness.report import answer, page, regression
-from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Scale, Series, save
+from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
 from harness.results.metrics import Change, Metric, metrics_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Sweep
@@ -58,8 +58,8 @@ def draw(report: SweepReport, folder: Path) -> dict[str, Picture]:
     drawn = dict[str, Panel]()
     if len(bars := [result for result in report.rows if result.gain or result is report.baseline]) > 1:
         drawn["speedups"] = speedups(bars)
-    free = [result for result in report.rows if not has_fixed_rate(result.experiment)]
-    if len(points := [result for result in free if result.speed and result.score is not None]) > 1:
+    points = [r for r in report.rows if r.speed and r.score is not None and not has_fixed_rate(r.experiment)]
+    if len(points) > 1:
         drawn["pareto"] = trade_off(points)
     return save({name: (PICTURES[name], [panel]) for name, panel in drawn.items()}, folder)
 
@@ -94,7 +94,7 @@ def trade_off(found: Results) -> Lines:
         series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))
     notes = ["crosses: not usable"] * any(not result.is_usable for result in found)
     notes += [HOLLOW] * any(result.background_load for result in found)
-    across, down = (Scale.around([point[n] for point in points.values()]) for n in (0, 1))
+    across, down = map(Scale.around, zip(*points.values(), strict=True))
     return Lines(
         "; ".join(["Speed against accuracy", *notes]),
         "output tokens/s",
@@ -106,9 +106,9 @@ def trade_off(found: Results) -> Lines:
     )
 
 
-def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def pareto(points: Sequence[Point]) -> list[Point]:
     """The points that no other one beats in both coordinates, by the first."""
-    front = list[tuple[float, float]]()
+    front = list[Point]()
     for point in sorted(points, reverse=True):
         if not front or point[1] > front[-1][1]:
             front.append(point)
@@ -216,8 +216,9 @@ def table(found: Results, judged: dict[str, regression.Judgement]) -> Table:
 
 def change_text(result: ExperimentResult) -> str:
     """Its change; struck out where its speed does not count."""
-    found = result.gain.signed if result.gain else "–"
-    return found if result.is_usable or not result.gain else f"~~{found}~~"
+    if not result.gain:
+        return "–"
+    return result.gain.signed if result.is_usable else f"~~{result.gain.signed}~~"
 
 
 def experiment_text(result: ExperimentResult) -> str:

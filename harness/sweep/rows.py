@@ -202,16 +202,19 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
     `final`: of the runs at full length alone, else of all others.
     """
     kept = [record for record in state.records if record.final == final]
-    every = [(item, tuple(each for each in kept if each.experiment == item.name)) for item in state.experiments]
-    found = [ExperimentResult(item, records) for item, records in every if records]
+    found = [
+        ExperimentResult(item, records)
+        for item in state.experiments
+        if (records := tuple(each for each in kept if each.experiment == item.name))
+    ]
     base = next((result for result in found if result.name == BASELINE and result.is_usable), None)
     found = [replace(result, base=base) for result in found]
-    alike = (
-        each
+    ratios = {
+        each.name: ratios
         for each in found
         if base and each.name != BASELINE and not incomparable_reason(each.experiment, base.experiment)
-    )
-    ratios = {each.name: ratios for each in alike if (ratios := each.ratios(each.metric))}
+        if (ratios := each.ratios(each.metric))
+    }
     changes = paired(ratios, state.error)
     return [replace(result, change=changes.get(result.name)) for result in found]
 
@@ -349,7 +352,7 @@ def document(report: SweepReport, sections: Sequence[Section] = (), more: Sequen
 
 def title(report: SweepReport) -> str:
     base, judged = report.baseline, report.judged
-    if base is None or not base.complete:
+    if not base or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
     if is_estimate(base.experiment) and not base.is_usable:
         return "the baseline's rate cannot be estimated, so no change can be judged"
@@ -416,7 +419,7 @@ def lines(report: SweepReport) -> Iterator[Line]:
         rate = best.complete[0].values.get("target_qps")
         at = f" at {number(rate)} queries/s" if rate else ""
         yield Line("full length", f"{best.name}{of}: {number(best.speed)} output tokens/s{at}", "good")
-    if base is not None and any(record.gpu for record in base.records):
+    if base and any(record.gpu for record in base.records):
         yield Line("careful", SHARING_NOTE + cards(base), "careful")
     for result in every:
         if found := result.failure:
