@@ -78,9 +78,9 @@ def chosen_subjects(text: str) -> list[str]:
 
 def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> Data:
     """The questions to ask and the first `shots` dev examples of each subject. Raises UsageError."""
-    if path is not None and path.is_relative_to(Path.cwd()):
+    if path and path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
-    source = HUB if path is None else str(path)
+    source = str(path) if path else HUB
     test = by_subject(rows(path, "test", subjects), subjects)
     dev = by_subject(rows(path, "dev", subjects), subjects) if shots else {}
     for subject in subjects:
@@ -137,7 +137,7 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 
 def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
-    if path is None:
+    if not path:
         yield from from_records(download(*HUB_DATASET, split).to_list(), HUB, "")
         return
     if not path.is_dir():

@@ -36,7 +36,7 @@ from harness.core.schema import SCHEMA, File
 from harness.core.statistics import wilson
 from harness.engines.protocol import ChoiceLogprobs, Engine
 from harness.loadgen import folder as results
-from harness.loadgen import outcome
+from harness.loadgen.outcome import Facts
 from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig, Prompt
@@ -46,7 +46,7 @@ from harness.report.page import page
 
 
 # What an MMLU evaluation leaves behind, typed: config.json, overall.json and the lines of its history.
-class MMLUFacts(outcome.Facts):
+class MMLUFacts(Facts):
     """config.json: every setting, and what is known of the evaluation."""
 
     config: dict[str, JsonValue]
@@ -320,7 +320,7 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[Answer]) -> list[s
     cut = sum(answer.prompt.dropped > 0 for answer in rows)
     found = {
         config.model_spec.deviation: config.model_spec.deviation,
-        "the demo's own questions": config.model_spec.mmlu and config.dataset_path is None,
+        "the demo's own questions": config.model_spec.mmlu and not config.dataset_path,
         "dummy weights": config.has_dummy_weights,
         f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}": len(data.test) < data.whole,
         f"{subjects} of {len(DOMAIN_OF)} subjects": subjects < len(DOMAIN_OF),

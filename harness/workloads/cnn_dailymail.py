@@ -199,7 +199,7 @@ class Article(NamedTuple):
 def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
     path = config.dataset_path or config.model_spec.data
-    if path is None:
+    if not path:
         source = "/".join((*HUB_DATASET, SPLIT))
         records = from_columns(download(*HUB_DATASET, SPLIT, instead(config)), HUB_DATASET[0])
     else:
@@ -214,13 +214,13 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
     library = encode_articles(records[:count], tokenizer, source)
-    return replace(library, official=config.dataset_path is None or is_official(library, len(records), config.category))
+    return replace(library, official=not config.dataset_path or is_official(library, len(records), config.category))
 
 
 def find(config: RunConfig) -> str:
     """Where the articles are, which are not read. Raises UsageError for a damaged file, none, and no way to the hub."""
     path = config.dataset_path or config.model_spec.data
-    if path is not None:
+    if path:
         check_sum(path)
         if not path.exists():
             raise UsageError(f"--dataset-path {path}: {os.strerror(errno.ENOENT)}.")

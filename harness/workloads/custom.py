@@ -317,7 +317,7 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     if not config.is_replay:
         return library
     replay, due = replay_trace(config, read_trace(config.trace), lengths=False)
-    assert library.request_set is not None
+    assert library.request_set
     return replace(
         library,
         arrivals=due,
@@ -442,8 +442,7 @@ def table(names: Sequence[str], model: str) -> str:
     """The token statistics of workloads as a Markdown table. Raises UsageError."""
     rows, tokenizer = list[list[object]](), checkpoint.load_tokenizer(engine.EngineConfig(model=model))
     for name in names:
-        found = load(RunConfig(model=model, workload=name, mode="performance", concurrency="auto"), tokenizer)
-        if found is not None:
+        if found := load(RunConfig(model=model, workload=name, mode="performance", concurrency="auto"), tokenizer):
             spreads = (Spread.of([len(prompt) for prompt in found.prompts]), Spread.of(found.new_tokens or []))
             cells = (f"{number(s.mean)}, {number(s.p50)}, {number(s.p99)}" for s in spreads if s)
             rows.append([name, len(found), *cells])
