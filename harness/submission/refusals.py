@@ -25,6 +25,7 @@ PERCENTILE = 0.99  # LoadGen's of a latency; of the same scenarios 0.9 (mlperf.c
 # What the entries of one system may differ in: scenarios are other work with their own settings; Python and the
 # environment are the harness's.
 IGNORED = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
+Reasons = Iterator[str]  # in words
 SCORE_TOLERANCE = 1e-3  # by which scores may differ, which are rounded to four digits
 
 
@@ -52,7 +53,7 @@ def closed_division_refusals(entries: Sequence[Entry], description: Description 
     return reasons
 
 
-def label_reasons(entry: Entry, *parts: Iterator[str]) -> list[str]:
+def label_reasons(entry: Entry, *parts: Reasons) -> list[str]:
     """Each reason once, with the result that it speaks against."""
     return [
         f"{entry.benchmark} {entry.scenario}: {reason}"
@@ -60,7 +61,7 @@ def label_reasons(entry: Entry, *parts: Iterator[str]) -> list[str]:
     ]
 
 
-def entry_refusals(entry: Entry) -> Iterator[str]:
+def entry_refusals(entry: Entry) -> Reasons:
     """What the checker refuses in any division."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
@@ -98,7 +99,7 @@ def results(result: TestResult) -> dict[str, float | None]:
     return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
 
 
-def exceeded_tails(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:
+def exceeded_tails(result: TestResult, limits: mlperf.Limits) -> Reasons:
     """The 99th percentiles that are not below their limit."""
     tails = {tail.kind: tail for tail in limits.tails(result.ttft_ms, result.tpot_ms)}
     for kind in ("TTFT", "TPOT"):
@@ -108,7 +109,7 @@ def exceeded_tails(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:
             yield f"{kind} p99 of {document.number(tails[kind].p99)} ms is not below {tails[kind].limit:,g} ms"
 
 
-def foreign_seeds(entry: Entry, result: TestResult) -> Iterator[str]:
+def foreign_seeds(entry: Entry, result: TestResult) -> Reasons:
     if result.seeds != vars(mlperf.SEEDS[entry.config.round]):
         yield f"seeds other than those of v{entry.config.round}"
 
@@ -119,14 +120,14 @@ def setting(result: TestResult, name: str) -> float:
     return value if isinstance(value, int | float) else 0
 
 
-def settings(entry: Entry) -> Iterator[str]:
+def settings(entry: Entry) -> Reasons:
     for run in entry.runs:
         yield from map(str, (*run.facts.deviations, *run.facts.plan.deviations))
         if Path(run.config.model).resolve() == Path(models.MODELS["demo"].path):
             yield "the demo model"
 
 
-def accuracy_reasons(entry: Entry) -> Iterator[str]:
+def accuracy_reasons(entry: Entry) -> Reasons:
     scores = entry.accuracy.scores
     if scores.verdict != "PASS":
         yield f"the accuracy gate says {scores.verdict}"
@@ -138,7 +139,7 @@ def accuracy_reasons(entry: Entry) -> Iterator[str]:
     yield from map(str, claims.differing(claims.summary_claims(entry.accuracy.folder("accuracy"))))
 
 
-def performance(entry: Entry) -> Iterator[str]:
+def performance(entry: Entry) -> Reasons:
     """LoadGen's verdict, the limits of the scenario itself, and the size of an Offline query."""
     result = entry.performance.log("performance")
     official = mlperf.OFFICIAL[entry.config.category].samples
@@ -160,11 +161,11 @@ def performance(entry: Entry) -> Iterator[str]:
         yield f"a query of {size:,} samples; closed asks for {official:,}"
 
 
-def test06(entry: Entry) -> Iterator[str]:
+def test06(entry: Entry) -> Reasons:
     """The official checker asks for TEST06 of the datacenter benchmark only."""
     if entry.config.category != "datacenter":
         return
-    if entry.test06 is None:
+    if not entry.test06:
         yield "no TEST06 (run it with --compliance test06)"
         return
     folder, (recorded, eos) = entry.test06.folder("test06"), entry.test06.test06
@@ -189,7 +190,7 @@ def system_differences(entries: Sequence[Entry], description: Description | None
     return found
 
 
-def contradictions(run: SubmittedRun, description: Description) -> Iterator[str]:
+def contradictions(run: SubmittedRun, description: Description) -> Reasons:
     """Where the description says something else than a run recorded, which is nothing of a machine elsewhere, or
     leaves out what has to be declared of a server."""
     machine = run.facts.system
@@ -214,7 +215,7 @@ def is_named(recorded: str, described: str) -> bool:
     return model in given if model else " ".join(words) in " ".join(given)
 
 
-def score_differences(entry: Entry) -> Iterator[str]:
+def score_differences(entry: Entry) -> Reasons:
     """Where scores, verdict or TEST06's end-of-text token are not what model, data and logs come to."""
     run = entry.accuracy
     try:

@@ -287,7 +287,7 @@ def read_run(path: Path) -> SubmittedRun:
     """Raises UsageError for a folder that holds no finished run, LogError for logs that are not its own."""
     run = SubmittedRun(path, facts_of(path))
     status = status_of(path)
-    if status is None or status.status != "complete":
+    if not status or status.status != "complete":
         raise UsageError(
             f"{path}: this run is {status.status if status else 'unfinished'}; only complete ones can be submitted."
         )
@@ -441,7 +441,7 @@ def put_measurements(entry: Entry, description: Description, path: Path) -> None
 
 
 def put_test06(entry: Entry, folder: Path) -> None:
-    if entry.test06 is None:
+    if not entry.test06:
         return
     source, target = entry.test06.folder("test06"), folder / Path(FOLDER["test06"]).name
     copy(source, target, ("verify_accuracy.txt",))
