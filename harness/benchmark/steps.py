@@ -185,7 +185,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         attempt = load.outcome_of(test, run.plan, session.folder.path)
         tests = bench.DoneTests(run.facts.probes, [*attempts, attempt])
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
-        if better is None:
+        if not better:
             break
         attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])

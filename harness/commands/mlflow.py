@@ -65,7 +65,7 @@ def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], No
     elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
     again = f"`{command_of('mlflow')} {folder}{elsewhere}` sends it later"
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
         is_sent, text = done.returncode == DONE, done.stderr if done.returncode else done.stdout
         said = hide_text(text.strip().rpartition("\n")[2]).removeprefix("error: ") or f"exit code {done.returncode}"
     except subprocess.TimeoutExpired:

@@ -62,17 +62,15 @@ class LevelSearch(RateSource):
             return bench.test(as_probe(after_trial(bench, level)))
 
         found = highest(probe, Goal.of(bench.plan), max(1, bench.at_once // 4), MOST_AT_ONCE)
-        if found is None:
+        if not found:
             raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
         return after_trial(bench, found)
 
 
 def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
     """The levels to test: those given, or else powers of four up to what the engine computes at once."""
-    if given:
-        return list(given)
     powers = [LEVEL_RATIO**n for n in range(20) if LEVEL_RATIO**n < concurrency]
-    return [*powers, concurrency]
+    return list(given) or [*powers, concurrency]
 
 
 def after_trial(bench: Bench, level: int) -> Plan:
