@@ -40,8 +40,7 @@ TRIED_TOKENS = 32  # of the answer that shows how a server delivers
 
 
 def models(config: RunConfig) -> str:
-    names = discovery.list_models(config)
-    return f"{', '.join(config.endpoint)}: {', '.join(names) or 'lists no model'}"
+    return f"{', '.join(config.endpoint)}: {', '.join(discovery.list_models(config)) or 'lists no model'}"
 
 
 class Tried(NamedTuple):
@@ -83,7 +82,7 @@ def api(config: RunConfig) -> str:
 
 def prefix_cache(config: RunConfig) -> str:
     found = re.search(r'enable_prefix_caching="(\w+)"', tried(config).metrics)
-    if found is None:
+    if not found:
         return "its metrics do not show it; each run reports what came from a cache"
     hint = ": --no-enable-prefix-caching at the server, or --salt start, where prompts are repeated"
     return f"on{hint}" if found[1] == "True" else "off"
@@ -91,7 +90,7 @@ def prefix_cache(config: RunConfig) -> str:
 
 def delivery(config: RunConfig) -> str:
     found = tried(config).delivery
-    if found is None or not found.messages:
+    if not found or not found.messages:
         return "not streamed"
     said = f"{found.tokens} tokens in {plural(found.messages, 'message')}"
     if found.is_bundled:
@@ -220,25 +219,25 @@ def serve_command() -> str:
 
 def gpu(config: RunConfig) -> str:
     """GPUs, driver, CUDA, power limits and clocks."""
-    found, cards = system.detect(), system.power_limits()
+    found = system.detect()
     if not found.gpus:
         raise UsageError("no GPU is visible to this process")
     runtimes = [v for name, v in system.installed_packages().items() if name.startswith("nvidia-cuda-runtime")]
     built = max((int(version.partition(".")[0]) for version in runtimes), default=0)
     if int((found.cuda or "0").partition(".")[0]) < built:
         raise UsageError(f"driver {found.driver} supports CUDA {found.cuda}, torch needs {built}: install a newer one")
-    limits = "".join(f"; {limit:,.0f} W, at most {clock} MHz" for limit, _, clock in cards[:1])
+    limits = "".join(f"; {limit:,.0f} W, at most {clock} MHz" for limit, _, clock in system.power_limits()[:1])
     return f"{gpu_names(found.gpus)}, driver {found.driver}, CUDA {found.cuda}{limits}"
 
 
 def gpu_settings(config: RunConfig) -> str:
     """A power limit under the maker's, and a slider that the fastest published pools set and this machine does not."""
     found = system.gpu_settings()
-    lowered = [(limit, default) for limit, default, _ in system.power_limits() if limit < default]
     wrong = [
         f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`"
-        for limit, default in lowered[:1]
-    ]
+        for limit, default, _ in system.power_limits()
+        if limit < default
+    ][:1]
     if found.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:
         wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {found['vboost']}")
     if wrong:

@@ -2,7 +2,7 @@
 
 import contextlib
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,32 +11,27 @@ from harness.benchmark import doctor
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
-from harness.core import system
+from harness.core import files, processes, secrets, system
 from harness.core.document import gpu_names, number, together
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
-from harness.core.files import free_gib
-from harness.core.processes import ignore_signals
 from harness.core.screen import Display, show
-from harness.core.secrets import hide
 from harness.engines import discovery, vllm
 from harness.loadgen import recorder, test_run
 from harness.loadgen.folder import BenchmarkRun, RunFolder, finish, history, or_say
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog, start
-from harness.rates import probing
-from harness.rates.bench import DoneTests
+from harness.rates import bench, probing
 from harness.rates.source import find_rate, rate_source
 from harness.report import report as rendering
 from harness.report.answer import document
-from harness.results import accuracy, metrics, profile
+from harness.results import accuracy, load, metrics, profile
 from harness.results.accuracy import Accuracy
-from harness.results.load import outcome_of
 from harness.results.summary import Summary, scatter
 from harness.workloads import cnn_dailymail, custom
 from harness.workloads.cnn_dailymail import Library
 
 
-def lines(plan: Plan, library: Library, gpus: Sequence[system.GPU]) -> list[str]:
+def lines(plan: Plan, library: Library, gpus: list[system.GPU]) -> list[str]:
     """A line for each thing that a user may want to stop: machine, samples, tests, minutes, disk, comparability."""
     config, source = plan.config, rate_source(plan.config)
     return [
@@ -47,12 +42,12 @@ def lines(plan: Plan, library: Library, gpus: Sequence[system.GPU]) -> list[str]
         *map(str, filter(None, [plan.replay])),
         *(f"{part.name}: {part.text}" for part in plan.parts(source.outlook(plan))),
         source.total(plan),
-        f"disk: {free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}",
+        f"disk: {files.free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}",
         f"comparable with MLPerf results: {'no: ' * bool(plan.deviations)}{together(plan.deviations) or 'yes'}",
     ]
 
 
-def machine(plan: Plan, gpus: Sequence[system.GPU]) -> str:
+def machine(plan: Plan, gpus: list[system.GPU]) -> str:
     """What the answers are computed on, as far as this process decides it."""
     if plan.config.endpoint:
         return f"the servers behind {', '.join(plan.config.endpoint)}"
@@ -145,7 +140,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     engine = engines.create(run.plan, run.folder.path / profile.FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
-    facts.engine_args |= hide(recorder.precision_of(config.endpoint), foreign=True)
+    facts.engine_args |= secrets.hide(recorder.precision_of(config.endpoint), foreign=True)
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server does not report its own
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
@@ -176,8 +171,7 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
     if config.mode != "accuracy":
         measure_performance(run, session)
     if config.compliance != "none":
-        outcome = accuracy.run_test06(session, run.plan, tokenizer.eos_token_id)
-        run.display.done(f"compliance: {outcome.headline}")
+        run.display.done(f"compliance: {accuracy.run_test06(session, run.plan, tokenizer.eos_token_id).headline}")
     if config.profile:
         run.display.done(f"profile: {profile.run_profile(run.plan, session).headline}")
     return evaluation
@@ -188,10 +182,10 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     attempts, source = run.facts.attempts, rate_source(run.config)
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
-        attempt = outcome_of(test, run.plan, session.folder.path)
-        tests = DoneTests(run.facts.probes, [*attempts, attempt])
+        attempt = load.outcome_of(test, run.plan, session.folder.path)
+        tests = bench.DoneTests(run.facts.probes, [*attempts, attempt])
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
-        if better is None:
+        if not better:
             break
         attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])
@@ -216,7 +210,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
 def report(run: BenchmarkRun) -> Summary:
     """Writes all that is made from the run's logs, and shows the result."""
     config, display = run.config, run.display
-    ignore_signals()  # all is measured: what ends a command is not to cost the run
+    processes.ignore_signals()  # all is measured: what ends a command is not to cost the run
     display.stage("writing the report")
     run.facts.stages = display.stages
     run.save()

@@ -69,7 +69,7 @@ class CompareConfig(RunConfig):
 
     @property
     def given_in_vain(self) -> str:
-        names = [name for name in self.given if name not in ("side", "results_dir")]
+        names = self.given - {"side", "results_dir"}
         return as_flag(min(names)) if names else ""
 
 

@@ -27,10 +27,9 @@ def doctor(config: RunConfig) -> None:
     from harness.benchmark.doctor import findings
     from harness.core.screen import safe_markup
 
-    found = []
+    found = [*findings(config)]
     console, table = Console(highlight=False), Table(box=None, show_header=False, pad_edge=False)
-    for each in findings(config):
-        found.append(each)
+    for each in found:
         if each.status != "not needed":
             table.add_row(f"[{STYLES[each.status]}]{each.status}[/]", each.name, safe_markup(hide_text(each.text)))
     if config.json:

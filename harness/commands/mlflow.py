@@ -65,7 +65,7 @@ def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], No
     elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
     again = f"`{command_of('mlflow')} {folder}{elsewhere}` sends it later"
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
         is_sent, text = done.returncode == DONE, done.stderr if done.returncode else done.stdout
         said = hide_text(text.strip().rpartition("\n")[2]).removeprefix("error: ") or f"exit code {done.returncode}"
     except subprocess.TimeoutExpired:
@@ -110,16 +110,15 @@ class Store:
             experiment.experiment_id if experiment else self.client.create_experiment(name, artifact_location=files)
         )
 
-    def log(self, item: TrackedRun, identity: str, parent: str | None = None) -> str:
+    def log(self, item: TrackedRun, identity: str) -> str:
         from mlflow.entities import Metric, Param, RunTag
 
-        tags = {**item.tags, **({"mlflow.parentRunId": parent} if parent else {})}
         at = milliseconds(item.started)
         run = self.run(item, identity, at)
         self.client.log_batch(
             run,
             params=[Param(key, as_text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()],
-            tags=[RunTag(key, str(value)) for key, value in tags.items()],
+            tags=[RunTag(key, str(value)) for key, value in item.tags.items()],
             metrics=[Metric(key, float(value), at, 0) for key, value in item.numbers.items() if value is not None],
         )
         if item.folder:
@@ -129,7 +128,7 @@ class Store:
                 below = path.parent.relative_to(item.folder).as_posix()
                 self.client.log_artifact(run, str(path), None if below == "." else below)
         for child in item.children:
-            self.log(child, f"{identity} {child.key}", run)
+            self.log(child._replace(tags={**child.tags, "mlflow.parentRunId": run}), f"{identity} {child.key}")
         status = item.status
         end = milliseconds(status.time) if status and status.time else at
         self.client.set_terminated(run, "FINISHED" if status and status.status == "complete" else "FAILED", end)
@@ -162,8 +161,7 @@ def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
     meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
     numbers: dict[str, float | None] = {}
     for name in ("latency_ms", "ttft_ms", "tpot_ms"):
-        times = getattr(test and test.counted, name, None)
-        if times:
+        if times := getattr(test and test.counted, name, None):
             numbers |= {f"{name[:-2]}{point}_ms": value for point, value in vars(times).items()}
     numbers |= metrics.values(summary, "mlflow")
     numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
@@ -200,11 +198,10 @@ def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
     for record in state.records:
         key = f"{record.experiment}#{record.number}"
         tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
-        if record.status == "complete" and record.run:
-            child = entry(folder / record.run)
+        if record.status != "skipped":
+            run = record.status == "complete" and record.run
+            child = entry(folder / run) if run else TrackedRun(None, state.started, None)
             children.append(child._replace(key=key, tags={**child.tags, **tags}))
-        elif record.status != "skipped":
-            children.append(TrackedRun(None, state.started, None, tags=tags, key=key))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
     usable = [result for result in experiment_rows(state) if result.gain and result.is_usable]
     best = max(usable, key=speedup, default=None)

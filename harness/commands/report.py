@@ -6,11 +6,10 @@
 import sys
 from pathlib import Path
 
-from harness.core import screen
+from harness.core import files, screen
 from harness.core.command import argument, make_command, option, take_several
 from harness.core.document import Document, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
-from harness.core.files import did_you_mean, write_table
 from harness.loadgen import folder as names
 from harness.report import check as checking
 from harness.report import compare as comparison
@@ -81,7 +80,7 @@ def report(
         found = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
         print(found.table())
         if csv:
-            write_table(csv, *found.numbers())
+            files.write_table(csv, *found.numbers())
         if plot:
             compare_page.write(plot, [found.picture()], runs)
         print(f"\nThese runs differ in: {compare_page.difference(runs)}.")
@@ -146,12 +145,11 @@ def gate(baseline: list[Path], runs: list[Path], fail_if: list[str], may_differ:
     before, after = ([comparison.read(folder.resolve()) for folder in folders] for folders in (baseline, runs))
     if both := {run.folder for run in before} & {run.folder for run in after}:
         raise UsageError(f"--baseline {min(both)}: a run cannot be its own baseline.")
-    named = (name.strip().removeprefix("--") for words in may_differ for name in words.split(","))
-    allowed = [name.replace("-", "_") for name in named]
+    allowed = [name.strip().removeprefix("--").replace("-", "_") for words in may_differ for name in words.split(",")]
     settings = sorted({name for run in (*before, *after) for name in run.flags})
     for name in allowed:
         if name not in settings:
-            raise UsageError(f"--may-differ {name}: not a setting of these runs{did_you_mean(name, settings)}")
+            raise UsageError(f"--may-differ {name}: not a setting of these runs{files.did_you_mean(name, settings)}")
     sides = regression.Sides(before, after, allowed)
     judgements = regression.judge(sides, conditions)
     show(regression.document(sides, judgements))

@@ -1,16 +1,13 @@
 """Finished runs in order, and those that are named deleted with their lines: `python -m harness runs`."""
 
 import sys
-from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from harness.core import screen
+from harness.core import document, files, screen
 from harness.core.command import make_command, option, take_several
-from harness.core.document import Table
 from harness.core.errors import UsageError
-from harness.core.files import did_you_mean
 
 
 def runs(
@@ -26,7 +23,7 @@ def runs(
     if not results_dir.is_dir():
         raise UsageError(f"--results-dir {results_dir}: no such folder.")
     if by not in BY_NAME:
-        raise UsageError(f"--by {by}: no such metric{did_you_mean(by, [*BY_NAME])}")
+        raise UsageError(f"--by {by}: no such metric{files.did_you_mean(by, [*BY_NAME])}")
     if delete:
         for name in results.delete_runs(results.folders(delete, results_dir), results_dir):
             print(f"deleted {name}")
@@ -35,7 +32,7 @@ def runs(
     metric = BY_NAME[by]
     sign = 1 if metric.better == "higher" else -1
 
-    def rank(line: Mapping[str, Any]) -> tuple[str, bool, float]:
+    def rank(line: dict[str, Any]) -> tuple[str, bool, float]:
         value = line.get(by)
         return str(line.get("scenario")), bool(line.get("flaws")), inf if value is None else -sign * value
 
@@ -44,7 +41,7 @@ def runs(
     rows = [
         [*map({**line, "engine": value_at(line, ("setup", "backend"))}.get, names)] for line in sorted(kept, key=rank)
     ]
-    found = Table([*names[:-1], metric.label], rows)
+    found = document.Table([*names[:-1], metric.label], rows)
     if sys.stdout.isatty():
         screen.lasting_console(sys.stdout.fileno()).print(screen.grid(found))
     else:

@@ -1,8 +1,7 @@
 """MMLU's questions: 57 subjects in four domains, from CSVs, parquet, `datasets` folders or the hub."""
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, NamedTuple
@@ -12,11 +11,11 @@ from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, C
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.core.files import did_you_mean
-from harness.core.reading import check_regular, open_regular
+from harness.core.reading import LARGEST_FILE, check_regular, open_regular
 from harness.workloads.cnn_dailymail import download, read_saved
 
 LETTERS = "ABCD"
-LARGEST_FILE, MOST_ROWS = 2**30, 10**6
+MOST_ROWS = 10**6
 HUB_DATASET = ("cais/mmlu", "all")
 HUB = "/".join(HUB_DATASET)
 
@@ -51,10 +50,6 @@ class Question(NamedTuple):
     choices: tuple[str, ...]
     answer: int
 
-    @property
-    def domain(self) -> str:
-        return DOMAIN_OF[self.subject]
-
 
 BySubject = dict[str, list[Question]]
 
@@ -83,9 +78,9 @@ def chosen_subjects(text: str) -> list[str]:
 
 def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> Data:
     """The questions to ask and the first `shots` dev examples of each subject. Raises UsageError."""
-    if path is not None and path.is_relative_to(Path.cwd()):
+    if path and path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
-    source = HUB if path is None else str(path)
+    source = str(path) if path else HUB
     test = by_subject(rows(path, "test", subjects), subjects)
     dev = by_subject(rows(path, "dev", subjects), subjects) if shots else {}
     for subject in subjects:
@@ -95,15 +90,12 @@ def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | No
             raise UsageError(
                 f"{source}: {subject} has {len(dev[subject])} dev questions; --num-fewshot {shots} needs {shots}."
             )
-    whole = sum(map(len, test.values()))
-    questions = [question for subject in subjects for question in test[subject]]
-    if limit is not None and limit < whole:
-        questions = spread(test, limit, seed)
-    return Data(questions, {subject: questions[:shots] for subject, questions in dev.items()}, whole, source)
+    examples = {subject: questions[:shots] for subject, questions in dev.items()}
+    return Data(spread(test, limit, seed), examples, sum(map(len, test.values())), source)
 
 
-def spread(test: BySubject, limit: int, seed: int) -> list[Question]:
-    """`limit` questions drawn with the seed, from each subject in proportion to its size.
+def spread(test: BySubject, limit: int | None, seed: int) -> list[Question]:
+    """`limit` questions, or all, drawn with the seed, from each subject in proportion to its size.
 
     Each subject's questions are shuffled and laid out evenly over [0, 1); the first `limit` of all are taken. So a
     smaller limit asks a part of what a larger one does.
@@ -118,7 +110,7 @@ def spread(test: BySubject, limit: int, seed: int) -> list[Question]:
     return sorted((question for _, question in places[:limit]), key=lambda q: (q.subject, q.number))
 
 
-def by_subject(found: Iterable[StoredQuestion], subjects: Sequence[str]) -> BySubject:
+def by_subject(found: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySubject:
     """Checked questions of each subject, in the order they are stored."""
     questions: BySubject = {subject: [] for subject in subjects}
     for where, record in found:
@@ -145,7 +137,7 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 
 def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
-    if path is None:
+    if not path:
         yield from from_records(download(*HUB_DATASET, split).to_list(), HUB, "")
         return
     if not path.is_dir():
@@ -174,13 +166,14 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
     for table in tables:
         subject = table.name.removesuffix(f"_{split}.csv")
         try:
-            with open_regular(table, LARGEST_FILE, encoding="utf-8-sig") as file:
+            with open_regular(table, encoding="utf-8-sig") as file:
                 for number, cells in enumerate(csv.reader(file), start=1):
                     where = f"{table}: row {number}"
                     if len(cells) != 6:
                         raise UsageError(f"{where} has {len(cells)} columns, not 6.")
-                    columns = {"question": cells[0], "choices": cells[1:5], "answer": cells[5].strip()}
-                    yield where, {"subject": subject, **columns}
+                    question, *choices, answer = cells
+                    columns = {"subject": subject, "question": question, "choices": choices, "answer": answer.strip()}
+                    yield where, columns
         except (OSError, csv.Error) as error:
             raise UsageError(f"{table}: cannot be read as CSV: {error}.") from None
 
@@ -213,8 +206,7 @@ def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str)
 
 
 # MMLU's questions as prompts, in the words and the layout of the paper.
-@dataclass(frozen=True)
-class Prompt:
+class Prompt(NamedTuple):
     """A question as token ids, after the first `examples` of its subject's; `dropped` more did not fit."""
 
     question: Question
@@ -230,10 +222,9 @@ def stem(question: Question) -> str:
 
 def text(question: Question, examples: Sequence[Question]) -> str:
     """The prompt, in the words and the layout of the paper and of lm-eval's `mmlu`."""
-    subject = question.subject.replace("_", " ")
     solved = "".join(f"{stem(example)} {LETTERS[example.answer]}\n\n" for example in examples)
-    about = f"The following are multiple choice questions (with answers) about {subject}.\n\n"
-    return about + solved + stem(question)
+    about = f"The following are multiple choice questions (with answers) about {question.subject.replace('_', ' ')}."
+    return f"{about}\n\n{solved}{stem(question)}"
 
 
 def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
@@ -247,7 +238,7 @@ def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
         texts = [text(question, data.examples.get(question.subject, [])[:count]) for question in left]
         encoded = tokenizer(texts)["input_ids"] if texts else []
         made = [Prompt(question, tokens, count, shots - count) for question, tokens in zip(left, encoded, strict=True)]
-        prompts |= {prompt.question: prompt for prompt in made if len(prompt.tokens) < context}
+        prompts |= {prompt.question: prompt for prompt in made}
         left = [prompt.question for prompt in made if len(prompt.tokens) >= context]
     if left:
         longest = max(made, key=lambda prompt: len(prompt.tokens))

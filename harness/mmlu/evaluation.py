@@ -5,16 +5,18 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
 from harness import engines
 from harness.config import checkpoint
 from harness.config.plan import resolve
-from harness.core import screen, system
+from harness.core import errors, processes, screen, secrets, system
 from harness.core.document import (
     Block,
     Code,
@@ -29,15 +31,11 @@ from harness.core.document import (
     percent,
     to_markdown,
 )
-from harness.core.errors import DONE
 from harness.core.files import as_json, whole_or_nothing, write_json, write_table, write_text
-from harness.core.processes import ignore_signals
 from harness.core.schema import SCHEMA, File
-from harness.core.secrets import hide_word
 from harness.core.statistics import wilson
 from harness.engines.protocol import ChoiceLogprobs, Engine
 from harness.loadgen import folder as results
-from harness.loadgen.folder import RunFolder
 from harness.loadgen.outcome import Facts
 from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
@@ -135,8 +133,7 @@ class Answer:
         return self.choice.logprobs.count(max(self.choice.logprobs)) > 1
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     """Accuracy over `n` questions; `low` and `high` are Wilson's 95 % interval."""
 
     n: int
@@ -161,10 +158,8 @@ Scores = dict[str, Score]  # by subject, or by domain
 
 def group_scores(rows: Sequence[Answer], name: str) -> Scores:
     """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
-    groups: dict[str, list[Answer]] = {}
-    for answer in sorted(rows, key=lambda answer: (list(DOMAINS).index(answer.domain), answer.subject)):
-        groups.setdefault(getattr(answer, name), []).append(answer)
-    return {key: score(group) for key, group in groups.items()}
+    order = sorted(rows, key=lambda answer: (list(DOMAINS).index(answer.domain), answer.subject))
+    return {key: score(group) for key, group in groupby(order, attrgetter(name))}
 
 
 def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: int, notes: list[str]) -> Overall:
@@ -172,8 +167,8 @@ def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: 
     whole, subjects = score(rows), group_scores(rows, "subject")
     dropped = [answer.prompt.dropped for answer in rows if answer.prompt.dropped]
     prompt_tokens = sum(len(answer.prompt.tokens) for answer in rows)
-    counts = [answer.choice.cached_tokens for answer in rows if answer.choice.cached_tokens is not None]
-    cached = sum(counts) if len(counts) == len(rows) else None
+    counts = [answer.choice.cached_tokens for answer in rows]
+    cached = None if None in counts else sum(filter(None, counts))
     return Overall(
         schema_version=SCHEMA,
         overall_accuracy=whole.accuracy,
@@ -217,17 +212,13 @@ def cells(answer: Answer) -> dict[str, object]:
     }
 
 
-def write_csv(path: Path, rows: Sequence[Answer]) -> None:
-    write_table(path, cells(rows[0]), (cells(answer).values() for answer in rows))
-
-
 COLORS = dict(zip(DOMAINS, ("blue", "amber", "green", "purple"), strict=True))
-GUESSING, WORSE, NO_BETTER = 1 / len(LETTERS), "worse", "no better"
+GUESSING = 1 / len(LETTERS)
 FEW = 30  # questions of a subject, below which its interval is wider than 30 points
 
 
 def write(
-    run: RunFolder,
+    run: results.RunFolder,
     config: MMLUConfig,
     facts: MMLUFacts,
     data: Data,
@@ -239,12 +230,12 @@ def write(
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
     with whole_or_nothing(run.path) as place:
         write_json(place / "overall.json", summary.model_dump(mode="json"))
-        write_json(place / "by_domain.json", {name: asdict(part) for name, part in domains.items()})
+        write_json(place / "by_domain.json", {name: part._asdict() for name, part in domains.items()})
         write_json(
             place / "by_subject.json",
-            {name: {"domain": DOMAIN_OF[name]} | asdict(part) for name, part in subjects.items()},
+            {name: {"domain": DOMAIN_OF[name]} | part._asdict() for name, part in subjects.items()},
         )
-        write_csv(place / "samples.csv", rows)
+        write_table(place / "samples.csv", cells(rows[0]), (cells(answer).values() for answer in rows))
         if config.details:
             write_text(place / "details.jsonl", details(data, rows))
         picture = save({"scores": ("Accuracy by domain and subject", panels(domains, subjects))}, place / "plots")
@@ -329,7 +320,7 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[Answer]) -> list[s
     cut = sum(answer.prompt.dropped > 0 for answer in rows)
     found = {
         config.model_spec.deviation: config.model_spec.deviation,
-        "the demo's own questions": config.model_spec.mmlu and config.dataset_path is None,
+        "the demo's own questions": config.model_spec.mmlu and not config.dataset_path,
         "dummy weights": config.has_dummy_weights,
         f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}": len(data.test) < data.whole,
         f"{subjects} of {len(DOMAIN_OF)} subjects": subjects < len(DOMAIN_OF),
@@ -361,7 +352,8 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: Sc
     """The accuracy with its meaning, by domain, and what must be known of it."""
     error = "" if summary.standard_error is None else f" (standard error {percent(summary.standard_error)})"
     low, high = summary.interval_95
-    guessed = "" if low > GUESSING else f": {WORSE if high < GUESSING else NO_BETTER} than guessing, which gives 25 %"
+    compared = "worse" if high < GUESSING else "no better"
+    guessed = "" if low > GUESSING else f": {compared} than guessing, which gives 25 %"
     system, engine = facts.system, "" if config.endpoint else f", vLLM {facts.system.vllm_version or 'unknown'}"
     machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
     size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
@@ -405,9 +397,9 @@ def bars(scores: Scores) -> Bars:
 QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
-def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: screen.Display) -> int:
+def evaluate(config: MMLUConfig, run: results.RunFolder, display: screen.Display) -> int:
     """The way of one evaluation."""
-    settings = config.model_dump() | {"engine_arg": [hide_word(pair) for pair in config.engine_arg]}
+    settings = config.model_dump() | {"engine_arg": [secrets.hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
     facts = MMLUFacts(config=as_json(settings), **results.first_facts())
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
@@ -428,7 +420,7 @@ def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: scre
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
     # vLLM compiles what ranks log-probabilities only at the first
-    ask([replace(built[0], tokens=letters)], letters, engine, watchdog, display, run.path)
+    ask([built[0]._replace(tokens=letters)], letters, engine, watchdog, display, run.path)
     display.stage("asking", "load")
     begin = time.perf_counter()
     rows = ask(built, letters, engine, watchdog, display, run.path)
@@ -437,7 +429,7 @@ def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: scre
     display.stage(f"stopping {engine.name}")
     engine.close()
 
-    ignore_signals()  # all is asked: what ends a command is not to cost the run
+    processes.ignore_signals()  # all is asked: what ends a command is not to cost the run
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     summary, report = write(run, config, facts, data, seconds, rows)
@@ -446,11 +438,11 @@ def evaluate(config: questions.MMLUConfig, run: results.RunFolder, display: scre
     with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
     screen.show(display.console, report, run.path / "report.html")
-    return DONE
+    return errors.DONE
 
 
 def ask(
-    prompts: Sequence[questions.Prompt],
+    prompts: Sequence[Prompt],
     letters: list[int],
     engine: Engine,
     watchdog: Watchdog,
@@ -467,7 +459,7 @@ def ask(
     async def answer_all() -> list[Answer]:
         gate = asyncio.Semaphore(QUEUE_FACTOR * engine.concurrency)
 
-        async def answer(prompt: questions.Prompt) -> Answer:
+        async def answer(prompt: Prompt) -> Answer:
             async with gate:
                 begin = time.perf_counter()
                 choice = await engine.score_choices(prompt.tokens, letters)

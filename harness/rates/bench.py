@@ -15,8 +15,6 @@ from harness.loadgen.patterns import trial_size
 from harness.loadgen.session import LoadGenSession
 from harness.rates import probing, search
 from harness.rates.law import Alone, Goal
-from harness.rates.probing import ALONE, BURST, Trial
-from harness.rates.search import PROBE_S, Candidate
 from harness.workloads.cnn_dailymail import Prompt
 
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
@@ -35,10 +33,10 @@ class Bench(NamedTuple):
     def plan(self) -> Plan:
         return self.run.plan
 
-    def trial(self, plan: Plan) -> Trial:
+    def trial(self, plan: Plan) -> probing.Trial:
         self.session.display.stage("calibrating", "load")
-        at_once = self.session.engine.concurrency
-        return self.session.measure(probing.run_trial(plan, *self.asked(plan, trial_size(plan, at_once)), at_once))
+        asked = self.asked(plan, trial_size(plan, self.at_once))
+        return self.session.measure(probing.run_trial(plan, *asked, self.at_once))
 
     def asked(self, plan: Plan, size: int) -> tuple[probing.TolerantEngine, list[Prompt]]:
         """The engine of which some requests may fail, and so many prompts."""
@@ -51,17 +49,17 @@ class Bench(NamedTuple):
 
     def alone(self) -> Alone:
         self.session.display.stage("a request alone", "load")
-        return self.session.measure(probing.run_alone(*self.asked(self.plan, ALONE + 1)))
+        return self.session.measure(probing.run_alone(*self.asked(self.plan, probing.ALONE + 1)))
 
     def burst(self, alone: Alone) -> float:
-        size = min(BURST, self.at_once)
+        size = min(probing.BURST, self.at_once)
         self.session.display.stage(f"{size} requests at once", "load")
         found = self.session.measure(probing.run_burst(*self.asked(self.plan, size), self.plan, alone))
         part = probes("search", TYPICAL_PROBES, search.probe_s(found, Goal.of(self.plan)))
         self.session.display.say(f"about {number(found)} queries/s: {part.text}, {minutes(part.seconds or 0.0)} in all")
         return found
 
-    def probe(self, chosen: Candidate) -> Outcome:
+    def probe(self, chosen: search.Candidate) -> Outcome:
         return self.test(at_rate(self.plan, chosen.rate, chosen.seconds), chosen.reason)
 
     def test(self, short: Plan, reason: str = "") -> Outcome:
@@ -86,10 +84,11 @@ class RateSource:
     """Where a run's load comes from. As it is, the load was given: there is nothing to find and nothing to correct."""
 
     corrections = 0  # attempts with another load, at most
+    before: TestPart | None = None  # the performance test, whatever the plan
 
     def outlook(self, plan: Plan) -> TestPart | None:
         """What comes before the performance test; None for nothing."""
-        return None
+        return self.before
 
     def find(self, bench: Bench) -> Plan:
         """The plan with its load, and a note of it; tests on the way are recorded at once. Raises NotAcceptedError
@@ -111,10 +110,10 @@ class RateSource:
 
 def as_probe(plan: Plan) -> Plan:
     """The plan of a short test of the same load."""
-    return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
+    return replace(plan, min_duration_s=min(search.PROBE_S, plan.min_duration_s))
 
 
-def probes(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
+def probes(name: str, count: int, seconds: float = search.PROBE_S) -> TestPart:
     return TestPart(name, f"{count} probes or so of at least {minutes(seconds)} each", count * seconds)
 
 

@@ -38,7 +38,7 @@ class LevelCurve(RateSource):
 
     def find(self, bench: Bench) -> Plan:
         plan = bench.plan
-        *before, last = levels_of(plan.config.levels, bench.session.engine.concurrency)
+        *before, last = levels_of(plan.config.levels, bench.at_once)
         for level in before:
             short = after_trial(bench, level)
             if level == before[0]:
@@ -50,30 +50,27 @@ class LevelCurve(RateSource):
 class LevelSearch(RateSource):
     """The highest concurrency that keeps both limits, by short tests."""
 
-    def outlook(self, plan: Plan) -> TestPart | None:
-        """Each with the trial that tells LoadGen its rate."""
-        trial = f"each after a trial of at most {minutes(TRIAL_S)}"
-        text = f"{TYPICAL_LEVELS} levels or so of at least {minutes(PROBE_S)}, {trial}"
-        return TestPart("search for the highest concurrency", text, TYPICAL_LEVELS * (PROBE_S + TRIAL_S))
+    before = TestPart(
+        "search for the highest concurrency",
+        f"{TYPICAL_LEVELS} levels or so of at least {minutes(PROBE_S)}, each after a trial of at most "
+        f"{minutes(TRIAL_S)}",  # which tells LoadGen its rate
+        TYPICAL_LEVELS * (PROBE_S + TRIAL_S),
+    )
 
     def find(self, bench: Bench) -> Plan:
-        plan = bench.plan
-
         def probe(level: int) -> Outcome:
             return bench.test(as_probe(after_trial(bench, level)))
 
-        found = highest(probe, Goal.of(plan), max(1, bench.session.engine.concurrency // 4), MOST_AT_ONCE)
-        if found is None:
+        found = highest(probe, Goal.of(bench.plan), max(1, bench.at_once // 4), MOST_AT_ONCE)
+        if not found:
             raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
         return after_trial(bench, found)
 
 
 def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
     """The levels to test: those given, or else powers of four up to what the engine computes at once."""
-    if given:
-        return list(given)
     powers = [LEVEL_RATIO**n for n in range(20) if LEVEL_RATIO**n < concurrency]
-    return [*powers, concurrency]
+    return list(given) or [*powers, concurrency]
 
 
 def after_trial(bench: Bench, level: int) -> Plan:
@@ -102,9 +99,8 @@ def highest(probe: Callable[[int], Outcome], goal: Goal, first: int, most: int) 
         said = verdicts.setdefault(level, [])
         while True:
             found = probe(level)
-            is_near = (
-                1 / CLEAR < max(goal.shares(found)) < CLEAR
-            )  # by chance it could be on the other side of the limit
+            # Near it, by chance it could be on the other side of the limit.
+            is_near = 1 / CLEAR < max(goal.shares(found)) < CLEAR
             said.extend([not found.why] * (1 if is_near else 2))
             if said != [False] and (len(said) != 2 or said[0] == said[1]):
                 return 2 * sum(said) > len(said)

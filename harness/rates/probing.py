@@ -96,7 +96,7 @@ class TolerantEngine:
                 raise EndpointError(f"{str(error).removesuffix('.')}{self.rule}") if self.rule else error from None
 
 
-async def run_trial(plan: Plan, engine: Engine | TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:
+async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:
     """Warms up on a few prompts, then sends all as the run itself will, to an engine that computes so many `at_once`.
 
     After `TRIAL_S` it ends with the answers that came by then, or with the first. Raises EngineError.
@@ -129,7 +129,7 @@ ALONE, ALONE_S = 10, 20.0  # requests one after the other, or as many as take so
 BURST = 32  # requests at once
 
 
-async def run_alone(engine: Engine | TolerantEngine, prompts: Sequence[Prompt]) -> Alone:
+async def run_alone(engine: TolerantEngine, prompts: Sequence[Prompt]) -> Alone:
     """Sends prompts one after the other for at most `ALONE_S`: the middle of their times. What the first of several
     waits for is the engine's start. Raises EngineError, EndpointError where none was answered."""
     found, begin = list[Request](), time.perf_counter()
@@ -141,11 +141,8 @@ async def run_alone(engine: Engine | TolerantEngine, prompts: Sequence[Prompt]) 
             if request.ttft_ms is None:
                 request.ttft_ms, request.first_tokens = request.latency_ms, max(1, len(tokens))
             request.output_tokens += len(tokens)
-        if exchange.delivery:
-            request.output_tokens, request.first_tokens = (
-                exchange.delivery.tokens,
-                max(1, exchange.delivery.first_tokens),
-            )
+        if told := exchange.delivery:
+            request.output_tokens, request.first_tokens = told.tokens, max(1, told.first_tokens)
         found += [request] if request.latency_ms else []
         if time.perf_counter() - begin > ALONE_S:
             break
@@ -157,7 +154,7 @@ async def run_alone(engine: Engine | TolerantEngine, prompts: Sequence[Prompt]) 
     return Alone(first / 1e3, median(each) / 1e3, whole / 1e3)
 
 
-async def run_burst(engine: Engine | TolerantEngine, prompts: Sequence[Prompt], plan: Plan, alone: Alone) -> float:
+async def run_burst(engine: TolerantEngine, prompts: Sequence[Prompt], plan: Plan, alone: Alone) -> float:
     """Queries/s of prompts that are sent at once, beside what one alone takes: n at once take alone + n / capacity."""
     begin = time.perf_counter()
     await asyncio.gather(*(ask(engine, prompt, plan.pattern) for prompt in prompts))

@@ -1,7 +1,6 @@
 """A number in a minute: what the first measurements of a search tell of the rates that a full test would find."""
 
 import re
-from collections.abc import Mapping
 from math import exp, floor, inf, sqrt
 
 from harness.config.mlperf import SCENARIO
@@ -79,7 +78,7 @@ def most_running(queue: Queue, goal: Goal) -> int | None:
     return max(1, 1 + floor((slowest_s - queue.token_s * queue.tokens) / others_s))
 
 
-def estimate_of(facts: SearchFacts, held_to: Mapping[str, Goal], command: str) -> Estimate:
+def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> Estimate:
     """What follows from the facts. A range is the rate that they imply, give or take the error of the completions, by
     how much the last probe alone would have it otherwise, and what chance makes of a full test's tail."""
     found, ranges, doubts = facts.server, dict[str, tuple[float, float | None]](), list[str]()

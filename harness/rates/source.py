@@ -1,6 +1,6 @@
 """Where a run's load comes from: the history, a trial, short tests or a search; said before, and corrected after."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from math import ceil, inf
 from typing import Any, NamedTuple
@@ -10,20 +10,16 @@ from harness.config.mlperf import SCENARIO
 from harness.config.patterns import SURE_QUERIES, Burst, ClosedLoop, Poisson, Schedule, Sequential
 from harness.config.plan import Plan, TestPart, minutes
 from harness.config.run import RunConfig
-from harness.core import system
+from harness.core import errors, files, system
 from harness.core.document import number, plural
-from harness.core.errors import NotAcceptedError
-from harness.core.files import write_json
 from harness.loadgen.folder import BenchmarkRun, history
 from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.session import LoadGenSession
-from harness.rates import quick, search
+from harness.rates import levels, quick, search
 from harness.rates.bench import OFFLINE_MARGIN, TYPICAL_PROBES, Bench, DoneTests, RateSource, as_probe, at_rate, probes
 from harness.rates.law import Goal
-from harness.rates.levels import LevelCurve, LevelSearch
 from harness.rates.probing import TRIAL_S, Trial
-from harness.rates.search import SearchFacts
 
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
@@ -34,8 +30,7 @@ IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "b
 class TrialRate(RateSource):
     """What a short trial on the loaded engine shows."""
 
-    def outlook(self, plan: Plan) -> TestPart | None:
-        return TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
+    before = TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
 
     def find(self, bench: Bench) -> Plan:
         return self.planned(bench.plan, bench.trial(bench.plan))
@@ -86,13 +81,12 @@ class LatencyTrial(MeasuredRate):
         return self.planned(whole, bench.trial(whole))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        queries = ceil(trial.samples / plan.samples_per_query)
         mean = 1000 * plan.samples_per_query / trial.samples_per_sec
         expected = LATENCY_MARGIN * mean
         of = f"queries of {plan.samples_per_query} samples" if plan.samples_per_query > 1 else "samples"
         return plan.with_note(
-            f"expected latency = {number(expected)} ms ({LATENCY_MARGIN} x {number(mean)} ms, the mean of {queries} "
-            f"{of})",
+            f"expected latency = {number(expected)} ms ({LATENCY_MARGIN} x {number(mean)} ms, the mean of "
+            f"{ceil(trial.samples / plan.samples_per_query)} {of})",
             expected_latency_ms=expected,
         )
 
@@ -113,7 +107,7 @@ class OfflineRun(NamedTuple):
         return f"{each}, from Offline run {self.run}"
 
 
-def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[Mapping[str, Any]]) -> OfflineRun | None:
+def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[dict[str, Any]]) -> OfflineRun | None:
     """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
     offline = next(rules.name for rules in SCENARIO.values() if isinstance(rules.pattern, Burst))
     mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
@@ -151,9 +145,7 @@ class SearchedRate(RateSource):
     """The highest rate that a full test should keep; a lower one where it did not, a higher one where it had room."""
 
     corrections = 2
-
-    def outlook(self, plan: Plan) -> TestPart | None:
-        return probes("search for the highest rate", TYPICAL_PROBES)
+    before = probes("search for the highest rate", TYPICAL_PROBES)
 
     def find(self, bench: Bench) -> Plan:
         return from_search(bench.plan, search.search(bench, Goal.of(bench.plan)))
@@ -186,13 +178,12 @@ class SearchedRate(RateSource):
 class QuickEstimate(RateSource):
     """No rate, but what the first measurements of a search tell of it."""
 
-    def outlook(self, plan: Plan) -> TestPart | None:
-        return probes("two facts and what follows", 2, search.SATURATED_S)
+    before = probes("two facts and what follows", 2, search.SATURATED_S)
 
     def find(self, bench: Bench) -> Plan:
         plan, facts = bench.plan, search.estimate(bench, Goal.of(bench.plan))
         found = quick.estimate_of(facts, quick.goals(plan), bench.run.facts.command)
-        write_json(bench.run.folder.path / quick.FILE, found.model_dump())
+        files.write_json(bench.run.folder.path / quick.FILE, found.model_dump())
         return plan.with_note(str(found))
 
 
@@ -220,13 +211,15 @@ def given(plan: Plan) -> list[float]:
     return sorted(rates) if isinstance(rates, tuple) else []
 
 
-def from_search(plan: Plan, facts: SearchFacts) -> Plan:
+def from_search(plan: Plan, facts: search.SearchFacts) -> Plan:
     """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where a request
     alone is over a limit."""
     chosen, loads = facts.chosen, [probe.load for probe in facts.probes]
     if not chosen.rate:
         alone = f"TTFT {number(1000 * facts.alone.ttft_s)} ms and TPOT {number(1000 * facts.alone.tpot_s)} ms"
-        raise NotAcceptedError(f"a single request is over the limits ({alone}): no rate keeps them; see --tpot-limit.")
+        raise errors.NotAcceptedError(
+            f"a single request is over the limits ({alone}): no rate keeps them; see --tpot-limit."
+        )
     ends = " to ".join(dict.fromkeys((number(min(loads)), number(max(loads)))))
     found = f"{chosen.reason}, after {plural(len(loads), 'probe')} at {ends} queries/s"
     return plan.with_note(f"server_target_qps = {number(chosen.rate)} queries/s ({found})", target_qps=chosen.rate)
@@ -243,7 +236,7 @@ def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
     return plan.with_note(note, target_qps=rate or lowest)
 
 
-def best_given(plan: Plan, tried: Sequence[Outcome], below: float = inf) -> float | None:
+def best_given(plan: Plan, tried: list[Outcome], below: float = inf) -> float | None:
     """The highest of the rates that the user gave, under `below`, that held and that the engine's capacity allows."""
     most, held = search.rate_by_waits(tried, Goal.of(plan)), {probe.load for probe in tried if probe.has_held}
     return max((rate for rate in given(plan) if rate in held and rate < below and rate <= most), default=None)
@@ -268,9 +261,9 @@ def rate_source(config: RunConfig) -> RateSource:
         case Poisson() | Schedule(), "auto" if not config.has_own_rate:
             return HistoryRate()
         case ClosedLoop(), "max":
-            return LevelSearch()
+            return levels.LevelSearch()
         case ClosedLoop(), _:
-            return LevelCurve()
+            return levels.LevelCurve()
     return RateSource()
 
 

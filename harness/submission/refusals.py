@@ -6,18 +6,16 @@ Sources: the checks and constants of the official submission checker (tools/subm
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.config import comparability, mlperf, models
-from harness.config.engine import is_here
-from harness.core import errors, reading
-from harness.core.document import number, together
+from harness.config import comparability, engine, mlperf, models
+from harness.core import document, errors, reading
 from harness.loadgen.log import TestResult
 from harness.loadgen.requests import read_requests
 from harness.loadgen.test_run import count_difference
 from harness.results import accuracy, claims
-from harness.submission.tree import BENCHMARK, DECLARED, SCENARIO, Entry, SubmittedRun, engine_of
+from harness.submission.tree import BENCHMARK, DECLARED, SCENARIO, Description, Entry, SubmittedRun, engine_of
 
 # The scenarios a closed submission must cover: each of these sets needs its own.
 REQUIRED_SCENARIOS = {"datacenter": ({"offline"}, {"server", "interactive"}), "edge": ({"offline"}, {"singlestream"})}
@@ -27,6 +25,7 @@ PERCENTILE = 0.99  # LoadGen's of a latency; of the same scenarios 0.9 (mlperf.c
 # What the entries of one system may differ in: scenarios are other work with their own settings; Python and the
 # environment are the harness's.
 IGNORED = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
+Reasons = Iterator[str]  # in words
 SCORE_TOLERANCE = 1e-3  # by which scores may differ, which are rounded to four digits
 
 
@@ -35,7 +34,7 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
     return [reason for entry in entries for reason in label_reasons(entry, entry_refusals(entry))]
 
 
-def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str, object] | None = None) -> list[str]:
+def closed_division_refusals(entries: Sequence[Entry], description: Description | None = None) -> list[str]:
     """Why these entries cannot go into a closed submission, with this system description; empty when they can."""
     reasons = system_differences(entries, description)
     for entry in entries:
@@ -45,15 +44,16 @@ def closed_division_refusals(entries: Sequence[Entry], description: Mapping[str,
         run = {entry.config.scenario for entry in entries if entry.config.category == category}
         for choice in sets:
             if run and not run & choice:
-                names = " or ".join(SCENARIO[name] for name in sorted(choice))
-                reasons.append(f"{BENCHMARK[category]}: {names} is missing")
+                reasons.append(
+                    f"{BENCHMARK[category]}: {' or '.join(SCENARIO[name] for name in sorted(choice))} is missing"
+                )
     if not reasons:
         for entry in entries:
             reasons += label_reasons(entry, score_differences(entry))  # takes minutes
     return reasons
 
 
-def label_reasons(entry: Entry, *parts: Iterator[str]) -> list[str]:
+def label_reasons(entry: Entry, *parts: Reasons) -> list[str]:
     """Each reason once, with the result that it speaks against."""
     return [
         f"{entry.benchmark} {entry.scenario}: {reason}"
@@ -61,7 +61,7 @@ def label_reasons(entry: Entry, *parts: Iterator[str]) -> list[str]:
     ]
 
 
-def entry_refusals(entry: Entry) -> Iterator[str]:
+def entry_refusals(entry: Entry) -> Reasons:
     """What the checker refuses in any division."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
@@ -99,17 +99,17 @@ def results(result: TestResult) -> dict[str, float | None]:
     return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
 
 
-def exceeded_tails(result: TestResult, limits: mlperf.Limits) -> Iterator[str]:
+def exceeded_tails(result: TestResult, limits: mlperf.Limits) -> Reasons:
     """The 99th percentiles that are not below their limit."""
     tails = {tail.kind: tail for tail in limits.tails(result.ttft_ms, result.tpot_ms)}
     for kind in ("TTFT", "TPOT"):
         if kind not in tails:
             yield f"no {kind} in the performance test's log"
         elif tails[kind].share >= 1:
-            yield f"{kind} p99 of {number(tails[kind].p99)} ms is not below {tails[kind].limit:,g} ms"
+            yield f"{kind} p99 of {document.number(tails[kind].p99)} ms is not below {tails[kind].limit:,g} ms"
 
 
-def foreign_seeds(entry: Entry, result: TestResult) -> Iterator[str]:
+def foreign_seeds(entry: Entry, result: TestResult) -> Reasons:
     if result.seeds != vars(mlperf.SEEDS[entry.config.round]):
         yield f"seeds other than those of v{entry.config.round}"
 
@@ -120,14 +120,14 @@ def setting(result: TestResult, name: str) -> float:
     return value if isinstance(value, int | float) else 0
 
 
-def settings(entry: Entry) -> Iterator[str]:
+def settings(entry: Entry) -> Reasons:
     for run in entry.runs:
         yield from map(str, (*run.facts.deviations, *run.facts.plan.deviations))
         if Path(run.config.model).resolve() == Path(models.MODELS["demo"].path):
             yield "the demo model"
 
 
-def accuracy_reasons(entry: Entry) -> Iterator[str]:
+def accuracy_reasons(entry: Entry) -> Reasons:
     scores = entry.accuracy.scores
     if scores.verdict != "PASS":
         yield f"the accuracy gate says {scores.verdict}"
@@ -139,12 +139,12 @@ def accuracy_reasons(entry: Entry) -> Iterator[str]:
     yield from map(str, claims.differing(claims.summary_claims(entry.accuracy.folder("accuracy"))))
 
 
-def performance(entry: Entry) -> Iterator[str]:
+def performance(entry: Entry) -> Reasons:
     """LoadGen's verdict, the limits of the scenario itself, and the size of an Offline query."""
     result = entry.performance.log("performance")
     official = mlperf.OFFICIAL[entry.config.category].samples
     if not result.valid:
-        yield f"LoadGen calls the performance test INVALID: {together(result.invalid_reasons)}"
+        yield f"LoadGen calls the performance test INVALID: {document.together(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
     folder = entry.performance.folder("performance")
     yield from map(str, claims.differing(claims.summary_claims(folder)))
@@ -161,11 +161,11 @@ def performance(entry: Entry) -> Iterator[str]:
         yield f"a query of {size:,} samples; closed asks for {official:,}"
 
 
-def test06(entry: Entry) -> Iterator[str]:
+def test06(entry: Entry) -> Reasons:
     """The official checker asks for TEST06 of the datacenter benchmark only."""
     if entry.config.category != "datacenter":
         return
-    if entry.test06 is None:
+    if not entry.test06:
         yield "no TEST06 (run it with --compliance test06)"
         return
     folder, (recorded, eos) = entry.test06.folder("test06"), entry.test06.test06
@@ -177,7 +177,7 @@ def test06(entry: Entry) -> Iterator[str]:
         yield "TEST06: verify_accuracy.txt does not match its log"
 
 
-def system_differences(entries: Sequence[Entry], description: Mapping[str, object] | None) -> list[str]:
+def system_differences(entries: Sequence[Entry], description: Description | None) -> list[str]:
     """What says that the entries are not of one system, the described one."""
     found = []
     runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
@@ -190,11 +190,11 @@ def system_differences(entries: Sequence[Entry], description: Mapping[str, objec
     return found
 
 
-def contradictions(run: SubmittedRun, description: Mapping[str, object]) -> Iterator[str]:
+def contradictions(run: SubmittedRun, description: Description) -> Reasons:
     """Where the description says something else than a run recorded, which is nothing of a machine elsewhere, or
     leaves out what has to be declared of a server."""
     machine = run.facts.system
-    if run.config.endpoint and not is_here(run.config.endpoint):
+    if run.config.endpoint and not engine.is_here(run.config.endpoint):
         yield f"the machine behind {', '.join(run.config.endpoint)} was not recorded"
         return
     if run.config.endpoint and (open_ := [name for name in DECLARED if not description.get(name)]):
@@ -215,7 +215,7 @@ def is_named(recorded: str, described: str) -> bool:
     return model in given if model else " ".join(words) in " ".join(given)
 
 
-def score_differences(entry: Entry) -> Iterator[str]:
+def score_differences(entry: Entry) -> Reasons:
     """Where scores, verdict or TEST06's end-of-text token are not what model, data and logs come to."""
     run = entry.accuracy
     try:

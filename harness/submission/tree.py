@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -117,7 +117,7 @@ def hardware(gpus: bool) -> Description:
     return found
 
 
-def missing(description: Mapping[str, object]) -> list[str]:
+def missing(description: Description) -> list[str]:
     """Fields that must be filled and are not; `build` itself knows submitter, division and type."""
     return [
         name
@@ -287,7 +287,7 @@ def read_run(path: Path) -> SubmittedRun:
     """Raises UsageError for a folder that holds no finished run, LogError for logs that are not its own."""
     run = SubmittedRun(path, facts_of(path))
     status = status_of(path)
-    if status is None or status.status != "complete":
+    if not status or status.status != "complete":
         raise UsageError(
             f"{path}: this run is {status.status if status else 'unfinished'}; only complete ones can be submitted."
         )
@@ -323,8 +323,10 @@ def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
             raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}: give one.")
     for run in runs[1:]:
         if unlike := comparability.differences(runs[0].facts.comparable, run.facts.comparable, IGNORED):
-            which = " and ".join(each.name for each in unlike)
-            raise UsageError(f"{label}: {names} differ in {which}; an entry is of one system, with the same settings.")
+            raise UsageError(
+                f"{label}: {names} differ in {' and '.join(each.name for each in unlike)}; an entry is of one system, "
+                "with the same settings."
+            )
     return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))
 
 
@@ -336,7 +338,7 @@ NOTES = Path("documentation") / "calibration.md"
 CODE = names_in("*.py harness/**/*.py templates/**/* configs/* requirements*.txt pyproject.toml Makefile README.md")
 
 
-def build(entries: Sequence[Entry], description: Mapping[str, object], system: str, out: Path) -> Path:
+def build(entries: Sequence[Entry], description: Description, system: str, out: Path) -> Path:
     """Writes the submission of one system into `out` and returns division/submitter in it. Raises UsageError.
 
     `system` names the system in paths; `description` is its whole description, submitter and division included.
@@ -358,7 +360,7 @@ def build(entries: Sequence[Entry], description: Mapping[str, object], system: s
     return base
 
 
-def fill(entries: Sequence[Entry], description: Mapping[str, object], system: str, base: Path) -> None:
+def fill(entries: Sequence[Entry], description: Description, system: str, base: Path) -> None:
     for entry in entries:
         where = Path(system) / entry.benchmark / entry.scenario
         results = base / "results" / where
@@ -377,7 +379,7 @@ def fill(entries: Sequence[Entry], description: Mapping[str, object], system: st
     write_text(base / NOTES, render("calibration.md.j2", entries=entries, system=system))
 
 
-def with_declaration(description: Mapping[str, object]) -> Description:
+def with_declaration(description: Description) -> Description:
     """The description in the checker's fields: what is declared of a server stands among the notes."""
     known = {name: value for name, value in description.items() if name not in DECLARED}
     if said := [str(description[name]) for name in DECLARED if description.get(name)]:
@@ -399,8 +401,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     try:
         scores = mlperf.Scores(**rouge.scores)
     except TypeError:
-        wanted = ", ".join((*mlperf.ROUGE, "gen_len"))
-        raise UsageError(f"{source}/rouge.json: its scores are not {wanted}.") from None
+        raise UsageError(f"{source}/rouge.json: its scores are not {', '.join((*mlperf.ROUGE, 'gen_len'))}.") from None
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, found))
     write_text(target / ACCURACY_LOG, truncate(text))
     copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
@@ -413,7 +414,7 @@ def truncate(text: str) -> str:
     return text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
 
 
-def put_measurements(entry: Entry, description: Mapping[str, object], path: Path) -> None:
+def put_measurements(entry: Entry, description: Description, path: Path) -> None:
     """How the result was made: the JSON that the checker reads; a README and LoadGen's user.conf lie beside it."""
     config = entry.config
     copy(entry.performance.folder("performance"), path.parent, ("user.conf",))
@@ -435,13 +436,12 @@ def put_measurements(entry: Entry, description: Mapping[str, object], path: Path
             "weight_transformations": changed,
         },
     )
-    facts, rouge = entry.performance.facts, entry.accuracy.scores
-    page = render("measurements.md.j2", entry=entry, facts=facts, config=config, rouge=rouge)
-    write_text(path.parent / "README.md", page)
+    known = {"facts": entry.performance.facts, "rouge": entry.accuracy.scores}
+    write_text(path.parent / "README.md", render("measurements.md.j2", entry=entry, config=config, **known))
 
 
 def put_test06(entry: Entry, folder: Path) -> None:
-    if entry.test06 is None:
+    if not entry.test06:
         return
     source, target = entry.test06.folder("test06"), folder / Path(FOLDER["test06"]).name
     copy(source, target, ("verify_accuracy.txt",))

@@ -6,14 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal, NamedTuple
 
-from harness.core import errors, files, processes, schema, system
-from harness.core.reading import ROOT
+from harness.core import errors, files, processes, reading, schema, system
 from harness.loadgen.folder import RunFolder, status_of
 from harness.loadgen.outcome import RunStatus
 from harness.rates.quick import FILE, Estimate
@@ -49,10 +48,6 @@ class Lane:
         if self.cores:
             os.sched_setaffinity(0, self.cores)
 
-    def memory_used(self) -> int:
-        """Bytes taken on its GPUs."""
-        return system.gpu_memory_used(self.number)
-
 
 def lanes(side_by_side: bool) -> list[Lane]:
     """One lane for the machine or, side by side, one for each visible GPU. Raises UsageError if there are not two."""
@@ -66,17 +61,16 @@ def lanes(side_by_side: bool) -> list[Lane]:
 
 def visible() -> list[str]:
     """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
-    with system.nvml_gpus() as (_, handles):
-        count = len(handles)
+    count = len(system.gpus())
     words = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
     return (words or [str(number) for number in range(count)])[:count]
 
 
-def divide_lanes(gpus: Sequence[str], cores: Iterable[int]) -> list[Lane]:
+def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:
     """A lane for each GPU, the cores divided into blocks of neighbors; a core is shared only where there are fewer."""
     order = sorted(cores)
     edges = [number * len(order) // len(gpus) for number in range(len(gpus) + 1)]
-    blocks = [order[low:high] or [order[low % len(order)]] for low, high in pairwise(edges)]
+    blocks = [order[low:high] or [order[low]] for low, high in pairwise(edges)]
     return [
         Lane(gpu, number=number, cores=frozenset(block))
         for number, (gpu, block) in enumerate(zip(gpus, blocks, strict=True))
@@ -159,8 +153,9 @@ class Job(NamedTuple):
 
     def record(self, lane: Lane, status: Status, reason: str = "", **result: Any) -> ExperimentRecord:
         """What came of it on a lane."""
-        name, final = self.item.name, self.final
-        return ExperimentRecord(name, self.round, status, reason, gpu=lane.gpu, final=final, node=lane.node, **result)
+        return ExperimentRecord(
+            self.item.name, self.round, status, reason, gpu=lane.gpu, final=self.final, node=lane.node, **result
+        )
 
     def key(self, lane: Lane) -> RunKey:
         return self.record(lane, "skipped").key
@@ -194,14 +189,11 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     new = (path for path in set(folder.iterdir()) - before if (path / "status.json").exists())
     left = max((path for path in new if not path.is_symlink()), default=None)  # if run.py made one
     run_status = status_of(left) if left else None
-    whole = (
-        run_status is not None
-        and run_status.status == "complete"
-        and process.returncode in (errors.DONE, errors.NOT_ACCEPTED)
-    )
-    status: Status = stopped or ("complete" if whole else "failed")
+    said = run_status.status if run_status else ""
+    is_whole = said == "complete" and process.returncode in (errors.DONE, errors.NOT_ACCEPTED)
+    status: Status = stopped or ("complete" if is_whole else "failed")
     reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
-    if left and run_status and run_status.status == "running":
+    if left and said == "running":
         RunFolder(folder, left.name).set_status("failed", reason)
     made = str(left.relative_to(place)) if left else None
     return job.record(lane, status, reason, seconds=seconds, run=made, outcome=outcome_of(left))
@@ -209,9 +201,8 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
 
 def start_run(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
     """run.py with the experiment's settings and environment. Raises OSError, ValueError where it cannot start."""
-    flags = ["--config", str(folder / CONFIG), "--results-dir", str(folder)]
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "run.py"), *flags],
+        [sys.executable, str(reading.ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)],
         env={key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | item.env | lane.env,
         stdin=subprocess.DEVNULL,
         stdout=screen,
@@ -255,7 +246,7 @@ def why(status: Status, run_status: RunStatus | None, code: int, timeout: float,
 def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> ExperimentRecord:
     """The record, once no more GPU memory is taken than the bytes `before` its run; it says so if that stays."""
     until = time.monotonic() + MEMORY_WAIT_S
-    while lane.memory_used() > before + MEMORY_SLACK:
+    while system.gpu_memory_used(lane.number) > before + MEMORY_SLACK:
         if time.monotonic() > until:
             said = f"GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
             return replace(record, reason="; ".join(filter(None, (record.reason, said))))

@@ -15,23 +15,21 @@
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from rich.console import Console
 
 from harness.config.flags import OUTPUT, setting
 from harness.config.run import RunConfig
-from harness.core import document, screen, secrets
+from harness.core import document, files, screen, secrets, system
 from harness.core.errors import UsageError, why
-from harness.core.files import as_flag, as_json, did_you_mean, unknown_setting
 from harness.core.reading import MIB, as_text, load_yaml, read_text
-from harness.core.system import gpus
 from harness.engines import vllm
 from harness.results import economics
 
@@ -45,10 +43,11 @@ SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail") 
 COMBINED, CAPPED = "best-combined", "capped"  # made of what the others came to
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
 RESERVED = {COMBINED, CAPPED, "plots", "report.md", "sweep.json", "status.json", BASELINE}
-FIXED_FLAGS: dict[str, bool] = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
+
 ValuesByName = dict[str, Any]
 Settings = dict[tuple[Part, str], Any]  # by the part of a file that they stand in, and their name
-Lines = dict[tuple[str | int, ...], int]
+Place = tuple[str | int, ...]  # in a file: the keys and numbers that lead there
+Lines = dict[Place, int]
 
 
 @dataclass(frozen=True)
@@ -92,16 +91,12 @@ class Sweep:
         return all(addresses) and all(each == settings[0] | {"env": {}} for each in settings)
 
 
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Value = str | int | float | bool | None
 Choices = Annotated[list[Any], Field(min_length=1)]
 
 
-class Values(Strict):
+class Values(BaseModel, extra="forbid"):
     """What a file sets, part by part."""
 
     set: Mapping[str, Any] = {}
@@ -137,7 +132,7 @@ class Grid(Values):
 PublishedOn = Annotated[str, Field(pattern="^published ."), AfterValidator(lambda text: text.partition(" ")[2])]
 
 
-class SweepFile(Strict):
+class SweepFile(BaseModel, extra="forbid"):
     about: str = ""
     extends: str | None = None
     baseline: FileSettings = FileSettings()
@@ -179,13 +174,17 @@ def merged(sources: Sequence[Source]) -> Sweep:
     mistakes = [mistake for source in sources for mistake in misnamed_settings(source)]
     baseline = reduce(changed, (content.baseline.settings for content in contents), Settings())
     about = last(content.baseline.about for content in contents)
-    named = {change.name: (source.at(*at), at[0], change) for source in sources for at, change in source.changes}
+    named = {
+        change.name: (source.at(*at), at[0], change, change.settings)
+        for source in sources
+        for at, change in source.changes
+    }
     items: list[tuple[str, Kind, Variant, Settings]] = [
         (sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=about), {}),
-        *((where, kind, change, change.settings) for where, kind, change in named.values()),
+        *named.values(),
     ]
-    for source in [source for source in sources if source.content.grid][-1:]:
-        axes, where = source.content.grid.settings if source.content.grid else {}, source.at("grid")
+    grids = [(source.content.grid.settings, source.at("grid")) for source in sources if source.content.grid]
+    for axes, where in grids[-1:]:
         if (count := math.prod(map(len, axes.values()))) > MOST_EXPERIMENTS:
             mistakes.append(f"{where}: {count:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
         else:
@@ -213,7 +212,7 @@ def merged(sources: Sequence[Source]) -> Sweep:
     return Sweep(path.stem, last(content.about for content in contents), tuple(i for _, i in experiments), references)
 
 
-def last(texts: Iterable[str]) -> str:
+def last(texts: Iterator[str]) -> str:
     """The last that says anything."""
     return next(filter(None, reversed(list(texts))), "")
 
@@ -263,7 +262,7 @@ def parse(path: Path, where: str) -> Source:
     """One file. Raises UsageError; `where` is what asked for it, if a file did."""
     try:
         text = read_text(path, LARGEST_FILE)
-        data = as_json(load_yaml(text))  # what sweep.json can hold: no dates
+        data = files.as_json(load_yaml(text))  # what sweep.json can hold: no dates
         lines = dict(places(yaml.compose(text, Loader=yaml.SafeLoader)))
     except OSError as error:
         name = f"{path!s:.200}"
@@ -278,11 +277,10 @@ def parse(path: Path, where: str) -> Source:
         return Source(path, SweepFile.model_validate(data), lines)
     except ValidationError as error:
         empty = Source(path, SweepFile(), lines)
-        wrong = [f"{empty.at(*item['loc'])}: {explain(item)}" for item in error.errors()]
-        raise UsageError("\n".join(wrong)) from None
+        raise UsageError("\n".join(f"{empty.at(*item['loc'])}: {explain(item)}" for item in error.errors())) from None
 
 
-def places(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], int]]:
+def places(node: Any, path: Place = ()) -> Iterator[tuple[Place, int]]:
     """Every key and item below `node`, with its line."""
     if isinstance(node, yaml.MappingNode):
         found = [(key.value, key, value) for key, value in node.value]
@@ -295,20 +293,19 @@ def places(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[
 
 def explain(item: Any) -> str:
     """A pydantic mistake as one line."""
-    where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         key = str(item["loc"][-1])
-        keys = [name for kind in (SweepFile, Variant) for name in kind.model_fields]
-        return f"unknown key {key!r}{did_you_mean(key, keys)}"
-    return f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}"
+        keys = [*SweepFile.model_fields, *Variant.model_fields]
+        return f"unknown key {key!r}{files.did_you_mean(key, keys)}"
+    return f"{'.'.join(map(str, item['loc']))}: {item['msg'][0].lower()}{item['msg'][1:]}"
 
 
 def misnamed_settings(source: Source) -> Iterator[str]:
     """Names that are given twice, secrets, and settings that run.py does not have, or that are not a sweep's to set."""
     flags = list(RunConfig.model_fields)
-    grid = source.content.grid
-    sections: dict[tuple[str | int, ...], Values] = {("baseline",): source.content.baseline}
-    sections |= dict(source.changes) | ({("grid",): grid} if grid else {})
+    sections: dict[Place, Values] = {("baseline",): source.content.baseline, **dict(source.changes)}
+    if grid := source.content.grid:
+        sections["grid",] = grid
     names = list[str]()
     for path in source.lines:
         if {"engine", "env"} & {*path[:-1]} and secrets.is_secret(str(path[-1])):
@@ -319,11 +316,11 @@ def misnamed_settings(source: Source) -> Iterator[str]:
             if name != key and name in section.set:
                 yield f"{at}: {name!r} is given twice"
             if name in SWEEP_FLAGS:
-                yield f"{at}: {as_flag(name)} is set by the sweep itself"
+                yield f"{at}: {files.as_flag(name)} is set by the sweep itself"
             elif name == "engine_arg":
                 yield f"{at}: write vLLM's arguments under `engine:`"
             elif name not in flags:
-                yield f"{at}: {unknown_setting(key, flags)}"
+                yield f"{at}: {files.unknown_setting(key, flags)}"
         if isinstance(section, Variant):
             if section.name in names:
                 yield f"{source.at(*where, 'name')}: a second experiment named {section.name!r}"
@@ -348,7 +345,8 @@ def make_experiment(named: Variant, kind: Kind, settings: Settings, baseline: Se
     flags, engine, env = ({key: value for (at, key), value in settings.items() if at == part} for part in PARTS)
     pairs = [f"{key}={as_text(value)}" for key, value in engine.items()]
     texts = {key: as_text(value) for key, value in env.items()}
-    chosen = FIXED_FLAGS | flags | ({"engine_arg": pairs} if pairs else {})
+    fixed = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
+    chosen = fixed | flags | ({"engine_arg": pairs} if pairs else {})
     changes = tuple(
         f"no {key}" if value is None else f"{key}={as_text(value)}"
         for (_, key), value in changed_settings(settings, baseline).items()
@@ -380,8 +378,12 @@ def reasons_to_skip(sweep: Sweep, only: Sequence[str] = ()) -> dict[str, str]:
 
     One that measures nothing new runs where --only names it.
     """
-    twins = {name: f"the same effective settings as {first}" for name, first in repetitions(sweep.experiments)}
-    return {name: why for name, why in twins.items() if name not in only} | find_unsupported(sweep)
+    twins = {
+        name: f"the same effective settings as {first}"
+        for name, first in repetitions(sweep.experiments)
+        if name not in only
+    }
+    return twins | find_unsupported(sweep)
 
 
 def repetitions(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:
@@ -395,12 +397,10 @@ def repetitions(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:
 def effective_settings(item: Experiment) -> dict[str, object]:
     """The settings of an experiment without those of its output, with the values that `auto` stands for."""
     config = RunConfig(**item.settings)
-    config = config.model_copy(
-        update={"max_model_len": config.least_context, "gpu_memory_utilization": config.memory_share}
-    )
     output = {name for name, flag in RunConfig.flags().items() if flag.panel == OUTPUT}
-    settings = {name: value for name, value in config.model_dump().items() if name not in output | {"engine_arg"}}
-    return settings | {"engine": config.engine_args, "env": dict(item.env)}
+    settings = config.model_dump(exclude=output | {"engine_arg"})
+    meant = {"max_model_len": config.least_context, "gpu_memory_utilization": config.memory_share}
+    return settings | meant | {"engine": config.engine_args, "env": item.env}
 
 
 def find_unsupported(sweep: Sweep) -> dict[str, str]:
@@ -408,7 +408,7 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
     reasons = {}
     for item in sweep.experiments:
         config = RunConfig(**item.settings)
-        copies = len(gpus()) or 1 if config.data_parallel_size == "auto" else config.data_parallel_size
+        copies = len(system.gpus()) or 1 if config.data_parallel_size == "auto" else config.data_parallel_size
         if config.is_in_process and (why := vllm.find_unsupported(item.engine, item.env, copies)):
             reasons[item.name] = why
     if BASELINE in reasons:

@@ -4,7 +4,7 @@ import contextlib
 import glob
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +22,7 @@ from harness.core.screen import Display
 from harness.loadgen import folder
 from harness.loadgen.folder import RunFolder, now, open_run, point_latest
 from harness.report import regression
-from harness.sweep import experiment, report, rows
+from harness.sweep import experiment, report
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, run_experiment
 from harness.sweep.file import (
     BASELINE,
@@ -38,9 +38,10 @@ from harness.sweep.file import (
 )
 from harness.sweep.rows import (
     CAP,
-    ExperimentResult,
+    Results,
     State,
     best_estimate,
+    document,
     experiment_rows,
     finalists,
     is_estimate,
@@ -51,7 +52,8 @@ from harness.sweep.rows import (
 # A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
 #
 # What has ended is kept in sweep.json at once, so that a sweep can be resumed. Not for two threads at the same time.
-SHORTENED_FLAGS = ("total_sample_count", "min_duration")  # what a finalist runs without: all samples, MLPerf's duration
+# What a finalist runs without: all samples, MLPerf's duration, no estimate.
+SHORTENED_FLAGS = ("total_sample_count", "min_duration", "quick")
 SHORTEST_S = 60  # of the full test of an estimate, under a time limit
 FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
 IGNORED = (*report.IGNORED, "driver")  # of the machine, for a sweep to be resumed; its file is compared whole
@@ -77,7 +79,7 @@ class SweepState:
     kept: State
     chosen: list[Experiment]
     options: SweepOptions = SweepOptions()
-    skipped: Mapping[str, str] = field(default_factory=dict)  # why experiments are, by name
+    skipped: dict[str, str] = field(default_factory=dict)  # why experiments are, by name
     finals: list[Experiment] = field(default_factory=list)
     taken: set[RunKey] = field(default_factory=set)
     began: float = field(default_factory=lambda: time.monotonic())
@@ -122,9 +124,9 @@ class SweepState:
     def is_open(self, job: Job, lane: Lane) -> bool:
         """Whether it is neither running nor has ended."""
         key = job.key(lane)
-        before = next((record for record in self.kept.records if record.key == key), None)
-        again = job.item.name in self.options.again and before is not None and before.status != "complete"
-        return key not in self.taken and (before is None or before.status not in ENDED or again)
+        ended = ("complete",) if job.item.name in self.options.again else ENDED
+        has_ended = any(record.key == key and record.status in ended for record in self.kept.records)
+        return key not in self.taken and not has_ended
 
     def take(self, job: Job, lane: Lane) -> Job | None:
         seconds = self.seconds_of(job)
@@ -150,7 +152,7 @@ class SweepState:
         found = experiment_rows(self.kept)
         for kind, is_wanted, make in (
             ("combined", self.options.combine, combine_helpful),
-            ("capped", self.is_of_estimates, cap_fastest),
+            ("capped", is_estimate(self.chosen[0]), cap_fastest),
         ):
             is_made = any(item.kind == kind for item in self.chosen)
             if is_wanted and not is_made and (made := getattr(self.kept, kind) or make(found)):
@@ -159,21 +161,16 @@ class SweepState:
                 return True
         if not self.finals:
             names = finalists(found, self.options.finalists) if self.options.finalists else []
-            if self.is_of_estimates:
+            if is_estimate(self.chosen[0]):
                 names = [best.name] if (best := best_estimate(found)) else []
             self.finals = [self.full(item) for item in self.chosen if item.name in names]
             return bool(self.finals)
         return False
 
-    @property
-    def is_of_estimates(self) -> bool:
-        return is_estimate(self.chosen[0])
-
     def full(self, item: Experiment) -> Experiment:
         """An experiment at full official length; one that was estimated as a search for its rate, no longer than the
         time that is left allows for two full tests."""
-        shortened = (*SHORTENED_FLAGS, "quick")
-        settings = {key: value for key, value in item.settings.items() if key not in shortened}
+        settings = {key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS}
         if is_estimate(item):
             settings["server_target_qps"] = "max"
             left = (self.began + self.options.limit - time.monotonic() - self.seconds_of(Job(item, 0))) / 2
@@ -189,7 +186,7 @@ class SweepState:
         return list(dict.fromkeys(job.item.name for job in jobs)) or ["finalists"]
 
 
-def combine_helpful(found: Sequence[ExperimentResult]) -> Experiment | None:
+def combine_helpful(found: Results) -> Experiment | None:
     """The baseline with the changes of all isolated experiments that helped and count; None with fewer than two.
 
     Of changes to the same setting, that of the faster experiment is taken whole.
@@ -205,12 +202,12 @@ def combine_helpful(found: Sequence[ExperimentResult]) -> Experiment | None:
     return make_experiment(together, "combined", changed(base, taken), base) if len(names) > 1 else None
 
 
-def cap_fastest(found: Sequence[ExperimentResult]) -> Experiment | None:
+def cap_fastest(found: Results) -> Experiment | None:
     """The fastest of the estimated experiments with no more requests running than keep TPOT near its limit; None where
     that is not known, or no more run anyway."""
     best = best_estimate(found)
     running = best.numbers.get(CAP.name) if best else None
-    if best is None or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
+    if not best or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
         return None
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
     settings = best.experiment.parts | {("set", "max_num_seqs"): round(running)}
@@ -253,7 +250,7 @@ class Crew:
         while not self.stop.is_set():
             with self.lock:
                 job = self.state.next(lane)
-                if job is None:
+                if not job:
                     self.doing.pop(lane.gpu, None)
                     return False
                 self.doing[lane.gpu] = label = job.label(self.state.options.repeat)
@@ -284,18 +281,16 @@ class Crew:
             record = job.record(lane, "skipped", why)
         else:
             files.check_space(self.state.folder.path)
-            taken = lane.memory_used()
+            taken = system.gpu_memory_used(lane.number)
             record = self.runner(job, lane, self.watch)
             if record.status == "interrupted" and self.state.out_of_time:
                 record = replace(record, reason="ended by the time limit")
-            self.put(record)  # an interruption while memory is waited for must not cost it
+            with self.lock:  # an interruption while memory is waited for must not cost it
+                self.state.put(record)
             record = experiment.wait_for_gpu_memory(record, taken, lane)
-        self.put(record)
-        return record
-
-    def put(self, record: ExperimentRecord) -> None:
         with self.lock:
             self.state.put(record)
+        return record
 
 
 def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
@@ -326,7 +321,7 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
 
 def command(state: SweepState, places: Sequence[Lane], after: Callable[[Display], None]) -> NoReturn:
     """A sweep, and what follows it, to the end of this process; what libraries print meanwhile goes to engine.log."""
-    log, code = state.folder.path / "engine.log", DONE
+    log = state.folder.path / "engine.log"
     try:
         with ends_in_one_line(), screen.screen(log) as (console, _), Display(console) as display:
             code = run(state, places, display)
@@ -361,8 +356,8 @@ def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
     while not interrupted and state.extend():
         interrupted = crew.work(places)
     if state.out_of_time:
-        limit = f"the time limit of {state.options.limit / 60:g} min"
-        state.keep(note=f"{limit} left no time for {', '.join(state.left())}: --resume continues")
+        minutes = f"{state.options.limit / 60:g} min"
+        state.keep(note=f"the time limit of {minutes} left no time for {', '.join(state.left())}: --resume continues")
     return interrupted
 
 
@@ -376,7 +371,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     if not interrupted:
         folder.set_status("complete")
         point_latest(folder)
-    screen.show(display.console, rows.document(made), folder.path / "report.html")
+    screen.show(display.console, document(made), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
     base = made.baseline
@@ -390,7 +385,7 @@ def begin(
     results_dir: Path,
     chosen: list[Experiment],
     options: SweepOptions,
-    skipped: Mapping[str, str],
+    skipped: dict[str, str],
     again: bool,
     within: float,
     fail_if: tuple[str, ...] = (),
@@ -409,8 +404,7 @@ def new(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
 def resume(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
     """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
     paths = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
-    found = ((path.parent, report.read(path.parent)) for path in paths)
-    mine = [(path, before) for path, before in found if before.sweep.name == sweep.name]
+    mine = [(path.parent, kept) for path in paths if (kept := report.read(path.parent)).sweep.name == sweep.name]
     if not mine:
         raise UsageError(f"nothing to resume: no sweep {sweep.name!r} in {results_dir / 'sweeps'}.")
     path, before = mine[-1]

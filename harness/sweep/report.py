@@ -1,7 +1,7 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,10 +28,8 @@ from harness.core.document import (
 )
 from harness.core.errors import UsageError
 from harness.loadgen.folder import RunFolder, ended_early, facts_of, open_run
-from harness.report import answer
-from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Scale, Series, save
-from harness.report.page import page
-from harness.report.regression import Judgement
+from harness.report import answer, page, regression
+from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
 from harness.results.metrics import Change, Metric, metrics_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Sweep
@@ -41,6 +39,7 @@ from harness.sweep.rows import (
     SPEED,
     WORDS,
     ExperimentResult,
+    Results,
     State,
     SweepReport,
     document,
@@ -50,7 +49,6 @@ from harness.sweep.rows import (
 )
 
 # The pictures of a sweep: speed against the baseline, speed against accuracy.
-NONE = Change(1.0, 1.0, 1.0)  # of the baseline
 PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy"}
 MOST_LABELLED = 10  # points that can all have their names beside them
 
@@ -60,20 +58,20 @@ def draw(report: SweepReport, folder: Path) -> dict[str, Picture]:
     drawn = dict[str, Panel]()
     if len(bars := [result for result in report.rows if result.gain or result is report.baseline]) > 1:
         drawn["speedups"] = speedups(bars)
-    free = [result for result in report.rows if not has_fixed_rate(result.experiment)]
-    if len(points := [result for result in free if result.speed and result.score is not None]) > 1:
+    points = [r for r in report.rows if r.speed and r.score is not None and not has_fixed_rate(r.experiment)]
+    if len(points) > 1:
         drawn["pareto"] = trade_off(points)
     return save({name: (PICTURES[name], [panel]) for name, panel in drawn.items()}, folder)
 
 
-def speedups(found: Sequence[ExperimentResult]) -> Bars:
+def speedups(found: Results) -> Bars:
     """Speed of each experiment relative to the baseline's; what tells nothing is hollow."""
     rows = []
     for result in found:
-        gain = result.gain or NONE
-        mean, low, high = gain.mean, gain.low, gain.high
-        part = Part(0.0, mean, "blue" if result.is_usable else "red", is_hollow(result))
-        rows.append(Bar(result.name, f"{mean:.2f}", [part], (low, high) if high > low else None))
+        gain = result.gain or Change(1.0, 1.0, 1.0)  # of the baseline
+        part = Part(0.0, gain.mean, "blue" if result.is_usable else "red", is_hollow(result))
+        ends = (gain.low, gain.high) if gain.high > gain.low else None
+        rows.append(Bar(result.name, f"{gain.mean:.2f}", [part], ends))
     notes = ["red: not usable"] * any(not result.is_usable for result in found)
     return Bars("Speed against the baseline", "; ".join(["speed, baseline = 1", *notes]), rows, [1.0])
 
@@ -83,7 +81,7 @@ def is_hollow(result: ExperimentResult) -> bool:
     return not result.is_counted or result.effect == "unclear"
 
 
-def trade_off(found: Sequence[ExperimentResult]) -> Lines:
+def trade_off(found: Results) -> Lines:
     """Accuracy against speed. What other programs slowed down is on no front."""
     points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in found}
     front = pareto([points[result.name] for result in found if result.is_usable and not result.background_load])
@@ -95,7 +93,7 @@ def trade_off(found: Sequence[ExperimentResult]) -> Lines:
         series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))
     notes = ["crosses: not usable"] * any(not result.is_usable for result in found)
     notes += [HOLLOW] * any(result.background_load for result in found)
-    across, down = (Scale.around([point[n] for point in points.values()]) for n in (0, 1))
+    across, down = map(Scale.around, zip(*points.values(), strict=True))
     return Lines(
         "; ".join(["Speed against accuracy", *notes]),
         "output tokens/s",
@@ -107,9 +105,9 @@ def trade_off(found: Sequence[ExperimentResult]) -> Lines:
     )
 
 
-def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def pareto(points: Sequence[Point]) -> list[Point]:
     """The points that no other one beats in both coordinates, by the first."""
-    front = list[tuple[float, float]]()
+    front = list[Point]()
     for point in sorted(points, reverse=True):
         if not front or point[1] > front[-1][1]:
             front.append(point)
@@ -142,13 +140,11 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
     more = [Line("did not finish", ended or "", "bad"), Line(answer.NOT_COMPARABLE, "; ".join(shared), "careful")]
     page_of = document(report, [*sections(report, own, pictures)], [line for line in more if line.text])
     files.write_text(folder / "report.md", to_markdown(page_of))
-    files.write_text(folder / "report.html", page(page_of))
+    files.write_text(folder / "report.html", page.page(page_of))
     return report
 
 
-def sections(
-    report: SweepReport, own: Mapping[str, Sequence[str]], pictures: Mapping[str, Picture]
-) -> Iterator[Section]:
+def sections(report: SweepReport, own: dict[str, list[str]], pictures: dict[str, Picture]) -> Iterator[Section]:
     """All experiments, their runs with their `own` deviations, and the command."""
     state, system = report.state, report.state.system
     yield Section("In pictures", "", [*pictures.values()], is_open=True)
@@ -173,9 +169,9 @@ def sections(
                 link,
             ]
         )
-    complete = sum(record.status == "complete" for record in state.records)
     runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
-    yield Section("Runs", f"{len(state.records)} runs, {complete} complete", [runs])
+    statuses = [record.status for record in state.records]
+    yield Section("Runs", f"{len(statuses)} runs, {statuses.count('complete')} complete", [runs])
     versions = ", ".join(f"{name} {version}" for name, version in system.packages.items())
     machine = f"{', '.join(system.gpus) or 'no GPU'}; {system.cpu}, {system.cores} cores; {versions}"
     data = Finished(f"{escape(machine)}. Started {state.started}; all data: [sweep.json](sweep.json).")
@@ -198,9 +194,9 @@ def about(report: SweepReport) -> Iterator[str]:
     yield Finished(f"{plural(rounds, 'round')}; {each}.{scatter}")
 
 
-def table(found: Sequence[ExperimentResult], judged: Mapping[str, Judgement]) -> Table:
+def table(found: Results, judged: dict[str, regression.Judgement]) -> Table:
     base = next((result for result in found if result.name == BASELINE), None)
-    measured = [m for m in metrics_of("sweep") if any(result.numbers.get(m.name) is not None for result in found)]
+    measured = [m for m in metrics_of("sweep") if any(m.name in result.numbers for result in found)]
     pairs = {name: f"({SCORES[SCORE]} {one.change}: {KEPT[one.verdict]})" for name, one in judged.items()}
     columns: dict[str, Column] = {
         "experiment": lambda result: result.name,
@@ -219,8 +215,9 @@ def table(found: Sequence[ExperimentResult], judged: Mapping[str, Judgement]) ->
 
 def change_text(result: ExperimentResult) -> str:
     """Its change; struck out where its speed does not count."""
-    found = result.gain.signed if result.gain else "–"
-    return found if result.is_usable or not result.gain else f"~~{found}~~"
+    if not result.gain:
+        return "–"
+    return result.gain.signed if result.is_usable else f"~~{result.gain.signed}~~"
 
 
 def experiment_text(result: ExperimentResult) -> str:
@@ -298,7 +295,7 @@ def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecor
         yield replace(record, node="/".join(filter(None, (record.node, path.parents[1].name))), run=run)
 
 
-def notes(tasks: Mapping[Path, State]) -> str:
+def notes(tasks: dict[Path, State]) -> str:
     """What has no result yet, and how the nodes differ, in words."""
     states = list(tasks.values())
     done = {record.experiment for state in states for record in state.records if record.status == "complete"}

@@ -1,6 +1,6 @@
 """What came of each experiment over all its rounds, compared with the baseline: numbers, change, verdict."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -89,11 +89,11 @@ class ExperimentResult:
         return [record.outcome for record in self.done]
 
     @cached_property
-    def numbers(self) -> dict[str, float | None]:
+    def numbers(self) -> dict[str, float]:
         """Of each metric the mean of the complete rounds that have it."""
         names = [metric.name for metric in metrics_of("sweep")]
         found = {name: [v for run in self.complete if (v := run.values.get(name)) is not None] for name in names}
-        return {name: mean(values) if values else None for name, values in found.items()}
+        return {name: mean(values) for name, values in found.items() if values}
 
     @cached_property
     def pairs(self) -> list[tuple[ExperimentOutcome, ExperimentOutcome]]:
@@ -193,22 +193,28 @@ class ExperimentResult:
         return next((record for record in self.records if record.status != "complete"), None)
 
 
+Results = Sequence[ExperimentResult]
+
+
 def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]:
     """A row for each experiment that was begun or skipped; changes where the baseline's speed counts.
 
     `final`: of the runs at full length alone, else of all others.
     """
     kept = [record for record in state.records if record.final == final]
-    every = [(item, tuple(each for each in kept if each.experiment == item.name)) for item in state.experiments]
-    found = [ExperimentResult(item, records) for item, records in every if records]
+    found = [
+        ExperimentResult(item, records)
+        for item in state.experiments
+        if (records := tuple(each for each in kept if each.experiment == item.name))
+    ]
     base = next((result for result in found if result.name == BASELINE and result.is_usable), None)
     found = [replace(result, base=base) for result in found]
-    alike = (
-        each
+    ratios = {
+        each.name: ratios
         for each in found
         if base and each.name != BASELINE and not incomparable_reason(each.experiment, base.experiment)
-    )
-    ratios = {each.name: ratios for each in alike if (ratios := each.ratios(each.metric))}
+        if (ratios := each.ratios(each.metric))
+    }
     changes = paired(ratios, state.error)
     return [replace(result, change=changes.get(result.name)) for result in found]
 
@@ -224,14 +230,14 @@ def speedup(result: ExperimentResult) -> float:
     return result.gain.mean if result.gain else 0.0
 
 
-def finalists(found: Sequence[ExperimentResult], count: int) -> list[str]:
+def finalists(found: Results, count: int) -> list[str]:
     """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
     and the baseline."""
     faster = [result for result in found if result.is_usable and result.name != BASELINE and speedup(result) >= 1]
     return [BASELINE, *(result.name for result in sorted(faster, key=speedup, reverse=True)[:count])]
 
 
-def best_estimate(found: Sequence[ExperimentResult]) -> ExperimentResult | None:
+def best_estimate(found: Results) -> ExperimentResult | None:
     """The one with the highest estimated rate; None where no estimate counts."""
     return max((each for each in found if each.is_usable), key=lambda each: each.figure or 0.0, default=None)
 
@@ -258,15 +264,16 @@ def has_fixed_rate(item: Experiment) -> bool:
     return is_rated and item.settings.get("server_target_qps") != "max"
 
 
-def pairs_of(folder: Path, state: State, rows: Sequence[ExperimentResult]) -> dict[str, compare.Pair]:
+def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, compare.Pair]:
     """The answers of experiments beside the baseline's, where the gate is inconclusive, or servers were asked for the
     same and gave them. Raises UsageError for a damaged file."""
-    base = next((accuracy_test(folder, result) for result in rows if result.name == BASELINE), None)
-    wanted = [each for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"]
-    tests = {each.name: mine for each in wanted if each.name != BASELINE and (mine := accuracy_test(folder, each))}
-    return {
-        name: pair for name, mine in tests.items() if base and (pair := compare.answers(base, mine, same_splitter=True))
-    }
+    tests = {each.name: test for each in rows if (test := accuracy_test(folder, each))}
+    base = tests.pop(BASELINE, None)
+    wanted = [each.name for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"]
+    pairs = (
+        (name, compare.answers(base, tests[name], same_splitter=True)) for name in wanted if base and name in tests
+    )
+    return {name: pair for name, pair in pairs if pair}
 
 
 def accuracy_test(folder: Path, result: ExperimentResult) -> Path | None:
@@ -291,7 +298,7 @@ class SweepReport:
     state: State
     rows: tuple[ExperimentResult, ...]  # of experiments that were begun or skipped
     finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
-    pairs: Mapping[str, compare.Pair] = field(default_factory=dict)  # answers beside the baseline's, sample by sample
+    pairs: dict[str, compare.Pair] = field(default_factory=dict)  # answers beside the baseline's, sample by sample
 
     @cached_property
     def baseline(self) -> ExperimentResult | None:
@@ -345,7 +352,7 @@ def document(report: SweepReport, sections: Sequence[Section] = (), more: Sequen
 
 def title(report: SweepReport) -> str:
     base, judged = report.baseline, report.judged
-    if base is None or not base.complete:
+    if not base or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
     if is_estimate(base.experiment) and not base.is_usable:
         return "the baseline's rate cannot be estimated, so no change can be judged"
@@ -377,8 +384,7 @@ def sentence(result: ExperimentResult, verb: str = "is") -> str:
 def subject(report: SweepReport) -> str:
     """The sweep, and what all of its runs share."""
     state, about = report.state, [run.about for result in report.rows for run in result.complete if run.about]
-    seconds = sum(record.seconds for record in state.records)
-    size = f"{len(state.experiments)} experiments in {clock(seconds)}"
+    size = f"{len(state.experiments)} experiments in {clock(sum(record.seconds for record in state.records))}"
     return ", ".join([f'Sweep "{state.sweep.name}"', size, *(answer.shared(about) if about else ())])
 
 
@@ -413,7 +419,7 @@ def lines(report: SweepReport) -> Iterator[Line]:
         rate = best.complete[0].values.get("target_qps")
         at = f" at {number(rate)} queries/s" if rate else ""
         yield Line("full length", f"{best.name}{of}: {number(best.speed)} output tokens/s{at}", "good")
-    if base is not None and any(record.gpu for record in base.records):
+    if base and any(record.gpu for record in base.records):
         yield Line("careful", SHARING_NOTE + cards(base), "careful")
     for result in every:
         if found := result.failure:
@@ -435,11 +441,10 @@ def servers(report: SweepReport) -> Iterator[Line]:
 
 
 def accuracy(report: SweepReport) -> Iterator[Line]:
-    base = report.baseline
     safe = [result.name for result in report.rows if result.accuracy == "SAFE"]
     if safe and not report.is_timed:
         yield Line("safe", ", ".join(safe), "good")
-    if unsafe := [f"{result.name} ({loss(result, base)})" for result in report.rows if result.accuracy == "UNSAFE"]:
+    if unsafe := [f"{r.name} ({loss(r, report.baseline)})" for r in report.rows if r.accuracy == "UNSAFE"]:
         yield Line("unsafe", ", ".join(unsafe) + (", whatever the speed" if report.is_timed else ""), "bad")
     clear = {name: one for name, one in report.scores.items() if one.verdict != "NOT JUDGED"}
     for name, one in clear.items():
@@ -451,8 +456,8 @@ def accuracy(report: SweepReport) -> Iterator[Line]:
 
 def references(report: SweepReport) -> Iterator[Line]:
     """The fastest experiment whose speed counts, compared with speeds known from elsewhere."""
-    counts = [result for result in report.rows if result.is_counted]
-    fastest, best = max(((result.speed, result.name) for result in counts if result.speed), default=(0.0, ""))
+    speeds = ((result.speed, result.name) for result in report.rows if result.speed and result.is_counted)
+    fastest, best = max(speeds, default=(0.0, ""))
     for name, other in report.state.sweep.references.items():
         if best:
             yield Line(

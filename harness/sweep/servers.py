@@ -6,7 +6,6 @@ from math import ceil
 from pathlib import Path
 
 from harness.benchmark import steps
-from harness.benchmark.steps import Begun
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import processes, screen
@@ -28,7 +27,7 @@ class Servers:
 
     place: Path
     display: screen.Display
-    sides: dict[tuple[str, bool], Begun] = field(default_factory=dict)
+    sides: dict[tuple[str, bool], steps.Begun] = field(default_factory=dict)
 
     def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         """One job, as run.py does it. Raises BenchmarkError where it fails: LoadGen, which waits for every answer,
@@ -49,7 +48,7 @@ class Servers:
         seconds = round(time.monotonic() - begin, 1)
         return job.record(lane, "complete", seconds=seconds, run=f"{job.item.name}/{folder.name}", outcome=outcome)
 
-    def begin(self, item: Experiment, folder: RunFolder) -> Begun:
+    def begin(self, item: Experiment, folder: RunFolder) -> steps.Begun:
         """A session with a server, whose requests are those of the others."""
         first = next(iter(self.sides.values()), None)
         side = steps.begin(config_of(item, self.place), folder, self.display, first and first.session)
@@ -62,7 +61,7 @@ def config_of(item: Experiment, place: Path) -> RunConfig:
     return with_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
 
 
-def measure(side: Begun, folder: RunFolder) -> Path:
+def measure(side: steps.Begun, folder: RunFolder) -> Path:
     """A run's tests on the session of its side; the answers are asked for in the first of the runs alone."""
     session, plan = side.session, side.run.plan
     session.folder = folder

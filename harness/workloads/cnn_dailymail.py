@@ -20,7 +20,7 @@ from harness.config.workload import SALT_TOKENS, RequestSet, Shared
 from harness.core.errors import UsageError, ends_in_one_line, first_line
 from harness.core.files import read_given
 from harness.core.reading import IS_CHECKOUT, read_text
-from harness.workloads.requests_file import CHATS, KINDS, SURROGATES, StoredRequests, read_rows, token_ids
+from harness.workloads.requests_file import CHATS, KINDS, SURROGATES, StoredRequests, Tokens, read_rows, token_ids
 
 MARK = "hf:"
 DESCRIPTION = "a data set, as `datasets` loads it"
@@ -35,8 +35,8 @@ def read(config: RunConfig) -> StoredRequests:
     columns = [column] if column else [*KINDS, *CHATS]
     if not set(columns) & set(data.column_names):
         wanted = "" if column else "; --prompt-column names the one with the prompt"
-        there = ", ".join(data.column_names)
-        raise UsageError(f"--workload {config.workload}: no column {' or '.join(columns)}; it has {there}{wanted}.")
+        there = f"it has {', '.join(data.column_names)}{wanted}"
+        raise UsageError(f"--workload {config.workload}: no column {' or '.join(columns)}; {there}.")
     return read_rows(Path(config.workload), list(data), "row", column)
 
 
@@ -83,8 +83,7 @@ def download(name: str, version: str, split: str, instead: str = "check the netw
     try:
         return load_dataset(name, version, split=split)
     except Exception as error:
-        reason = type(error).__name__
-        raise UsageError(f"cannot download {name} ({reason}): {instead}.") from None
+        raise UsageError(f"cannot download {name} ({type(error).__name__}): {instead}.") from None
 
 
 def read_saved(folder: Path, split: str) -> Any:
@@ -121,7 +120,7 @@ class Salt(NamedTuple):
         start = sharing.salt == "start"
         return cls(words, 0 if start else sharing.prefix_len, start, replaces=sharing.salt == "none")
 
-    def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> list[int]:
+    def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> Tokens:
         """A prompt with its salt: `order` tells requests apart, `conversation` and `round` what belongs together."""
         if self.replaces and not round:
             return [*prompt]
@@ -136,7 +135,7 @@ HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 COLUMNS = ("article", "highlights")
 
 
-Prompt = tuple[list[int], int | None]  # token ids, and the most tokens of the answer; None: as many as in every answer
+Prompt = tuple[Tokens, int | None]  # token ids, and the most tokens of the answer; None: as many as in every answer
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ class Library:
     A workload has no references; `new_tokens[i]` is then the length of an answer, at most or exactly.
     """
 
-    prompts: list[list[int]]
+    prompts: list[Tokens]
     references: list[str]
     articles: list[str]
     source: str
@@ -194,13 +193,13 @@ class Article(NamedTuple):
 
     article: str
     reference: str
-    tokens: list[int] | None = None
+    tokens: Tokens | None = None
 
 
 def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
     path = config.dataset_path or config.model_spec.data
-    if path is None:
+    if not path:
         source = "/".join((*HUB_DATASET, SPLIT))
         records = from_columns(download(*HUB_DATASET, SPLIT, instead(config)), HUB_DATASET[0])
     else:
@@ -215,13 +214,13 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
     library = encode_articles(records[:count], tokenizer, source)
-    return replace(library, official=config.dataset_path is None or is_official(library, len(records), config.category))
+    return replace(library, official=not config.dataset_path or is_official(library, len(records), config.category))
 
 
 def find(config: RunConfig) -> str:
     """Where the articles are, which are not read. Raises UsageError for a damaged file, none, and no way to the hub."""
     path = config.dataset_path or config.model_spec.data
-    if path is not None:
+    if path:
         check_sum(path)
         if not path.exists():
             raise UsageError(f"--dataset-path {path}: {os.strerror(errno.ENOENT)}.")

@@ -14,8 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from harness.config import engine, mlperf
-from harness.config.checkpoint import load_tokenizer
+from harness.config import checkpoint, engine, mlperf
 from harness.config.run import RunConfig
 from harness.config.workload import (
     COLUMNS,
@@ -40,7 +39,7 @@ from harness.core.reading import load_yaml
 from harness.core.statistics import Spread
 from harness.workloads import cnn_dailymail, requests_file
 from harness.workloads.cnn_dailymail import Library, Salt
-from harness.workloads.requests_file import StoredRequest, StoredRequests
+from harness.workloads.requests_file import StoredRequest, StoredRequests, Tokens
 
 # Recorded arrivals: a CSV file of when each request came, how long it and its answer were, and what it shared.
 FLAG = "--arrivals"
@@ -107,8 +106,10 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
         raise UsageError(f"{path}: {len(kept)} of its {len(kept) + unfit:,} requests fit {context:,} tokens.")
     trace = Trace(path, tuple(sorted(kept, key=lambda one: one.at_s)), unfit, empty)
     if len(kept) < 2 or len(kept) > MOST_RATE * trace.span_s:
-        most_rate = f"no more than {MOST_RATE:,} requests/s on average"
-        raise UsageError(f"{path}: needs at least two requests at different times, and {most_rate}.")
+        raise UsageError(
+            f"{path}: needs at least two requests at different times, and no more than {MOST_RATE:,} requests/s on "
+            "average."
+        )
     return trace
 
 
@@ -154,7 +155,7 @@ def digest(*content: object) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
 
-def words_of(tokenizer: Any) -> list[int]:
+def words_of(tokenizer: Any) -> Tokens:
     """The token ids that prompts are made of: all but the special ones."""
     special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
     return [token for token in range(len(tokenizer)) if token not in special]
@@ -183,14 +184,14 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
     data = read_given("--workload", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_PROFILE)
     if not isinstance(data, dict):
         raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
-    given = {str(key): value for key, value in data.items()}
     try:
-        return WorkloadProfile(**{"about": workload.imitates} | given | ({"salt": config.salt} if config.salt else {}))
+        given = {str(key): value for key, value in data.items()} | ({"salt": config.salt} if config.salt else {})
+        return WorkloadProfile(**{"about": workload.imitates} | given)
     except UsageError as error:
         raise UsageError(f"--workload {path}: {error}") from None
 
 
-def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, name: str, place: str) -> Library:
+def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, place: str) -> Library:
     """The samples of a profile: conversations of some turns each, of which one is a request without history. `place`
     is where its lengths stand."""
     sharing = Shared(**profile.values(Shared.model_fields))
@@ -214,7 +215,7 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, na
     return with_request_set(
         library,
         lambda index: place,
-        name=name,
+        name=config.workload_name,
         about=profile.about + sharing.text,
         samples=count,
         exact=True,
@@ -224,13 +225,13 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, na
 
 def conversations(
     profile: WorkloadProfile, source: Random, words: Sequence[int], count: int
-) -> tuple[list[list[int]], list[int], list[int] | None]:
+) -> tuple[list[Tokens], list[int], list[int] | None]:
     """Prompts, lengths of answers, and which conversation each is of; None where each is a separate one.
 
     The answers that a later turn repeats are random tokens of the same lengths: what the model says is not known yet.
     """
     heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
-    prompts, new, talks, history = list[list[int]](), list[int](), list[int](), list[int]()
+    prompts, new, talks, history = list[Tokens](), list[int](), list[int](), Tokens()
     for each in range(count):
         talk, turn = divmod(each, profile.turns)
         if turn == 0:
@@ -291,7 +292,7 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     )
 
 
-def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> list[int]:
+def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> Tokens:
     """Random tokens of a request's length; requests of one prefix begin with the same."""
     shared = Random(f"{seed} prefix {request.prefix}").choices(words, k=request.prefix_tokens)
     rest = request.prompt_tokens - request.prefix_tokens
@@ -316,7 +317,7 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     if not config.is_replay:
         return library
     replay, due = replay_trace(config, read_trace(config.trace), lengths=False)
-    assert library.request_set is not None
+    assert library.request_set
     return replace(
         library,
         arrivals=due,
@@ -331,17 +332,16 @@ def load_requests(config: RunConfig, tokenizer: Any) -> Library:
         given = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
         profile = WorkloadProfile(about=DESCRIPTION, **given)
         place = f"--input-len {config.input_len} --output-len {config.output_len}"
-        return draw_library(config, tokenizer, profile, config.workload_name, place)
+        return draw_library(config, tokenizer, profile, place)
     if config.workload.startswith(cnn_dailymail.MARK):
-        workload = Workload(config.workload, None, cnn_dailymail.DESCRIPTION)
-        return from_requests(config, tokenizer, workload, cnn_dailymail.read(config))
+        return from_requests(config, tokenizer, cnn_dailymail.DESCRIPTION, cnn_dailymail.read(config))
     workload = named_workload(config.workload)
     if is_profile(config.workload):
         profile = read_profile(config, workload)
         place = f"{workload.path}: input_len {profile.input_len}, output_len {profile.output_len}"
-        return draw_library(config, tokenizer, profile, workload.name, place)
+        return draw_library(config, tokenizer, profile, place)
     found = requests_file.read(workload.path or Path(), config.prompt_column or "")
-    return from_requests(config, tokenizer, workload, found)
+    return from_requests(config, tokenizer, workload.imitates, found)
 
 
 def named_workload(name: str) -> Workload:
@@ -353,9 +353,9 @@ def named_workload(name: str) -> Workload:
     return Workload(name, Path(name), "requests of the user's own")
 
 
-def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: StoredRequests) -> Library:
+def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRequests) -> Library:
     """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
-    most = len(found.requests) if config.total_sample_count == "auto" else config.total_sample_count
+    most = None if config.total_sample_count == "auto" else config.total_sample_count
     if config.max_new_tokens != mlperf.MAX_NEW_TOKENS and (
         found.is_sharegpt or all(each.max_tokens or each.answer for each in found.requests[:most])
     ):
@@ -364,7 +364,7 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
         )
     context = config.model_spec.context if config.max_model_len == "auto" else config.max_model_len
     whole = min(SHAREGPT_WHOLE, context)
-    chosen, prompts, new, unfit = list[StoredRequest](), list[list[int]](), list[int](), 0
+    chosen, prompts, new, unfit = list[StoredRequest](), list[Tokens](), list[int](), 0
     for request in found.requests:
         if len(prompts) == most:
             break
@@ -399,8 +399,8 @@ def from_requests(config: RunConfig, tokenizer: Any, workload: Workload, found: 
     return with_request_set(
         Library(prompts, [], [], str(found.path), new, conversations=talks, salt=salt),
         lambda index: found.where(chosen[index]),
-        name=workload.name,
-        about=workload.imitates,
+        name=config.workload_name,
+        about=about,
         samples=len(kept),
         exact=False,
         digest=content,
@@ -415,7 +415,7 @@ def longest(request: StoredRequest, config: RunConfig, tokenizer: Any) -> int:
     return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
 
 
-def encode(request: StoredRequest, tokenizer: Any, where: str) -> list[int]:
+def encode(request: StoredRequest, tokenizer: Any, where: str) -> Tokens:
     """A request's prompt as token ids. Raises UsageError where the model has no such token, or refuses the chat."""
     if request.kind == "messages":
         return chat(request.prompt, tokenizer, where)
@@ -426,7 +426,7 @@ def encode(request: StoredRequest, tokenizer: Any, where: str) -> list[int]:
     return list(request.prompt)
 
 
-def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> list[int]:
+def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> Tokens:
     """Messages as the tokenizer's chat template has them, or without one as plain lines."""
     if not tokenizer.chat_template:
         lines = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
@@ -440,10 +440,9 @@ def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> list[int
 
 def table(names: Sequence[str], model: str) -> str:
     """The token statistics of workloads as a Markdown table. Raises UsageError."""
-    rows, tokenizer = list[list[object]](), load_tokenizer(engine.EngineConfig(model=model))
+    rows, tokenizer = list[list[object]](), checkpoint.load_tokenizer(engine.EngineConfig(model=model))
     for name in names:
-        found = load(RunConfig(model=model, workload=name, mode="performance", concurrency="auto"), tokenizer)
-        if found is not None:
+        if found := load(RunConfig(model=model, workload=name, mode="performance", concurrency="auto"), tokenizer):
             spreads = (Spread.of([len(prompt) for prompt in found.prompts]), Spread.of(found.new_tokens or []))
             cells = (f"{number(s.mean)}, {number(s.p50)}, {number(s.p99)}" for s in spreads if s)
             rows.append([name, len(found), *cells])

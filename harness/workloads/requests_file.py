@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeGuard, get_args
@@ -29,6 +29,8 @@ ROLES = ("system", "user", "assistant")
 ASKING_ROLES, ANSWERING_ROLES = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")
 MOST_CHARACTERS = 2**22  # of a prompt: some million tokens
 SURROGATES = re.compile(r"[\ud800-\udfff]")
+Tokens = list[int]
+Dialog = list[dict[str, Any]]  # the messages of a conversation
 
 
 class StoredRequest(NamedTuple):
@@ -70,7 +72,7 @@ def read(path: Path, column: str = "") -> StoredRequests:
     return read_rows(path, text.split("\n"), "line", column)
 
 
-def read_rows(path: Path, rows: Sequence[Any], unit: str, column: str) -> StoredRequests:
+def read_rows(path: Path, rows: list[Any], unit: str, column: str) -> StoredRequests:
     """Requests of rows: one each, or one for each turn of a conversation. Rows that are none are left out and counted,
     up to a share of MOST_BAD. Raises UsageError for the first of more, and where no request is in any."""
     found: list[StoredRequest] = []
@@ -108,21 +110,19 @@ def read_rows(path: Path, rows: Sequence[Any], unit: str, column: str) -> Stored
     return StoredRequests(path, tuple(found), kind, passed_over, bool(talks), pairs == len(found), left_out)
 
 
-def conversation(item: Any) -> list[dict[str, Any]] | None:
+def conversation(item: Any) -> Dialog | None:
     """The messages of a row that is a conversation, or holds one: of role and content, or ShareGPT's from and value.
     None for any other row, also for `messages` that do not end with an answer: they are one request."""
     found = [item] if isinstance(item, list) else [item.get(name) for name in CHATS] if isinstance(item, dict) else []
     for said in found:
         if isinstance(said, list) and all(isinstance(message, dict) for message in said):
             roles = [message.get("role") for message in said]
-            is_request = (
-                said is not found[0] and said is found[-1] and ("user" not in roles or roles[-1] != "assistant")
-            )
+            is_request = said is not item and said is found[-1] and ("user" not in roles or roles[-1] != "assistant")
             return None if is_request else said
     return None
 
 
-def chat_turns(said: list[dict[str, Any]], number: int, where: str) -> Iterator[StoredRequest]:
+def chat_turns(said: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
     """A request for each of the user's messages, with all before it; the answer that follows says how long it is. Those
     after a message without text are left out. Raises UsageError for an unknown role."""
     check_roles(said, where)
@@ -136,7 +136,7 @@ def chat_turns(said: list[dict[str, Any]], number: int, where: str) -> Iterator[
             yield StoredRequest(number, "messages", history, answer=answer if is_usable(answer) else None)
 
 
-def check_roles(said: list[dict[str, Any]], where: str) -> None:
+def check_roles(said: Dialog, where: str) -> None:
     for message in said:
         if message.get("role") not in ROLES:
             raise UsageError(f"{where}: role {message.get('role')!r:.40}; known are {', '.join(ROLES)}.")
@@ -164,7 +164,7 @@ def parse_text(text: str, where: str) -> Any:
         raise UsageError(f"{where}: not JSON: {' '.join(str(error).split())}.") from None
 
 
-def longest(item: Mapping[str, Any], where: str) -> int | None:
+def longest(item: dict[str, Any], where: str) -> int | None:
     """The longest answer that a request asks for, under whichever name; None where it does not say."""
     found = {name: item[name] for name in LENGTH_KEYS if item.get(name) is not None}
     for name, value in found.items():
@@ -196,7 +196,7 @@ def messages(value: Any, where: str) -> list[dict[str, str]]:
     return [{"role": item["role"], "content": words(item.get("content"), where, "content")} for item in value]
 
 
-def token_ids(value: Any, where: str, name: str = "prompt_token_ids") -> list[int]:
+def token_ids(value: Any, where: str, name: str = "prompt_token_ids") -> Tokens:
     if not (isinstance(value, list) and value and all(type(token) is int for token in value)):
         raise UsageError(f"{where}: {name} is not a list of token ids.")
     return value
@@ -205,7 +205,7 @@ def token_ids(value: Any, where: str, name: str = "prompt_token_ids") -> list[in
 READERS: dict[Kind, Callable[[Any, str], Any]] = {"prompt": words, "messages": messages, "prompt_token_ids": token_ids}
 
 
-def turns(conversation: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def turns(conversation: Dialog) -> Iterator[tuple[str, str]]:
     """The first question that an answer follows, and that answer; nothing where there is none."""
     for first, then in pairwise(conversation):
         question, answer = first.get("value"), then.get("value")
