@@ -122,14 +122,14 @@ def prepare() -> None:
         read_environment()
 
 
-HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 HELP_ALL = "--help-all"
 # Names that flags had in some command, and the one that they have in all.
 RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()}
 RENAMED_FLAGS |= dict.fromkeys(("--samples", "--requests"), "--total-sample-count")
-ON_OFF = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
+ON_OFF = dict.fromkeys(names_in("1 true yes on"), True) | dict.fromkeys(names_in("0 false no off"), False)
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 

@@ -15,8 +15,8 @@ from harness.core.reading import as_text, from_yaml, names_in
 
 # What the installed vLLM's sources say of it, read as text: importing vLLM takes 10 to 20 seconds.
 LITERAL, WORD = re.compile(r"Literal\[([^\]]*)\]"), re.compile(r"[\"']([\w.+-]+)[\"']")
-VARIABLE = re.compile(r"^    \"(\w+)\": ", re.M)
-ARCHITECTURE = re.compile(r"^    \"(\w+)\": \(", re.M)
+VARIABLE = re.compile(r"(?m)^    \"(\w+)\": ")
+ARCHITECTURE = re.compile(r"(?m)^    \"(\w+)\": \(")
 
 
 def folder() -> Path | None:
@@ -84,7 +84,7 @@ WORDS = (
 )
 ASSIGNED = re.compile(rf"(?is)((?:{WORDS})[\w-]*[\"']?\s*[:=]\s*).*")
 SECRET_FORMS = (
-    (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.S), HIDDEN),
+    (re.compile(r"(?s)-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)"), HIDDEN),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {HIDDEN}"),
     (re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})"), HIDDEN),
     (re.compile(r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})"), HIDDEN),
