@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
+from os import environ
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,7 +94,7 @@ def nvml_gpus() -> Iterator[tuple[Any, list[Any]]]:
 def visible(nvml: Any) -> list[Any]:
     """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves; up to the first word that names none."""
     every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return every
     found = []
@@ -191,7 +192,7 @@ def detect() -> System:
         cores=core_count(),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         os=os_name(),
-        container=any(mark.exists() for mark in CONTAINER_MARKS) or "container" in os.environ,
+        container=any(mark.exists() for mark in CONTAINER_MARKS) or "container" in environ,
         python=platform.python_version(),
         packages=versions(),
         git_revision=git_revision(),
@@ -223,7 +224,7 @@ def container_s() -> float | None:
 
 def variables() -> dict[str, str]:
     """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
-    found = {name: os.environ[name] for name in sorted(os.environ) if name.startswith(ENGINE_VARIABLES)}
+    found = {name: environ[name] for name in sorted(environ) if name.startswith(ENGINE_VARIABLES)}
     return hide(found, foreign=True)  # type: ignore[no-any-return]
 
 
@@ -258,7 +259,7 @@ def git_revision() -> str | None:
 
     The container image sets GIT_REVISION: it holds neither git nor the history.
     """
-    given = os.environ.get("GIT_REVISION") or None
+    given = environ.get("GIT_REVISION") or None
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
