@@ -81,8 +81,7 @@ class Display:
     def stage(self, text: str, kind: Kind = "other", why: str = "") -> None:
         """Announces what happens now, and why, once; on a terminal, a line of what ended stays."""
         if self._live and not self._told:
-            took = clock(time.monotonic() - self._began)
-            self.say(f"{time.strftime('%H:%M:%S')} {self._stage}, {took}", style="dim")
+            self.say(f"{time.strftime('%H:%M:%S')} {self._stage}, {clock(time.monotonic() - self._began)}", style="dim")
         self._stage, self._told = text, False
         self._began = time.monotonic()
         self._shown = -math.inf if self._live else self._began
