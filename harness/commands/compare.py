@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic_core import to_jsonable_python
 
-from harness.config.flags import BENCHMARK, OUTPUT, Rules, config_command, flag, positive
+from harness.config.flags import BENCHMARK, OUTPUT, config_command, flag, positive
 from harness.config.run import CHOOSES, RunConfig
 from harness.core.errors import DONE
 from harness.core.files import as_flag
@@ -28,19 +28,20 @@ class CompareConfig(RunConfig):
     """What each server is asked, and when enough is known."""
 
     side: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="RUN")
-    within: Annotated[float, positive(100)] = flag(2.0, BENCHMARK, "nothing", rank=1)
+    within: Annotated[float, positive(100)] = flag(2.0, BENCHMARK, "nothing")
     """Stop when the first metric's interval is narrower than X percent."""
-    rounds: Annotated[int, positive(1000)] = flag(8, BENCHMARK, "nothing", rank=1)
+    rounds: Annotated[int, positive(1000)] = flag(8, BENCHMARK, "nothing")
     """Rounds A B B A: at least 2, at most N."""
-    minutes: Annotated[float, positive(10**5)] = flag(60.0, BENCHMARK, "nothing", rank=1)
+    minutes: Annotated[float, positive(10**5)] = flag(60.0, BENCHMARK, "nothing")
     """Stop after this many minutes."""
-    resume: bool = flag(False, OUTPUT, "nothing", rank=1)
+    resume: bool = flag(False, OUTPUT, "nothing")
     """Continue the last comparison of these servers and settings."""
-    fail_if: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="CONDITION", rank=1)
+    fail_if: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="CONDITION")
     """Condition that makes B a regression from A, as in report.py: 'output_tokens_per_s<-3%' (repeatable)."""
     dry_run: bool = flag(False, OUTPUT, "nothing")
 
-    RULES: ClassVar[Rules] = {
+    BASIC = f"category within rounds minutes resume fail_if {RunConfig.BASIC}"
+    RULES: ClassVar = {
         "compare needs at least two servers, or at least two finished runs.": lambda run: (
             len(run.side or run.endpoint) < 2 or (run.side and run.endpoint)
         ),

@@ -19,10 +19,8 @@ from harness.config.flags import (
     Auto,
     Context,
     Count,
-    Rules,
     Seconds,
     Settings,
-    Share,
     flag,
     positive,
 )
@@ -68,37 +66,37 @@ Copies = Annotated[int, positive(10**4)]
 class EngineConfig(Settings):
     """The model and how vLLM runs it: the flags that `run.py` and `mmlu.py` share."""
 
-    model: str = flag(models.DEFAULT_MODEL, MODEL, "answers", rank=4)
+    model: str = flag(models.DEFAULT_MODEL, MODEL, "answers")
     """Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download)."""
-    backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL, "answers", rank=12)
+    backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL, "answers")
     """vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at once,
     to try the harness. auto: openai with --endpoint, else vllm."""
-    precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL, "answers", rank=12)
+    precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL, "answers")
     """Number format of weights and activations: fp16 on GPUs before A100, which have no bf16."""
-    quantization: str = flag("none", MODEL, "answers", rank=12)
+    quantization: str = flag("none", MODEL, "answers")
     """none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods."""
-    kv_cache_dtype: Literal["auto", "fp8"] = flag("auto", MODEL, "answers", rank=13)
+    kv_cache_dtype: Literal["auto", "fp8"] = flag("auto", MODEL, "answers")
     """fp8 halves the memory of each request's attention cache, so that more fit at once."""
     load_format: str = flag("auto", MODEL, "answers")
     """How vLLM loads weights. dummy: near-zero weights, which overstate the speed."""
     trust_remote_code: bool = flag(False, MODEL, "answers")
     """Run Python code that comes with the model. Off unless given."""
 
-    tensor_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed", rank=15)
+    tensor_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed")
     """GPUs one copy of the model is split over; more where one is too small. auto: as few as hold the model."""
     data_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed")
     """Copies of the model that share the load. auto: as many as the visible GPUs hold."""
 
-    max_model_len: Context | Auto = flag("auto", ENGINE, "answers", rank=15)
+    max_model_len: Context | Auto = flag("auto", ENGINE, "answers")
     """Longest prompt plus answer, in tokens; out of memory: lower it. auto: 2668 (every sample fits); demo: 1024."""
-    gpu_memory_utilization: Share | Auto = flag("auto", ENGINE, "speed", rank=15)
+    gpu_memory_utilization: Annotated[float, positive(1)] | Auto = flag("auto", ENGINE, "speed")
     """Share of each GPU's memory that vLLM may take; out of memory at the start: lower it. auto: 0.9; on a CPU a
     quarter of what is free."""
-    max_num_seqs: Count | None = flag(None, ENGINE, "speed", rank=16)
+    max_num_seqs: Count | None = flag(None, ENGINE, "speed")
     """Maximum requests computed at once; out of memory, or TPOT over its limit: lower it. Unset: vLLM decides."""
-    max_num_batched_tokens: Context | None = flag(None, ENGINE, "speed", rank=17)
+    max_num_batched_tokens: Context | None = flag(None, ENGINE, "speed")
     """Maximum tokens in one engine step; more for Offline, fewer where TPOT is over its limit. Unset: vLLM decides."""
-    engine_arg: tuple[Pair, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE", rank=18)
+    engine_arg: tuple[Pair, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE")
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
     engine_patch: Names = flag((), ENGINE, "answers", metavar="NAME[,NAME...]")
     """Change vLLM where it loses speed: fast-accumulation, inductor-activation (docs/quantization.md)."""
@@ -110,7 +108,7 @@ class EngineConfig(Settings):
     mlflow: bool = flag(False, OUTPUT, "nothing")
     """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""
 
-    RULES: ClassVar[Rules] = {
+    RULES: ClassVar = {
         "--engine-arg {run.doublet[0]}: use {run.doublet[1]}.": "doublet",
         "--engine-patch changes vLLM: remove it, or --backend {run.backend}.": lambda run: (
             run.engine_patch and run.backend == "echo"
@@ -146,8 +144,7 @@ class EngineConfig(Settings):
     @property
     def engine_args(self) -> dict[str, object]:
         """`engine_arg` by key, values read as YAML (so 8, true, {"mode": 3} and text all work)."""
-        pairs = (pair.partition("=") for pair in self.engine_arg)
-        return {key: self.argument(key, text) for key, _, text in pairs}
+        return {key: self.argument(key, text) for key, _, text in (pair.partition("=") for pair in self.engine_arg)}
 
     @staticmethod
     def argument(key: str, text: str) -> object:
@@ -192,7 +189,7 @@ ENDPOINT_ONLY = names_in(
 class ServerFlags(EngineConfig):
     """The model, and the engine that serves it: in this process, or a server that already runs."""
 
-    endpoint: tuple[str, ...] = flag((), SERVER, "answers", metavar="URL", rank=14)
+    endpoint: tuple[str, ...] = flag((), SERVER, "answers", metavar="URL")
     """Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is
     OPENAI_API_KEY in the environment."""
     request_timeout: Seconds = flag(600.0, SERVER, "nothing")
@@ -207,7 +204,7 @@ class ServerFlags(EngineConfig):
     new_connections: bool = flag(False, SERVER, "speed")
     """Open a connection for each request: a balancer of connections keeps all requests of one with one replica."""
 
-    RULES: ClassVar[Rules] = {
+    RULES: ClassVar = {
         "--backend openai needs the address of a server: --endpoint http://host:8000/v1.": lambda run: (
             run.backend == "openai" and not run.endpoint
         ),

@@ -38,7 +38,6 @@ PANELS = (BENCHMARK, RATE, MODEL, SERVER, ENGINE, DATA, ACCURACY, OUTPUT)  # in 
 # of which a client has the ports for about 60,000.
 MOST_S, MOST_MS, MOST_AT_ONCE = 30 * 24 * 3600, 10**6, 50_000
 LARGEST_FILE = 4 * MIB  # bytes of a --config file
-UNRANKED = 99  # of flags that -h leaves to --help-all
 
 
 def positive(most: float) -> Any:
@@ -56,7 +55,7 @@ Auto = Literal["auto"]
 Seconds = Annotated[float, positive(MOST_S)]
 Milliseconds = Annotated[int, positive(MOST_MS)]
 AtOnce = Annotated[int, positive(MOST_AT_ONCE)]
-Share = Annotated[float, positive(1)]
+
 Count = Annotated[int, positive(10**6)]
 Context = Annotated[int, positive(10**8)]  # tokens
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
@@ -71,7 +70,6 @@ class Flag(NamedTuple):
     panel: str
     affects: Affects
     metavar: str = ""
-    rank: int = UNRANKED  # -h has those with a rank, in its order; --help-all has the rest
 
 
 def setting(key: str) -> str:
@@ -80,14 +78,14 @@ def setting(key: str) -> str:
     return RENAMED.get(name, name)
 
 
-def flag(default: Any, panel: str, affects: Affects, metavar: str = "", rank: int = UNRANKED) -> Any:
+def flag(default: Any, panel: str, affects: Affects, metavar: str = "") -> Any:
     """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once. The text
     below it is its help; without one it is not shown.
 
     `work` is the work of the engine; speeds at other work are not compared. A flag that affects answers may affect
     speed, too. What two runs must share to be compared, or for one's rate to serve the other, follows from this.
     """
-    return Field(default, json_schema_extra={"flag": Flag(panel, affects, metavar, rank)})  # type: ignore[dict-item]
+    return Field(default, json_schema_extra={"flag": Flag(panel, affects, metavar)})  # type: ignore[dict-item]
 
 
 # What is refused: each message, in which {run.NAME} is filled in, and when it is so. `run.given` are the settings that
@@ -121,6 +119,8 @@ class Settings(BaseModel):
         defer_build=True,
     )
     RULES: ClassVar[Rules] = {}
+    BASIC: ClassVar = ""
+    """The flags of -h, in its order; --help-all has the rest."""
     named: ClassVar[Callable[[str], str]] = as_flag  # as messages call a setting
 
     def __init__(self, /, **settings: Any) -> None:
@@ -272,8 +272,7 @@ def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str,
         return f"{kind.named(name)}: {own[0]}."
     if errors[0]["type"] == "missing":
         return f"{kind.named(name)} is missing."
-    metavar = kind.flags()[name].metavar
-    takes = " or ".join(describe(*each, metavar) for each in kinds(kind, name).items())
+    takes = " or ".join(describe(*each, kind.flags()[name].metavar) for each in kinds(kind, name).items())
     got = hide_word(value) if isinstance(value := settings[name], str) else value
     return f"{kind.named(name)} takes {takes}; got {got!r}."
 
@@ -293,7 +292,7 @@ def config_command(
 
     function.__signature__ = inspect.Signature(parameters(kind))  # type: ignore[attr-defined]
     function.__annotations__ = {p.name: p.annotation for p in function.__signature__.parameters.values()}  # type: ignore[attr-defined]
-    basic = [as_flag(name) for name, flag in kind.flags().items() if flag.rank < UNRANKED] + ["--config"]
+    basic = [*map(as_flag, kind.BASIC.split()), "--config"]
     return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
 
 
@@ -301,8 +300,7 @@ def parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     text = "YAML file with any of these settings; flags win."
     file = typer.Option(None, help=text, rich_help_panel=OUTPUT, metavar="FILE")
-    ranked = sorted(kind.flags().items(), key=lambda item: item[1].rank)
-    flags = ((name, *option(kind, name)) for name, _ in ranked)
+    flags = ((name, *option(kind, name)) for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)))
     return [
         parameter("context", annotation=typer.Context),
         *(parameter(name, annotation=hint, default=made) for name, hint, made in flags),

@@ -6,7 +6,7 @@ system under test sends each when a slot is free, or at its time. How each is se
 """
 
 from math import ceil, inf
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from harness.core.document import number
 from harness.core.statistics import fewest_queries
@@ -50,7 +50,8 @@ class Load:
 
     @property
     def whole_rounds(self) -> bool:
-        raise NotImplementedError
+        """Whether its samples belong together."""
+        return bool(self.request_set and self.request_set.whole_rounds)
 
 
 class LoadPattern:
@@ -64,7 +65,7 @@ class LoadPattern:
     demo_s = 20.0  # the minimum duration of a test of the demo
     is_streamed = True  # whether the time of each first token is measured
     is_rated = False  # whether the speed follows from a rate that was given
-    named_rate: Literal["logged", "planned", "none"] = "logged"
+    named_rate = "logged"  # or "planned", or "none"
     is_paced = False  # whether LoadGen's duration ends before the last query does
     is_own_clock = False  # whether the client sends and times each request, and not LoadGen
 
@@ -111,22 +112,20 @@ class LoadPattern:
 
     def settings(self, plan: Load) -> Settings:
         """What changes from test to test; the rest stays as MLPerf has it."""
-        least = self.min_queries(plan)
-        found: dict[str, int | float | None] = {
+        least, is_part = self.min_queries(plan), plan.samples != plan.official_samples
+        found = {
             "min_duration": round(1000 * plan.min_duration_s),
             "target_qps": plan.target_qps,
             "target_latency": plan.expected_latency_ms,
+            "performance_sample_count_override": plan.samples if is_part else None,
+            "min_query_count": least if is_part or least != plan.samples else None,
         }
-        if plan.samples != plan.official_samples:
-            found["performance_sample_count_override"] = plan.samples
-        if plan.samples != plan.official_samples or least != plan.samples:
-            found["min_query_count"] = least
         return {key: value for key, value in found.items() if value is not None}
 
     def fixed_settings(self, plan: Load) -> Settings:
         """What is the same in all tests of a run."""
-        own = plan.request_set and not plan.whole_rounds  # no more than the duration takes, not all of them
-        return {"sample_concatenate_permutation": 0} if own else {}
+        # Of one's own requests no more than the duration takes, not all of them.
+        return {"sample_concatenate_permutation": 0} if plan.request_set and not plan.whole_rounds else {}
 
 
 class Burst(LoadPattern):
@@ -227,8 +226,8 @@ class OwnClock(LoadPattern):
     is_own_clock = True
 
     def settings(self, plan: Load) -> Settings:
-        count = {"performance_sample_count_override": plan.samples, "min_query_count": self.min_queries(plan)}
-        return super().settings(plan) | count
+        least = self.min_queries(plan)
+        return super().settings(plan) | {"performance_sample_count_override": plan.samples, "min_query_count": least}
 
     def fixed_settings(self, plan: Load) -> Settings:
         return {} if plan.whole_rounds else {"sample_concatenate_permutation": 0}
@@ -240,7 +239,7 @@ class ClosedLoop(OwnClock):
     unit = "in flight"
     rate_flag = load = "concurrency"
     flags = (rate_flag,)
-    defaults: ClassVar[dict[str, str]] = {"concurrency": "auto"}
+    defaults: ClassVar = {"concurrency": "auto"}
 
     def min_queries(self, plan: Load) -> int:
         return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)
@@ -272,7 +271,7 @@ class Schedule(OwnClock):
     """Arrivals of the user's own: each request at its time."""
 
     rate_flag = "server_target_qps"
-    defaults: ClassVar[dict[str, str]] = {"arrivals": "poisson"}
+    defaults: ClassVar = {"arrivals": "poisson"}
     flags = (rate_flag, "arrivals")
     named_rate = "planned"
     is_rated = True
@@ -285,5 +284,4 @@ class Schedule(OwnClock):
 
     def settings(self, plan: Load) -> Settings:
         """LoadGen issues the minimum number of queries, and no more: those of the schedule."""
-        rate = 0.9 * plan.scheduled / (RESERVE * plan.min_duration_s)
-        return super().settings(plan) | {"target_qps": rate}
+        return super().settings(plan) | {"target_qps": 0.9 * plan.scheduled / (RESERVE * plan.min_duration_s)}

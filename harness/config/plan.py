@@ -30,8 +30,10 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
         sizes = [1 if size == "auto" else size for size in (tensor, data)]
         most = os.cpu_count() or 1
         if math.prod(sizes) > most and not config.has_other_hosts:
-            flags = f"--tensor-parallel-size {sizes[0]} x --data-parallel-size {sizes[1]}"
-            raise UsageError(f"{flags}: there is no GPU here, and {most} CPU cores are too few for that.")
+            raise UsageError(
+                f"--tensor-parallel-size {sizes[0]} x --data-parallel-size {sizes[1]}: there is no GPU here, and "
+                f"{most} CPU cores are too few for that."
+            )
         return sizes[0], sizes[1]
     if tensor == "auto":
         available = len(gpus) // (1 if data == "auto" or config.has_other_hosts else data)
@@ -54,9 +56,6 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
             f"{len(gpus)} visible."
         )
     return tensor, copies
-
-
-RESOLVED_FLAGS = ("max_model_len", "tensor_parallel_size", "data_parallel_size")  # flags whose `auto` a plan resolves
 
 
 class TestPart(NamedTuple):
@@ -131,13 +130,16 @@ class Plan(Load):
         Follows from what each flag affects; the value of an `auto` stands for it.
         """
         flags = self.config.values(EngineConfig.affecting("answers", "speed"))
-        flags |= {name: getattr(self, name) for name in RESOLVED_FLAGS}
+        flags |= {name: getattr(self, name) for name in ("max_model_len", "tensor_parallel_size", "data_parallel_size")}
         lists = {"endpoint": self.config.endpoint, "engine_patch": flags.pop("engine_patch")}
         flags |= {name: list(values) for name, values in lists.items() if values}
-        flags |= {"quantization": self.engine_state.quantization, "kv_cache_dtype": self.engine_state.kv_cache_dtype}
         flags |= {"workload": self.request_set.key} if self.request_set else {}
-        flags |= {"max_new_tokens": self.max_new_tokens, "engine_arg": sorted(map(hide_word, self.config.engine_arg))}
-        return flags
+        return flags | {
+            "quantization": self.engine_state.quantization,
+            "kv_cache_dtype": self.engine_state.kv_cache_dtype,
+            "max_new_tokens": self.max_new_tokens,
+            "engine_arg": sorted(map(hide_word, self.config.engine_arg)),
+        }
 
     @property
     def settings(self) -> dict[str, object]:
@@ -165,11 +167,6 @@ class Plan(Load):
             return ()
         query_samples = self.samples if self.whole_rounds else 1
         return workload.times(name, rate, self.min_duration_s, self.seeds.schedule, query_samples)
-
-    @property
-    def whole_rounds(self) -> bool:
-        """Whether its samples belong together."""
-        return bool(self.request_set and self.request_set.whole_rounds)
 
     @property
     def replay(self) -> Replay | None:
@@ -236,7 +233,7 @@ class Plan(Load):
         each = (self.target_qps or 0.0) / (self.concurrency or 1)
         return replace(self, concurrency=level, target_qps=level * each or None)
 
-    def parts(self, before: TestPart | None = None) -> list[TestPart]:
+    def parts(self, before: TestPart | None) -> list[TestPart]:
         """The tests of a run, and what comes `before` its performance test, as far as it is known."""
         found, last = list[TestPart](), self.with_concurrency()
         if self.config.quick:

@@ -25,7 +25,7 @@ from harness.config.flags import (
     positive,
 )
 from harness.core.files import as_flag
-from harness.core.reading import ROOT
+from harness.core.reading import ROOT, names_in
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 
@@ -55,63 +55,63 @@ SPEED_TESTS: Rules = {
     "--profile": "profile",
     "--quick": "quick",
 }
-UNTESTED = ("server_target_qps", "compliance", "profile", "json", "mlflow")  # flags of a test or its report
+UNTESTED = names_in("server_target_qps compliance profile json mlflow")  # flags of a test or its report
 
 
 class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """One run of the benchmark, as its flags say."""
 
-    round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers", rank=7)
+    round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers")
     """MLPerf Inference round, its seeds and rules: change it to submit to another."""
-    category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK, "work", rank=1)
+    category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK, "work")
     """The set of samples and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
-    scenario: ScenarioName = flag("offline", BENCHMARK, "work", rank=2)
+    scenario: ScenarioName = flag("offline", BENCHMARK, "work")
     """offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter;
     singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times you choose. datacenter takes
     all but singlestream; edge takes all but server and interactive."""
-    mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK, "nothing", rank=3)
+    mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK, "nothing")
     """Check the answers, measure the speed, or one after the other on one engine."""
     compliance: Literal["none", "test06"] = flag("none", BENCHMARK, "nothing")
     """Also run MLPerf's compliance test. test06: logged outputs match what was reported to LoadGen."""
-    max_new_tokens: Count = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work", rank=6)
+    max_new_tokens: Count = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work")
     """Longest answer, in tokens: MLPerf's is 128, a lower one makes a trial shorter."""
-    total_sample_count: Annotated[int, positive(2**40)] | Auto = flag("auto", BENCHMARK, "work", rank=6)
+    total_sample_count: Annotated[int, positive(2**40)] | Auto = flag("auto", BENCHMARK, "work")
     """Samples to use: fewer make a short run, not comparable with MLPerf. auto: all of them."""
     seed: Seed | None = flag(None, BENCHMARK, "answers")
     """Replace LoadGen's seeds, and set vLLM's. Unset: the round's official seeds."""
 
     dataset: Literal["cnndm"] = flag("cnndm", DATA, "work")  # no choice, so not shown; taken from older commands
-    dataset_path: Path | None = flag(None, DATA, "work", rank=19)
+    dataset_path: Path | None = flag(None, DATA, "work")
     """The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."""
 
     server_target_qps: Rate | Literal["auto", "max"] | Annotated[tuple[Rate, ...], Distinct] = flag(
-        "auto", RATE, "speed", rank=7
+        "auto", RATE, "speed"
     )
     """Queries/s (server, interactive, arrivals); max finds the highest that is VALID. As auto it is 0.8 (server) or 0.6
     (interactive) of the Offline rate; 5,10,20 tests each rate, then runs at the highest that is VALID."""
-    quick: bool = flag(False, RATE, "nothing", rank=11)
+    quick: bool = flag(False, RATE, "nothing")
     """Estimate in about a minute which rates keep the limits of server and interactive. No result: nothing is VALID."""
     samples_per_query: Count | Annotated[tuple[Count, ...], Distinct] = flag(8, RATE, "work")
     """MultiStream: samples per query, the next when all are answered. 1,2,4,8: test each, then run with the most."""
     concurrency: AtOnce | Literal["auto", "max"] | Annotated[tuple[AtOnce, ...], Distinct] | None = flag(
-        None, RATE, "speed", rank=8
+        None, RATE, "speed"
     )
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
     at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
-    ttft_limit: Milliseconds | None = flag(None, RATE, "speed", rank=9)
+    ttft_limit: Milliseconds | None = flag(None, RATE, "speed")
     """Limit on TTFT p99 (time to first token), ms. For server, interactive, concurrency, arrivals. Unset: MLPerf's."""
-    tpot_limit: Milliseconds | None = flag(None, RATE, "speed", rank=10)
+    tpot_limit: Milliseconds | None = flag(None, RATE, "speed")
     """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
     offline_expected_qps: Rate | Auto = flag("auto", RATE, "speed")
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
-    min_duration: Seconds | Auto = flag("auto", RATE, "speed", rank=11)
+    min_duration: Seconds | Auto = flag("auto", RATE, "speed")
     """Minimum seconds of a performance test. auto: MLPerf's 600, less for a short run."""
     batch_size: Annotated[int, positive(10**7)] | None = flag(None, RATE, "speed")
     """Offline in fixed batches of N, one after the other. Unset: continuous batching."""
     sort_by_length: bool = flag(False, RATE, "speed")
     """Offline: longest prompt first in each pass of the data."""
 
-    high_accuracy: bool = flag(False, ACCURACY, "nothing", rank=20)
+    high_accuracy: bool = flag(False, ACCURACY, "nothing")
     """Gate at 99.9 % of the reference, not 99 %: for weights that were not quantized, or hardly."""
     no_exit_on_accuracy_fail: bool = flag(False, ACCURACY, "nothing")
     """Continue with performance, and exit with 0, if the gate fails."""
@@ -120,22 +120,28 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     profile: bool = flag(False, OUTPUT, "nothing")
     """After the tests, profile a short load with vLLM's profiler: where the engine's time goes."""
-    price_per_hour: Price | None = flag(None, OUTPUT, "nothing", rank=20)
+    price_per_hour: Price | None = flag(None, OUTPUT, "nothing")
     """The machine's price per hour, in any currency. The report gives the cost of tokens."""
-    label: str = flag("", OUTPUT, "nothing", rank=21)
+    label: str = flag("", OUTPUT, "nothing")
     """Name of this run in reports. report.py takes it instead of a path."""
-    dry_run: bool = flag(False, OUTPUT, "nothing", rank=22)
+    dry_run: bool = flag(False, OUTPUT, "nothing")
     """Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin."""
     json: bool = flag(False, OUTPUT, "nothing")  # type: ignore[assignment]  # of pydantic's own older methods
     """Print summary.json alone on standard output; all else on standard error."""
-    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
     """Folder for the runs; another keeps questions apart."""
-    keep_all: bool = flag(True, OUTPUT, "nothing", rank=24)
+    keep_all: bool = flag(True, OUTPUT, "nothing")
     """0: delete older run folders at the end, where the disk is small."""
-    extra_metrics: bool = flag(False, OUTPUT, "nothing", rank=22)
+    extra_metrics: bool = flag(False, OUTPUT, "nothing")
     """Record requests, KV cache, tokens, GPU, CPU and memory once a second: to see what bounds a run."""
 
-    RULES: ClassVar[Rules] = {
+    BASIC = """
+        category scenario mode model workload max_new_tokens total_sample_count round server_target_qps concurrency
+        ttft_limit tpot_limit quick min_duration backend precision quantization kv_cache_dtype endpoint
+        tensor_parallel_size max_model_len gpu_memory_utilization max_num_seqs max_num_batched_tokens engine_arg
+        dataset_path high_accuracy price_per_hour label dry_run extra_metrics results_dir keep_all
+        """
+    RULES: ClassVar = {
         "{run.unmet_flag} implies --scenario {run.takers}: remove {run.chosen_by}.": lambda run: (
             run.unmet and CHOOSES.get(run.unmet) == run.takers
         ),
@@ -188,8 +194,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def unmet(self) -> str:
         """A setting that was given and that the scenario has no use for."""
-        given = (name for name in TAKEN_BY_SOME if name in self.given)
-        return next((name for name in given if name not in self.scenario_rules.flags), "")
+        useless = self.given - {*self.scenario_rules.flags}
+        return next((name for name in TAKEN_BY_SOME if name in useless), "")
 
     @property
     def unmet_flag(self) -> str:

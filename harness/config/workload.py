@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PlainValidator
 
-from harness.config.flags import BENCHMARK, RATE, Rules, Settings, flag
+from harness.config.flags import BENCHMARK, RATE, Settings, flag
 from harness.core.document import number
 from harness.core.errors import UsageError
 from harness.core.files import as_flag
@@ -226,7 +226,7 @@ class Lengths(NamedTuple):
         return f"{self.median}{spread}{f':{self.low}-{self.high}' if self.high else ''}"
 
 
-LENGTHS = re.compile(r"(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?", re.ASCII)  # N~S:LOW-HIGH
+LENGTHS = re.compile(r"(?a)(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?")  # N~S:LOW-HIGH
 SALT_TOKENS = 8
 MOST_DRAWS = 1000  # of a length, before all between its bounds are taken as equally likely
 
@@ -240,10 +240,8 @@ class Shared(Settings):
     turns: Annotated[int, Field(ge=1, le=1000)] = 1
     salt: Literal["none", "start", "after-prefix"] = "none"
 
-    RULES: ClassVar[Rules] = {
-        "prefixes needs prefix_len.": lambda shared: shared.prefixes > 1 and not shared.prefix_len
-    }
-    named: ClassVar[Callable[[str], str]] = str
+    RULES: ClassVar = {"prefixes needs prefix_len.": lambda shared: shared.prefixes > 1 and not shared.prefix_len}
+    named = str
 
     @property
     def text(self) -> str:
@@ -313,7 +311,7 @@ class RequestSet:
 
 
 class WorkloadFlags(ArrivalFlags):
-    workload: str = flag(OFFICIAL, BENCHMARK, "work", rank=5)
+    workload: str = flag(OFFICIAL, BENCHMARK, "work")
     """summarization, chat, classification, code, long-chat, long-classification; or a file of requests, a profile
     (YAML) or hf:NAME of the hub. Files are JSON lines, each with prompt, messages or prompt_token_ids, and max_tokens,
     or ShareGPT's. All but summarization: --mode performance, never comparable with MLPerf."""
@@ -327,7 +325,7 @@ class WorkloadFlags(ArrivalFlags):
     salt: Literal["none", "start", "after-prefix"] | None = flag(None, BENCHMARK, "work")
     """Add unique tokens to each prompt, so that none, or only the prefix, is shared. Unset: none."""
 
-    RULES: ClassVar[Rules] = {
+    RULES: ClassVar = {
         "give both --input-len and --output-len.": lambda run: (
             run.is_synthetic and None in (run.input_len, run.output_len)
         ),

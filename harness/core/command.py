@@ -8,9 +8,9 @@ import re
 import shutil
 import signal
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from textwrap import fill
 from typing import Any, NoReturn
 
 import typer
@@ -43,7 +43,7 @@ def entry(parameter: Any, width: int, brief: bool) -> str:
         said += f" [{default}]"
     indent = " " * FLAG_COLUMNS
     is_long = len(name) >= FLAG_COLUMNS - 1
-    text = textwrap.fill(
+    text = fill(
         said,
         width,
         initial_indent=indent if is_long else name.ljust(FLAG_COLUMNS),
@@ -122,14 +122,14 @@ def prepare() -> None:
         read_environment()
 
 
-HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 HELP_ALL = "--help-all"
 # Names that flags had in some command, and the one that they have in all.
 RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()}
 RENAMED_FLAGS |= dict.fromkeys(("--samples", "--requests"), "--total-sample-count")
-ON_OFF = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
+ON_OFF = dict.fromkeys(names_in("1 true yes on"), True) | dict.fromkeys(names_in("0 false no off"), False)
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
@@ -199,11 +199,11 @@ class Command(TyperCommand):
                 panels.setdefault(parameter.rich_help_panel or "Options", []).append(entry(parameter, width, brief))
         words = [str(parameter.metavar) for parameter in self.params if parameter.param_type_name == "argument"]
         usage = " ".join(filter(None, ["usage:", ctx.command_path, self.operands, *words, "[FLAGS]"]))
-        blocks = [textwrap.fill(usage, width), textwrap.fill(self.help or "", width)]
+        blocks = [fill(usage, width), fill(self.help or "", width)]
         blocks += ["\n".join([f"{name}:", *found]) for name, found in panels.items() if found]
         if self.examples:
             blocks.append("\n".join(["Examples:", *(f"  {example}" for example in self.examples)]))
-        return "\n\n".join([*blocks, textwrap.fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
+        return "\n\n".join([*blocks, fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
 
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
@@ -263,7 +263,7 @@ class Group(TyperGroup):
         width, commands = min(WIDEST_HELP, shutil.get_terminal_size().columns), self.about()
         column = max(map(len, commands)) + 4
         shown = [
-            textwrap.fill(
+            fill(
                 f"{text[:1].upper()}{SENTENCE.split(text[1:], 1)[0].rstrip('.')}",
                 width,
                 initial_indent=f"  {name}".ljust(column),
@@ -273,7 +273,7 @@ class Group(TyperGroup):
         ]
         blocks = [
             f"usage: {ctx.command_path} COMMAND [-h] ...",
-            textwrap.fill(self.help or "", width),
+            fill(self.help or "", width),
             "\n".join(shown),
         ]
         formatter.write("\n\n".join(blocks) + "\n")

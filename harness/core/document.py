@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -40,20 +40,24 @@ def harmless(value: Any) -> Any:
     return escape(value)
 
 
+def one_line(text: str) -> str:
+    """Text on one line, without what a terminal would obey."""
+    return plain(" ".join(text.splitlines()))
+
+
 def escape(text: str) -> str:
     """Text on one line without any HTML, links or pictures in it."""
-    text = " ".join(text.splitlines())
-    return plain(re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text)).replace("](", "]\\(")
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", one_line(text)).replace("](", "]\\(")
 
 
 def code(text: object) -> str:
     """Text within backticks or a code fence, which shows everything as it is: on one line, without backticks."""
-    return Finished(plain(" ".join(str(text).splitlines())).replace("`", "'"))
+    return Finished(one_line(str(text)).replace("`", "'"))
 
 
 def literal(text: str) -> str:
     """Text on one line that shows every mark as it is."""
-    return Finished(re.sub(r"([\\`*_~<>\[\]])", r"\\\1", plain(" ".join(text.splitlines()))))
+    return Finished(re.sub(r"([\\`*_~<>\[\]])", r"\\\1", one_line(text)))
 
 
 def quoted(text: str) -> str:
@@ -166,9 +170,9 @@ class Statement:
 
 def together(statements: Iterable[Statement]) -> str:
     """Statements in one line, those with the same remedy as one, so that it is given once."""
-    by_remedy: dict[str, list[str]] = {}
+    by_remedy = defaultdict(list)
     for each in statements:
-        by_remedy.setdefault(each.remedy, []).append(each.what)
+        by_remedy[each.remedy].append(each.what)
     return "; ".join(
         f"{', and '.join(whats)}: {remedy}" if remedy else "; ".join(whats) for remedy, whats in by_remedy.items()
     )
@@ -250,7 +254,7 @@ def section_text(section: Section) -> str:
 def block_text(block: Block) -> str:
     match block:
         case Code():
-            text = plain(" ".join(block.splitlines()))
+            text = one_line(block)
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
             return f"{fence}\n{text}\n{fence}"
         case str():

@@ -69,13 +69,13 @@ def why(error: OSError) -> str:
     return error.strerror or first_line(error)
 
 
-def as_input(error: BaseException) -> BenchmarkError | None:
-    """What the user's files and disks can cause: a file that cannot be read or written, or a disk that is full; None
-    for any other failure, which is a mistake of this program."""
+def as_input(error: BaseException) -> BaseException:
+    """What the user's files and disks can cause, as an error of its own: a file that cannot be read or written, or a
+    disk that is full. Any other failure is a mistake of this program, and stays as it is."""
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
         return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
     if not isinstance(error, OSError) or not (error.filename or error.errno == errno.ENOSPC):
-        return None
+        return error
     name = str(error.filename or "standard output")
     kind = BenchmarkError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
     shown = line_of(name.rpartition("/")[2]) if error.errno == errno.ENAMETOOLONG else name
@@ -84,7 +84,7 @@ def as_input(error: BaseException) -> BenchmarkError | None:
 
 def line_of(text: str) -> str:
     """One line of a message: words of what was given are cut, so that it ends; paths are as long as they are."""
-    kept = list[str]()
+    kept = []
     length = 0
     for word in text.split(" "):
         path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word
@@ -115,7 +115,7 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
         except (OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not error.filename and error.errno in (errno.ENOSPC, errno.EPIPE):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed
-            raise as_input(error) or error from None
+            raise as_input(error) from None
     except BenchmarkError as error:
         suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
         lines = (re.sub(r"(?<!\.)\.\.$", ".", plain(line_of(hide_text(line)))) for line in str(error).splitlines())

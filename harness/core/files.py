@@ -93,10 +93,9 @@ def as_flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def require(ok: bool, name: str, wanted: str, got: object = None) -> None:
+def require(ok: bool, name: str, wanted: str, got: str) -> None:
     if not ok:
-        shown = hide_word(got) if isinstance(got, str) else got
-        raise UsageError(f"{name} takes {wanted}" + (f"; got {shown!r}." if got is not None else "."))
+        raise UsageError(f"{name} takes {wanted}; got {hide_word(got)!r}.")
 
 
 def check_printable(name: str, text: str) -> None:
@@ -254,14 +253,17 @@ def parse_as(path: Path, data: Any, kind: type[Kind]) -> Kind:
         raise UsageError(f"{path}: {error}") from None
 
 
-def read_columns(path: Path, names: Sequence[str] = ()) -> dict[str, list[float | None]]:
+Columns = dict[str, list[float | None]]  # of numbers, by name
+
+
+def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
     """The columns of numbers in a CSV file, all or those named; an empty cell is None.
 
     Raises UsageError, naming the line, where a column is missing or a cell is no number.
     """
     lines = read_given("", path, "a table", read_table, csv.Error, reading.LARGEST_FILE)
     wanted = names or [name for name in (lines[0] if lines else {}) if name]
-    columns: dict[str, list[float | None]] = {name: [] for name in wanted}
+    columns: Columns = {name: [] for name in wanted}
     for number, line in enumerate(lines, start=2):
         for name in wanted:
             try:

@@ -80,9 +80,8 @@ class Display:
 
     def stage(self, text: str, kind: Kind = "other", why: str = "") -> None:
         """Announces what happens now, and why, once; on a terminal, a line of what ended stays."""
-        ended = f"{self._stage}, {clock(time.monotonic() - self._began)}"
         if self._live and not self._told:
-            self.say(f"{time.strftime('%H:%M:%S')} {ended}", style="dim")
+            self.say(f"{time.strftime('%H:%M:%S')} {self._stage}, {clock(time.monotonic() - self._began)}", style="dim")
         self._stage, self._told = text, False
         self._began = time.monotonic()
         self._shown = -math.inf if self._live else self._began
@@ -159,11 +158,7 @@ def safe_markup(text: str) -> str:
 
 
 def describe(
-    counters: Counters,
-    total: int | None,
-    elapsed: float,
-    least_s: float = 0.0,
-    rate: float | None = None,
+    counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0, rate: float | None = None
 ) -> str:
     """How far a test is, the most important first, since a terminal cuts the end: share and time left, samples done,
     first token where it streams, tokens a second, in flight.

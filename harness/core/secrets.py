@@ -15,8 +15,8 @@ from harness.core.reading import as_text, from_yaml, names_in
 
 # What the installed vLLM's sources say of it, read as text: importing vLLM takes 10 to 20 seconds.
 LITERAL, WORD = re.compile(r"Literal\[([^\]]*)\]"), re.compile(r"[\"']([\w.+-]+)[\"']")
-VARIABLE = re.compile(r"^    \"(\w+)\": ", re.M)
-ARCHITECTURE = re.compile(r"^    \"(\w+)\": \(", re.M)
+VARIABLE = re.compile(r"(?m)^    \"(\w+)\": ")
+ARCHITECTURE = re.compile(r"(?m)^    \"(\w+)\": \(")
 
 
 def folder() -> Path | None:
@@ -83,15 +83,18 @@ WORDS = (
     r"|private[_-]?key|access[_-]?key|account[_-]?key|cookie|signature"
 )
 ASSIGNED = re.compile(rf"(?is)((?:{WORDS})[\w-]*[\"']?\s*[:=]\s*).*")
-SECRET_FORMS = (
-    (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.S), HIDDEN),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {HIDDEN}"),
-    (re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})"), HIDDEN),
-    (re.compile(r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})"), HIDDEN),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"), HIDDEN),  # a JWT
-    (re.compile(r"(//|:/)[^/@\s]+@"), rf"\1{HIDDEN}@"),  # whoever an address, or a path made of one, names
-    (re.compile(r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+"), rf"\1{HIDDEN}"),
-    (re.compile(r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+"), rf"\1{HIDDEN}"),
+SECRET_FORMS = tuple(
+    (re.compile(look), shown)
+    for look, shown in (
+        (r"(?s)-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", HIDDEN),
+        (r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}", rf"\1 {HIDDEN}"),
+        (r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})", HIDDEN),
+        (r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})", HIDDEN),
+        (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", HIDDEN),  # a JWT
+        (r"(//|:/)[^/@\s]+@", rf"\1{HIDDEN}@"),  # whoever an address, or a path made of one, names
+        (r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+", rf"\1{HIDDEN}"),
+        (r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+", rf"\1{HIDDEN}"),
+    )
 )
 # Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
 PLAIN_QUERY = names_in("api-version version gpu host")  # keys of an address's query that hold no secret

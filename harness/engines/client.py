@@ -47,10 +47,9 @@ from harness.engines.completions import (
     choice_logprobs,
     choosing,
     error_message,
-    limit_bytes,
     piece,
 )
-from harness.engines.protocol import RUSH_S, ChoiceLogprobs, Delivery, Exchange, Sampling, TokenCounts
+from harness.engines.protocol import RUSH_S, ChoiceLogprobs, Delivery, Exchange, Sampling, TokenCounts, Tokens
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
@@ -60,7 +59,6 @@ IDLE_S = 2.0
 SPARE_MESSAGES = 1000  # of an answer: a server may send some without a token
 ALIVE_S = 1.0  # an answer that goes on says so this often
 TEXT_SHARE = 0.9  # of an engine's tokens that its text, encoded here, has at least
-ENCODED = re.compile(r"content-encoding: (.*?)\.(?: |$)")  # in aiohttp's words for an answer that it cannot read
 
 
 def extra_headers() -> dict[str, str]:
@@ -94,9 +92,9 @@ def connect(config: run.RunConfig) -> ClientSession:
     proxy = environ.get(PROXY) or None
     if proxy and not engine.is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
-    kept_s = None if config.new_connections else IDLE_S
+    fresh = config.new_connections
     return ClientSession(
-        connector=TCPConnector(limit=0, force_close=config.new_connections, keepalive_timeout=kept_s),
+        connector=TCPConnector(limit=0, force_close=fresh, keepalive_timeout=None if fresh else IDLE_S),
         headers={"Accept-Encoding": "identity"} | own | extra_headers(),
         timeout=ClientTimeout(total=config.request_timeout),
         proxy=proxy,
@@ -117,7 +115,7 @@ class WireRequest(NamedTuple):
 class Client:
     """HTTP to servers that serve the same `model` and take prompts in the same `form`."""
 
-    failure: ClassVar[str | None] = None  # a server that is gone shows in its requests
+    failure: ClassVar = None  # a server that is gone shows in its requests
 
     config: run.RunConfig
     sampling: Sampling
@@ -133,19 +131,17 @@ class Client:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
         self.session = connect(self.config)
 
-    async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> AsyncIterator[Sequence[int]]:
+    async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> Tokens:
         """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
         rest, and no ids once in a while where there is more to come. What is known of it goes into `exchange`.
 
         Raises EndpointError where any part of it does not come.
         """
         address, sampling = request.address, self.sampling.of(request.max_new_tokens)
-        content = request.prompt if self.form.ids_in else self.text(request.prompt)
-        body = self.form.body(content, self.model, sampling, request.stream)
+        body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
         exchange = exchange or Exchange(time.perf_counter())
         async with self.post(address, body, exchange) as response:
-            most = MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens
-            chunks = limit_bytes(response.content.iter_any(), address, most)
+            chunks = limit_bytes(response, address, MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens)
             if response.status != 200:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
             reader, pieces = EventReader(address), list[CompletionChunk]()
@@ -179,16 +175,17 @@ class Client:
         if not (end := next((found for found in pieces if found.end), None)):
             raise reader.missing_end_error()
         rest = self._tokens(pieces, end, address, sampling, len(first))
-        way = {"first_tokens": opening, "messages": messages, "rushed": rushed}
-        exchange.delivery = self._delivery(end, usage, len(first) + len(rest), sampling, **way)
+        here = len(first) + len(rest)
+        exchange.delivery = self._delivery(
+            end, usage, here, sampling, first_tokens=opening, messages=messages, rushed=rushed
+        )
         if rest:
             yield rest
 
     async def choose(self, address: str, prompt: list[int], choices: Sequence[int]) -> ChoiceLogprobs:
         """The next token, restricted to the ids in `choices`. Raises EndpointError, UsageError where the server tells
         no log-probabilities."""
-        content = prompt if self.form.ids_in else self.text(prompt)
-        async with self.post(address, choosing(content, self.model, choices)) as response:
+        async with self.post(address, choosing(self.content(prompt), self.model, choices)) as response:
             page = await whole(response, address)
         if response.status >= 500:
             raise EndpointError(f"{address} answered {response.status}: {error_message(page)}")
@@ -214,8 +211,11 @@ class Client:
             **way,
         )
 
-    def text(self, prompt: list[int]) -> str:
-        """A prompt as text, a chat's special tokens included; the one that begins it the server adds itself."""
+    def content(self, prompt: list[int]) -> list[int] | str:
+        """A prompt as its server takes it: its ids, or its text, a chat's special tokens included; the one that begins
+        it the server adds itself."""
+        if self.form.ids_in:
+            return prompt
         begun = prompt[:1] == [self.tokenizer.bos_token_id]
         return str(self.tokenizer.decode(prompt[begun:], skip_special_tokens=False))
 
@@ -245,8 +245,10 @@ class Client:
                 raise EndpointError(f"{address} sent text without its token ids, which it gave when it was tried")
             tokens = [token for found in pieces for token in found.ids or ()]
             if tokens and max(tokens) >= self.vocabulary:
-                unknown = f"{max(tokens):,}, which is none of the model's vocabulary of {self.vocabulary:,}"
-                raise EndpointError(f"{address} sent the token id {unknown}: does it serve another model?")
+                raise EndpointError(
+                    f"{address} sent the token id {max(tokens):,}, which is none of the model's vocabulary of "
+                    f"{self.vocabulary:,}: does it serve another model?"
+                )
             return tokens
         text = "".join(found.text for found in pieces)
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
@@ -261,14 +263,15 @@ class Client:
             ) as response:
                 yield response
         except TimeoutError:
-            limit = f"{self.config.request_timeout:g} s (--request-timeout)"
-            load = f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
-            raise EndpointError(f"{address} did not finish an answer within {limit}, {load}") from None
+            raise EndpointError(
+                f"{address} did not finish an answer within {self.config.request_timeout:g} s (--request-timeout), "
+                f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
+            ) from None
         except ClientPayloadError:
             raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
         except (ClientError, ConnectionError) as error:
             said = str(error.message if isinstance(error, ClientResponseError) else error)
-            if found := ENCODED.search(said):
+            if found := re.search(r"content-encoding: (.*?)\.(?: |$)", said):  # of an answer that aiohttp cannot read
                 raise UsageError(
                     f"--endpoint {address} compresses its answers ({found[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
@@ -300,9 +303,19 @@ async def refusal(response: ClientResponse) -> str:
     return error_message(said[:MOST_REFUSAL])
 
 
+async def limit_bytes(response: ClientResponse, address: str, most: int = MOST_BYTES) -> AsyncIterator[bytes]:
+    """The chunks of an answer, as long as they are no more than `most` bytes. Raises EndpointError beyond."""
+    count = 0
+    async for chunk in response.content.iter_any():
+        count += len(chunk)
+        if count > most:
+            raise EndpointError(f"{address} sent more than {most / 2**20:,.0f} MiB in one answer, and continued")
+        yield chunk
+
+
 async def whole(response: ClientResponse, address: str) -> bytes:
     """All that a small page holds. Raises EndpointError for one that goes on beyond MOST_BYTES."""
-    return b"".join([chunk async for chunk in limit_bytes(response.content.iter_any(), address)])
+    return b"".join([chunk async for chunk in limit_bytes(response, address)])
 
 
 def key_hint(challenge: str) -> str:
@@ -317,15 +330,16 @@ def key_hint(challenge: str) -> str:
 def why_unreached(error: ClientError, address: str) -> str:
     """Why a server was not reached at all, or not in HTTP."""
     if isinstance(error, ClientConnectorCertificateError):
-        said = error_message(error.certificate_error)
-        return f"its certificate is not trusted: {said}; SSL_CERT_FILE names a file of authorities that are"
+        return (
+            f"its certificate is not trusted: {error_message(error.certificate_error)}; SSL_CERT_FILE names a file of "
+            "authorities that are"
+        )
     scheme = urlsplit(address).scheme
     if isinstance(error, ClientSSLError) or not isinstance(error, ClientConnectorError):
         other = "http" if scheme == "https" else "https"
         return f"it does not answer as {scheme}:// does ({error_message(error)}): is it {other}://?"
-    proxy = getproxies().get(scheme)
-    unused = f"; a proxy is set in the environment, and not used: {PROXY} names one that is"
-    hint = unused if proxy and not environ.get(PROXY) else ""
+    is_unused = getproxies().get(scheme) and not environ.get(PROXY)
+    hint = f"; a proxy is set in the environment, and not used: {PROXY} names one that is" if is_unused else ""
     return f"no server there: {error_message(error)}{hint}"
 
 
@@ -366,8 +380,7 @@ class Channel:
         """The next messages. Raises EOFError when the other side is gone."""
         try:
             size = int.from_bytes(await self.reader.readexactly(8), "big")
-            found: list[Any] = pickle.loads(await self.reader.readexactly(size))
-            return found
+            return list(pickle.loads(await self.reader.readexactly(size)))
         except (asyncio.IncompleteReadError, ConnectionError):
             raise EOFError from None
 
@@ -378,8 +391,8 @@ class RemoteClient:
 
     def __init__(self, client: Client) -> None:
         self._ours, theirs = socket.socketpair()
-        spawn = multiprocessing.get_context("spawn")
         work = (replace(client, tokenizer=None), theirs)
+        spawn = multiprocessing.get_context("spawn")
         self._process = spawn.Process(target=serve, args=work, name="client", daemon=True)
         self._process.start()
         theirs.close()
@@ -408,7 +421,7 @@ class RemoteClient:
             for number, parts in self._parts.items():
                 parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
-    async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> AsyncIterator[Sequence[int]]:
+    async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> Tokens:
         """As `Client.answer`. Raises EngineError where the process is gone."""
         number = next(self._numbers)
         parts = self._parts[number] = asyncio.Queue()

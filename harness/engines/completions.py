@@ -4,7 +4,7 @@ themselves."""
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from html import unescape
 from itertools import product
@@ -23,10 +23,10 @@ MOST_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # of an answer, and more for each to
 MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
 MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
 NO_END = (None, "", "null")  # what servers send as finish_reason while an answer goes on
-REASONS = ("error", "detail", "message")  # what servers call why they failed, the outermost first
+REASONS = names_in("error detail message")  # what servers call why they failed, the outermost first
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-ENDS = ("stop", "eos", "eos_token")  # what servers call the end of an answer that is all there
-LENGTH = ("length", "max_tokens", "model_length", "max_length")  # of one that has all tokens it may have
+ENDS = names_in("stop eos eos_token")  # what servers call the end of an answer that is all there
+LENGTH = names_in("length max_tokens model_length max_length")  # of one that has all tokens it may have
 # What says that an answer is not all there; any other word is taken as `stop`, and noted.
 BROKEN = names_in("abort aborted cancel cancelled content_filter error failed insufficient_system_resource")
 
@@ -48,7 +48,7 @@ class RequestFormat(NamedTuple):
 
     def body(self, prompt: Sequence[int] | str, model: str, sampling: Any, stream: bool) -> bytes:
         """A request's JSON: the prompt as this form has it, greedy at temperature 0."""
-        fields: dict[str, object] = {
+        fields = {
             "model": model,
             **({"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}),
             "max_tokens": sampling.max_new_tokens,
@@ -78,17 +78,19 @@ class RequestFormat(NamedTuple):
         return f"{into}, {out}{least}{counts}{off}{left}"
 
 
-COMPLETIONS = tuple(
-    RequestFormat(*traits) for traits in product((True, False), (True, False), (True, False), (True, False))
-)
+COMPLETIONS = tuple(RequestFormat(*traits) for traits in product((True, False), repeat=4))  # type: ignore[arg-type]
 FORMS = {  # by `--endpoint-api`, best first
     "completions": COMPLETIONS,
     "chat": tuple(form._replace(chat=True) for form in COMPLETIONS if not form.ids_in),
 }
 # What leaves greedy answers to the model alone: unsaid, they come from the server's generation_config.json.
 NEUTRAL = (
-    *(("top_p", 1.0), ("presence_penalty", 0.0), ("frequency_penalty", 0.0)),
-    *(("top_k", -1), ("min_p", 0.0), ("repetition_penalty", 1.0)),
+    ("top_p", 1.0),
+    ("presence_penalty", 0.0),
+    ("frequency_penalty", 0.0),
+    ("top_k", -1),
+    ("min_p", 0.0),
+    ("repetition_penalty", 1.0),
 )
 # What asks a server, by its name, not to answer from what it computed before.
 NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
@@ -134,7 +136,7 @@ def piece(data: Any, address: str) -> CompletionChunk:
 def choosing(prompt: Sequence[int] | str, model: str, choices: Sequence[int]) -> bytes:
     """A request's JSON for the log-probabilities of some next tokens, in vLLM's own fields."""
     fields = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0.0, "logprobs": 1}
-    return to_json(fields | {"logprob_token_ids": choices, "return_tokens_as_token_ids": True})
+    return to_json({**fields, "logprob_token_ids": choices, "return_tokens_as_token_ids": True})
 
 
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
@@ -165,7 +167,7 @@ def read_usage(said: Any) -> TokenCounts | None:
     details = said.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     counts = (said.get("prompt_tokens"), said.get("completion_tokens"), cached, said.get("total_tokens"))
-    prompt, output, cached, total = (whole_number(count) for count in counts)
+    prompt, output, cached, total = map(whole_number, counts)
     if output is not None and prompt is not None and total is not None:  # with tokens of reasoning counted apart
         output = max(output, total - prompt)
     return TokenCounts(prompt, output, cached)
@@ -175,16 +177,6 @@ def whole_number(count: Any) -> int | None:
     """A count as servers write it, also as 16.0; None for anything else."""
     is_whole = type(count) is int or (type(count) is float and count.is_integer())
     return int(count) if is_whole and 0 <= count < MOST_ID else None
-
-
-async def limit_bytes(chunks: AsyncIterator[bytes], address: str, most: int = MOST_BYTES) -> AsyncIterator[bytes]:
-    """The chunks of an answer, as long as they are no more than `most` bytes. Raises EndpointError beyond."""
-    count = 0
-    async for chunk in chunks:
-        count += len(chunk)
-        if count > most:
-            raise EndpointError(f"{address} sent more than {most / 2**20:,.0f} MiB in one answer, and continued")
-        yield chunk
 
 
 class EventReader:

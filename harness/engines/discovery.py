@@ -81,9 +81,8 @@ class Discovery:
                 said = f"status {status}, no model listed"
             except UsageError as error:
                 said = str(error).removeprefix(f"--endpoint {address}: ")
-            left = f"up to {until - time.monotonic():.0f} s"
             if said != before:
-                self.say(f"waiting for {address} ({left}): {said}")
+                self.say(f"waiting for {address} (up to {until - time.monotonic():.0f} s): {said}")
             before = said
             await asyncio.sleep(READY_S)
 
@@ -92,7 +91,7 @@ class Discovery:
         found, header = await self.models(address)
         named = self.config.served_model_name
         wanted = (named,) if named else (self.config.model, self.config.model_path)
-        chosen: Model = next((item for name, item in found.items() if name in wanted), {})
+        chosen = next((item for name, item in found.items() if name in wanted), {})
         if not chosen and not named and is_one(found):
             chosen = next(iter(found.values()))
         most = chosen.get("max_model_len")
@@ -174,7 +173,7 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, Model]:
     async def ask() -> dict[str, Model]:
         async with connect(config) as session:
             discovery = Discovery(config, session, say)
-            lists = list[dict[str, Model]]()
+            lists = []
             for address in config.endpoint:
                 await discovery.ready(address)
                 lists.append((await discovery.models(address))[0])
@@ -203,8 +202,7 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
         )
     if config.model != DEFAULT_MODEL or not names:
         return config
-    is_name = "/" in names[0] or names[0] in MODELS
-    served = config.changed(model=names[0]) if is_name else config
+    served = config.changed(model=names[0]) if "/" in names[0] or names[0] in MODELS else config
     try:
         checkpoint.load_tokenizer(served)
     except UsageError:
@@ -355,7 +353,7 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 
 def samples(expositions: Iterable[str]) -> Readings:
     """The values of the metrics in SOURCES, one for each replica; a text that is no exposition counts as empty."""
-    found: Readings = defaultdict(list)
+    found = defaultdict(list)
     for text in expositions:
         with contextlib.suppress(ValueError):
             for name, _, values in fold(parse(text.replace("ray_vllm_", "vllm:"), SOURCES), RANKS):
@@ -366,7 +364,7 @@ def samples(expositions: Iterable[str]) -> Readings:
 def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[float]]]:
     """Name, labels and values of rows that differ in nothing but the labels `parts`, which split one thing into
     several rows."""
-    found: dict[tuple[str, frozenset[tuple[str, str]]], list[float]] = defaultdict(list)
+    found = defaultdict(list)
     for row in rows:
         labels = frozenset((key, value) for key, value in row.labels.items() if key not in parts)
         found[row.name, labels].append(row.value)

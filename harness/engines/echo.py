@@ -7,7 +7,6 @@ first_token_s=0.1` and `token_s=0.004` let it take the time that they say for th
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from harness.config.plan import Plan
@@ -43,7 +42,7 @@ class Echo(protocol.Engine):
         max_new_tokens: int | None = None,
         exchange: protocol.Exchange | None = None,
         is_whole: bool = False,
-    ) -> AsyncIterator[Sequence[int]]:
+    ) -> protocol.Tokens:
         count = self.sampling.of(max_new_tokens).max_new_tokens
         answer = (prompt * (count // len(prompt) + 1))[:count]
         await asyncio.sleep(self.first_token_s)

@@ -24,7 +24,7 @@ from harness.engines import sampling_of
 from harness.engines.client import IDLE_S, Client, RemoteClient, WireRequest, key_hint, refusal, whole
 from harness.engines.completions import FORMS, NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, cached_percent, read_page
-from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
+from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling, Tokens
 
 SPARE_FILES = 256
 PROBE_TOKENS = 2
@@ -38,8 +38,8 @@ class RefusedError(Exception):
 
 def create(plan: Plan, traces: Path, choosing: bool = False) -> "OpenAI":
     """The client of a benchmark run; `traces` stays empty, since a server's profiler cannot be reached."""
-    tokenizer, processes = checkpoint.load_tokenizer(plan.config), 1 if choosing else 0
-    return OpenAI(plan.config, plan.max_model_len, tokenizer, sampling_of(plan), processes)
+    tokenizer = checkpoint.load_tokenizer(plan.config)
+    return OpenAI(plan.config, plan.max_model_len, tokenizer, sampling_of(plan), processes=int(choosing))
 
 
 class OpenAI(Engine):
@@ -97,8 +97,7 @@ class OpenAI(Engine):
             "max_in_flight": self.config.max_in_flight,
         }
         now = await self._read_metrics()
-        tells = all(server.tells_cache for server in self.servers)
-        self._counted = tells or cached_percent(now, now) is not None
+        self._counted = all(server.tells_cache for server in self.servers) or cached_percent(now, now) is not None
         if self.processes > 1:
             self._clients = self._remote = [RemoteClient(self._client) for _ in range(self.processes)]
             await asyncio.gather(*(client.open() for client in self._remote))
@@ -134,9 +133,8 @@ class OpenAI(Engine):
         """Whether a small answer, streamed as the run's are, comes with its token ids. Raises RefusedError, or a
         UsageError where no other form helps."""
         stream = self.config.scenario_rules.pattern.is_streamed
-        prompt = self.tokenizer.encode(GREETING)
-        content = prompt if form.ids_in else self._client.text(prompt)
         self._client.form = form
+        content = self._client.content(self.tokenizer.encode(GREETING))
         asked_for = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
         status, page, challenge = await self._first_reply(server.address, asked_for)
         if status >= 400 and status not in (401, 403, 404, *BUSY):
@@ -166,12 +164,12 @@ class OpenAI(Engine):
         until = time.monotonic() + BUSY_S
         while True:
             async with self._client.post(address, body) as response:
-                status, header = response.status, response.headers.get("Retry-After", "")
+                status, headers = response.status, response.headers
                 page = await whole(response, address) if status == 200 else (await refusal(response)).encode()
-                challenge = response.headers.get("WWW-Authenticate", "")
-            pause = float(header) if header.isdecimal() else PAUSE_S
+            after = headers.get("Retry-After", "")
+            pause = float(after) if after.isdecimal() else PAUSE_S
             if status not in BUSY or time.monotonic() + pause > until:
-                return status, page, challenge
+                return status, page, headers.get("WWW-Authenticate", "")
             await asyncio.sleep(max(PAUSE_S, pause))
 
     async def stream(
@@ -180,22 +178,22 @@ class OpenAI(Engine):
         max_new_tokens: int | None = None,
         exchange: Exchange | None = None,
         is_whole: bool = False,
-    ) -> AsyncIterator[Sequence[int]]:
+    ) -> Tokens:
         """What the server with the least load answers, by way of the client with the fewest requests."""
         async with self._least_loaded() as server:
             client = min(self._clients, key=lambda client: client.in_flight)
             server.unstarted += 1
             client.in_flight += 1
-            started = False
+            waiting = 1  # until its first token
             try:
-                request = WireRequest(server.address, prompt, max_new_tokens, stream=not is_whole)
+                request = WireRequest(server.address, prompt, max_new_tokens, not is_whole)
                 async for tokens in client.answer(request, exchange):
                     self.last_response_at = time.monotonic()
-                    server.unstarted -= not started
-                    started = True
+                    server.unstarted -= waiting
+                    waiting = 0
                     yield tokens
             finally:
-                server.unstarted -= not started
+                server.unstarted -= waiting
                 client.in_flight -= 1
 
     @asynccontextmanager

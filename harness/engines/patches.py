@@ -88,8 +88,10 @@ def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
         if (patch := PATCHES.get(name)) is None:
             raise UsageError(f"{where}: there is no such patch{did_you_mean(name, sorted(PATCHES))}")
         if version not in patch.versions:
-            fit, place = ", ".join(patch.versions), f"vllm.model_executor.{patch.place}"
-            raise UsageError(f"{where} fits vLLM {fit}, not {version or 'none'}: remove it, or read {place} there.")
+            raise UsageError(
+                f"{where} fits vLLM {', '.join(patch.versions)}, not {version or 'none'}: remove it, or read "
+                f"vllm.model_executor.{patch.place} there."
+            )
         if patch.argument and patch.argument not in config.engine_args.items():
             raise UsageError(f"{where} changes nothing without --engine-arg {'='.join(patch.argument)}.")
     return config.engine_patch

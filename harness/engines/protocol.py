@@ -13,10 +13,11 @@ from harness.config import mlperf
 from harness.config.engine import EngineState
 from harness.core.document import number
 from harness.core.errors import EngineError, UsageError
+from harness.core.reading import names_in
 from harness.core.schema import Model
 
 # How answers came from servers, and what that says of our own figures: tokens, the server's cache, times.
-SUMS = ("client_tokens", "tokens", "messages", "first_tokens", "rushed", "is_whole", "is_capped", "is_bundled")
+SUMS = names_in("client_tokens tokens messages first_tokens rushed is_whole is_capped is_bundled")
 RUSH_S = 1e-4  # between two messages of one answer: those closer together left a buffer, not an engine's steps
 SAME_COUNT = 0.02  # by which a server's count of tokens and ours may differ
 CACHED_PERCENT = 1.0  # of the prompt tokens that may come from a server's cache without a word
@@ -137,18 +138,20 @@ class ServerUse(Model):
         counted, came = self.output_tokens, self.client_tokens
         if counted is not None and abs(counted - came) > SAME_COUNT * came:
             more = number(100 * (came - counted) / max(1, counted), 3, "+")
-            apart = f"{number(came / each)} are counted here ({more} %)"
-            by = "by `usage`" if self.tokens == counted else "by what came"
-            found.append(f"`usage` has {number(counted / each)} tokens an answer, {apart}: the result is {by}")
+            found.append(
+                f"`usage` has {number(counted / each)} tokens an answer, {number(came / each)} are counted here "
+                f"({more} %): the result is by {'`usage`' if self.tokens == counted else 'what came'}"
+            )
         if self.uncounted and self.tokens != came:
             found.append(
                 f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
             )
         read, sent, spare = self.prompt_tokens, self.sent_tokens, TEMPLATE_TOKENS * self.answers * self.has_template
         if read is not None and sent and not (1 - SAME_COUNT) * sent <= read <= (1 + SAME_COUNT) * sent + spare:
-            cause = "it may truncate prompts" if read < sent else "it may add to them"
-            share = f"{number(100 * read / sent, 3)} % of the prompt tokens that were sent"
-            found.append(f"by `usage` the server read {share}: {cause}")
+            found.append(
+                f"by `usage` the server read {number(100 * read / sent, 3)} % of the prompt tokens that were sent: "
+                f"it may {'truncate prompts' if read < sent else 'add to them'}"
+            )
         if self.capped:
             found.append(
                 f"{self.capped:,} of {self.answers:,} answers ended by length with fewer tokens than were asked for: "
@@ -158,8 +161,10 @@ class ServerUse(Model):
             found.append(f"answers came from {', '.join(self.models)}: the server changed its model during the test")
         idle, replicas = self.replicas
         if 0 < idle < replicas <= self.answers:
-            remedy = "--new-connections spreads requests behind a balancer"
-            found.append(f"{idle:,} of {replicas:,} replicas computed nothing, by their metrics: {remedy}")
+            found.append(
+                f"{idle:,} of {replicas:,} replicas computed nothing, by their metrics: --new-connections spreads "
+                "requests behind a balancer"
+            )
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
             found.append(f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache")
         if self.whole >= max(1, WHOLE_SHARE * self.answers):
@@ -167,9 +172,11 @@ class ServerUse(Model):
         if self.is_buffered:
             counts = (self.tokens, self.messages, self.first_tokens, self.rushed)
             tokens, messages, first, rushed = (number(count / each, 3) for count in counts)
-            means = f"mean: {tokens} tokens in {messages} messages, {first} at first, {rushed} messages at once"
-            share = f"{number(100 * self.bundled / each, 3)} % of the answers came in bursts"
-            found.append(f"TTFT and TPOT do not describe the engine: {share} ({means})")
+            found.append(
+                f"TTFT and TPOT do not describe the engine: {number(100 * self.bundled / each, 3)} % of the answers "
+                f"came in bursts (mean: {tokens} tokens in {messages} messages, {first} at first, {rushed} messages at "
+                "once)"
+            )
         return found
 
     @property
@@ -187,6 +194,7 @@ def whole_sum(counts: Iterable[int | None]) -> int | None:
     return None if None in each else sum(count or 0 for count in each)
 
 
+Tokens = AsyncIterator[Sequence[int]]  # the ids of an answer, as they come
 Result = TypeVar("Result")
 EVERY_S = 0.1
 
@@ -269,7 +277,7 @@ class Engine:
         max_new_tokens: int | None = None,
         exchange: Exchange | None = None,
         is_whole: bool = False,
-    ) -> AsyncIterator[Sequence[int]]:
+    ) -> Tokens:
         """The answer's token ids as they come, the first at once, at most as many as `sampling` or the request says;
         `is_whole`: nobody looks before the end. An engine that sends the request on notes in `exchange` when it did,
         and how the answer came. Raises EngineError."""

@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -29,7 +29,7 @@ from harness.core.processes import adopt_orphans, by_signal, end_children
 from harness.core.system import cpu_flags, gpus, versions
 from harness.engines import patches, sampling_of
 from harness.engines.discovery import SOURCES
-from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling
+from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling, Tokens
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 CPU_BLOCK = 32
@@ -43,7 +43,7 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
     asked for. Questions share their beginnings, so it is on; their log-probabilities are those after the restriction.
     """
     config = plan.config
-    args: dict[str, object] = {
+    args = {
         "model": config.model_path,
         "dtype": DTYPES[config.precision],
         "quantization": None if config.quantization == "none" else config.quantization,
@@ -79,30 +79,26 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
     """What --engine-arg gives, its keys checked with vLLM, and the names of --engine-patch, which vLLM then hashes."""
     for key in config.engine_args:
         if secrets.arguments() and key not in secrets.arguments():
-            hint = did_you_mean(key, sorted(secrets.arguments()))
-            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{hint}")
+            raise UsageError(
+                f"--engine-arg {key}: this vLLM has no such argument{did_you_mean(key, sorted(secrets.arguments()))}"
+            )
     if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
         return config.engine_args
     own = config.engine_args.get("additional_config")
     return config.engine_args | {"additional_config": {**(own if isinstance(own, dict) else {}), "engine_patch": names}}
 
 
-# Arguments that one copy of the model ignores before a version: name, version, why.
-HEEDED_FROM = (("prefill_schedule_interval", (0, 33), "works only under data parallelism before vLLM 0.33"),)
-
-
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
     """Which engine arguments and VLLM_ variables the installed vLLM does not have, or ignores with so many copies
     of the model, in words; empty if it has all."""
     missing = [f"no engine argument {name}" for name in arguments if name not in secrets.arguments()]
-    named = [name for name in variables if name.startswith("VLLM_")]
-    missing += [f"no variable {name}" for name in named if name not in secrets.variables()]
-    unheeded = [
-        f"{name} {why}"
-        for name, version, why in HEEDED_FROM
-        if copies == 1 and name in arguments and installed_version() < version
+    missing += [
+        f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in secrets.variables()
     ]
-    return "; ".join([*([f"this vLLM has {', '.join(missing)}"] if missing else []), *unheeded])
+    said = [f"this vLLM has {', '.join(missing)}"] if missing else []
+    if copies == 1 and "prefill_schedule_interval" in arguments and installed_version() < (0, 33):
+        said.append("prefill_schedule_interval works only under data parallelism before vLLM 0.33")
+    return "; ".join(said)
 
 
 def installed_version() -> tuple[int, ...]:
@@ -177,16 +173,16 @@ def provide(engine_args: Mapping[str, object]) -> str:
         return ""
     if (packages := packaged_toolkit()) is None:
         return NO_NVCC
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    environ["CUDA_HOME"] = str(link_toolkit(packages, cache / "llama31-mlperf" / packages.name))
+    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "llama31-mlperf")
+    environ["CUDA_HOME"] = str(link_toolkit(packages, cache / packages.name))
     return ""
 
 
 def packaged_toolkit() -> Path | None:
     """The folder of NVIDIA's packages that has nvcc; None where none has."""
     spec = find_spec("nvidia")
-    roots = [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
-    return next((path.parent.parent for root in roots for path in sorted(root.glob("cu*/bin/nvcc"))), None)
+    places = (spec and spec.submodule_search_locations) or ()
+    return next((path.parent.parent for place in places for path in sorted(Path(place).glob("cu*/bin/nvcc"))), None)
 
 
 def link_toolkit(packages: Path, home: Path) -> Path:
@@ -209,7 +205,7 @@ def driver_library() -> Path | None:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
         return None
-    found = re.search(r"(/\S*libcuda\.so\S*)$", Path("/proc/self/maps").read_text(), re.M)
+    found = re.search(r"(?m)(/\S*libcuda\.so\S*)$", Path("/proc/self/maps").read_text())
     return Path(found[1]) if found else None
 
 
@@ -330,9 +326,8 @@ class VLLM(Engine):
         max_new_tokens: int | None = None,
         exchange: Exchange | None = None,
         is_whole: bool = False,
-    ) -> AsyncIterator[Sequence[int]]:
-        params = sampling_params(self.sampling.of(max_new_tokens), is_whole)
-        async for output in self._outputs(prompt, params):
+    ) -> Tokens:
+        async for output in self._outputs(prompt, sampling_params(self.sampling.of(max_new_tokens), is_whole)):
             yield output.outputs[0].token_ids
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:

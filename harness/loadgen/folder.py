@@ -55,7 +55,7 @@ STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason
 RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
 STAMP = len("20260131-101500")  # of a run's name: when it began
 Test = Literal["accuracy", "performance", "test06"]
-FOLDER: dict[Test, str] = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
+FOLDER = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
 
 
 class RunFolder(NamedTuple):
@@ -397,20 +397,21 @@ class BenchmarkRun(NamedTuple):
 def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     """Says in one line, on `errors`, why a run cannot go on, keeps it in the status, and returns the exit code."""
     ignore_signals()
-    log = run.path / "engine.log"
     if isinstance(error, EngineError | OSError):
         try:
             check_space(run.path)
         except BenchmarkError as cause:
             error = cause
-    error = as_input(error) or error
+    error = as_input(error)
     if isinstance(error, UsageError) and run.name in str(error):  # the run's own folder: no wrong input, but its disk
         error = BenchmarkError(str(error))
     interrupted = isinstance(error, KeyboardInterrupt)
     if interrupted:
         code, line = INTERRUPTED, "interrupted"
     elif isinstance(error, BenchmarkError):
-        code, line = error.exit_code, explain(error, log) if isinstance(error, EngineError) else str(error)
+        code, line = error.exit_code, str(error)
+        if isinstance(error, EngineError):
+            line = explain(error, run.path / "engine.log")
     else:
         traceback.print_exception(error)  # to engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
@@ -449,13 +450,13 @@ def explain(error: EngineError, log: Path) -> str:
 def death(text: str) -> tuple[str, bool] | None:
     """The first of the engine's processes that died, by its log: which, where Python was; and whether by a signal."""
     ended = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
-    fatal = re.search(r"^Fatal Python error: (.+)$", text, re.M)
+    fatal = re.search(r"(?m)^Fatal Python error: (.+)$", text)
     named = (number for number in signal.valid_signals() if fatal and signal.strsignal(number) == fatal[1])
     number = int(ended[2]) if ended and ended[2] else next(named, None)
     if not ended and not number:
         return None
     said = f"{f'worker {ended[1]}' if ended else 'a process of it'} {by_signal(number) if number else 'died'}"
-    where = re.search(r'^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text, re.M)
+    where = re.search(r'(?m)^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text)
     return f"{said} in {where[3]}, {where[1]}:{where[2]}" if fatal and where else said, bool(number)
 
 
@@ -466,8 +467,8 @@ def root_cause(log: Path) -> str | None:
     except OSError:
         return None
     died, signalled = death(text) or ("", False)
-    found = re.findall(r"^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text, re.M)
+    found = re.findall(r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text)
     vague = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
-    causes = [f"{name}: {what}" for name, what in found if not any(word in what for word in vague)]
-    first = died if signalled else next(iter(causes), died)
+    causes = (f"{name}: {what}" for name, what in found if not any(word in what for word in vague))
+    first = died if signalled else next(causes, died)
     return shorten(first, LONGEST_QUOTE, placeholder=" ...") if first else None

@@ -79,8 +79,8 @@ def exceeded_latency(values: Values) -> Said:
     exceeded = exceeded_limits(values)
     for limit, (found, allowed) in exceeded.items():
         over_by = f"{100 * (found / allowed - 1):,.{0 if found > 1.1 * allowed else 1}f} %"
-        name = f"{limit.name} p{percentile(values):g}"
-        yield f"{name} was {ms(found)}, {over_by} over the limit of {ms(allowed)}", remedy
+        said = f"{limit.name} p{percentile(values):g} was {ms(found)}, {over_by} over the limit of {ms(allowed)}"
+        yield said, remedy
     if not exceeded:
         yield "a latency limit was exceeded", remedy
 
@@ -101,18 +101,17 @@ def exceeded_limits(values: Values) -> dict[Limit, tuple[float, float]]:
 
 def min_duration(values: Values) -> Said:
     expected = values.get("requested_single_stream_expected_latency_ns")
-    scenario = values.get("effective_scenario")
     remedy = {
         "Offline": f"raise --offline-expected-qps{now(values.get('effective_target_qps'), 'samples/s')}",
         "Server": f"raise --server-target-qps{now(values.get('effective_target_qps'), 'queries/s')}",
-    }.get(str(scenario), f"lower the expected latency{now(expected and expected / 1e6, 'ms')}")
+    }.get(str(values.get("effective_scenario")), f"lower the expected latency{now(expected and expected / 1e6, 'ms')}")
     least = values.get("effective_min_duration_ms")
     ran = measured_s(values)
     if ran is None or least is None:
         yield "the test ended before its minimum duration", remedy
     else:
-        short = least / 1000 - ran
-        yield f"the test ran {number(ran)} s, {number(short, 3)} s short of its minimum of {least / 1000:g} s", remedy
+        least /= 1000
+        yield f"the test ran {number(ran)} s, {number(least - ran, 3)} s short of its minimum of {least:g} s", remedy
 
 
 def measured_s(values: Values) -> float | None:
@@ -159,7 +158,7 @@ def early_stopping(values: Values) -> Said:
         yield sentence, remedy
 
 
-SENTENCES: dict[Check, Callable[[Values], Said]] = {
+SENTENCES = {
     "latency": exceeded_latency,
     "min_duration": min_duration,
     "min_queries": min_queries,
@@ -185,8 +184,8 @@ def ms(nanoseconds: float) -> str:
 DETAIL = "mlperf_log_detail.txt"
 MARK = ":::MLLOG "
 LARGEST_LOG = 2**36  # bytes; a trace has some 600 a query
-SEEDS = ("qsl", "sample_index", "schedule")
-PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
+SEEDS = names_in("qsl sample_index schedule")
+PERCENTILES = names_in("50.00 90.00 95.00 97.00 99.00 99.90")
 
 # The kinds of the entries that a result is read from.
 TEXT_ENTRIES = names_in(
@@ -195,7 +194,7 @@ TEXT_ENTRIES = names_in(
     early_stopping_result early_stopping_ttft_result early_stopping_tpot_result
     """
 )
-UNIQUE_ENTRIES = ("result_", "effective_", "early_stopping")  # entries that no log has twice with different values
+UNIQUE_ENTRIES = names_in("result_ effective_ early_stopping")  # entries that no log has twice with different values
 COUNTS = re.compile(r"(result|generated|effective)_.*(count|samples_per_query|duration_ms)|num_errors")  # whole numbers
 RATES = re.compile(r"(result|effective)_.*(qps|per_sec).*")
 BOOLEAN_ENTRIES = {*ENTRY.values(), "requested_use_token_latencies"}
@@ -287,10 +286,9 @@ def records(path: Path) -> Iterator[tuple[str, Any, Mapping[Any, object]]]:
                 except (ValueError, RecursionError):
                     entry = None
                 match entry:
-                    case {"key": str(key), "value": value, "metadata": {**about}}:
-                        yield key, value, about
-                    case {"key": str(key), "value": value}:
-                        yield key, value, {}
+                    case {"key": str(key), "value": value, **rest}:
+                        about = rest.get("metadata")
+                        yield key, value, about if isinstance(about, Mapping) else {}
                     case _:
                         raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
     except OSError as error:
@@ -304,8 +302,8 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     """
     path = folder / DETAIL
     values: Entries = {}
-    errors = list[str]()
-    warnings = list[str]()
+    errors = []
+    warnings = []
     try:
         for key, value, about in records(path):
             add(values, key, value)
@@ -413,7 +411,7 @@ SCENARIOS = {
 }
 
 
-MODES = ("SubmissionRun", "AccuracyOnly", "PerformanceOnly", "FindPeakPerformance")
+MODES = names_in("SubmissionRun AccuracyOnly PerformanceOnly FindPeakPerformance")
 
 
 def entries(values: Values) -> ScenarioEntries:

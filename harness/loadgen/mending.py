@@ -101,10 +101,9 @@ def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None,
     """
     whole = without_failures(requests)
     failed = len(requests) - len(whole)
-    timed = any(request.latency_ms is not None for request in requests)
     by_client = any(request.clock == "client" for request in requests)
     unanswered = failed + ((result.samples or 0) - len(requests) if by_client else 0)
-    if by_client or (failed and timed):
+    if by_client or (failed and any(request.latency_ms is not None for request in requests)):
         result = with_times(result, whole)
     if unanswered:
         result = without_placeholders(result, requests, unanswered)

@@ -6,6 +6,7 @@ LoadGen itself paces Server and SingleStream: there the system under test sends 
 import asyncio
 import random
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -75,7 +76,7 @@ class InFlight(NamedTuple):
     turn: Turn | None = None
 
     async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
-        talks: Iterable[Sequence[Any]] = conversations(items, self.turn) if self.turn else ((item,) for item in items)
+        talks = conversations(items, self.turn) if self.turn else ((item,) for item in items)
         source, unsent = iter(talks), list[Any]()
         end, sent, latest = time.perf_counter() + self.seconds, 0, -1.0
 
@@ -138,9 +139,9 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 def conversations(items: Items, turn: Turn) -> list[list[Any]]:
     """The items of each conversation in order, the conversations in the order in which their first item came."""
-    found = dict[tuple[int, int], list[Any]]()
+    found = defaultdict(list)
     for item in items:
-        found.setdefault(turn(item)[:2], []).append(item)
+        found[turn(item)[:2]].append(item)
     return [sorted(talk, key=turn) for talk in found.values()]
 
 
@@ -204,8 +205,9 @@ def endless(plan: Plan, engine: int) -> Sender:
 
 def trial(plan: Plan, engine: int) -> Sender:
     """A short trial, before its rate is known: that of a rate all at once, or in batches."""
-    needs_no_rate = isinstance(plan.pattern, Sequential | ClosedLoop)
-    return endless(plan, engine) if needs_no_rate else Batches(plan.config.batch_size)
+    if isinstance(plan.pattern, Sequential | ClosedLoop):  # which need no rate
+        return endless(plan, engine)
+    return Batches(plan.config.batch_size)
 
 
 def trial_size(plan: Plan, engine: int) -> int:

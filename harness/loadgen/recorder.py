@@ -29,7 +29,8 @@ from harness.engines import discovery
 # The reasons for which a GPU's clock is lowered, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
-Remote = Callable[[], dict[str, dict[str, float]]]
+GPUs = dict[str, dict[str, float]]  # by page and GPU: its values, by column
+Remote = Callable[[], GPUs]
 MEMORY_CLOCK, GPU_SENSOR = 2, 0
 READ_S = 2.0  # for one reading of all GPUs
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
@@ -90,6 +91,9 @@ GPU_COLUMNS: dict[str, Read] = {
 }
 
 
+GPU_NAMES = (*GPU_COLUMNS, *COUNTERS)
+
+
 def joules(gpus: int | None) -> float | None:
     """The energy that the first visible GPUs (None: all) have taken since their driver was loaded; None where they do
     not report it."""
@@ -99,11 +103,7 @@ def joules(gpus: int | None) -> float | None:
 
 @contextmanager
 def recording(
-    path: Path,
-    wanted: bool,
-    prometheus_metrics: Callable[[], list[str]],
-    gpus: int | None,
-    remote: Remote,
+    path: Path, wanted: bool, prometheus_metrics: Callable[[], list[str]], gpus: int | None, remote: Remote
 ) -> Iterator[None]:
     """Writes one line a second to the CSV file `path` while the block runs, if `wanted`.
 
@@ -136,16 +136,16 @@ def record_telemetry(
     begin, engine = time.monotonic(), discovery.Reader()
     with path.open("w", newline="") as file, reading_gpus(gpus) as (count, read_gpus):
         table, far = csv.writer(file), sorted(remote())
-        names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in (*GPU_COLUMNS, *COUNTERS)]
-        columns = [column.name for column in discovery.COLUMNS]
-        table.writerow(["seconds", "cpu_percent", "memory_gib", *names, *columns])
+        names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in GPU_NAMES]
+        names += [column.name for column in discovery.COLUMNS]
+        table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
         psutil.cpu_percent()  # which tells of the time since it was last called
         engine.values(0.0, prometheus_metrics())
         while not stop.wait(1.0):
             seconds = time.monotonic() - begin
             machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
             told, now = read_gpus(), remote()
-            told += [now.get(gpu, {}).get(column) for gpu in far for column in (*GPU_COLUMNS, *COUNTERS)]
+            told += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_NAMES]
             table.writerow([*machine, *told, *engine.values(seconds, prometheus_metrics())])
             file.flush()
 
@@ -168,7 +168,7 @@ def reading_gpus(most: int | None) -> Iterator[tuple[int, Callable[[], list[Any]
             mine.send(None)
             if mine.poll(READ_S):
                 return list(mine.recv())
-        return [None] * count * len(GPU_COLUMNS | COUNTERS)
+        return [None] * count * len(GPU_NAMES)
 
     with closing(mine):
         yield count, read
@@ -198,14 +198,13 @@ COLUMNS = {  # of machine.csv, in its units but for the memory's, MiB
     "DCGM_FI_DEV_MEMORY_TEMP": "memory_temperature_c",
 }
 INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")  # parts of one GPU (MIG), whose memory is theirs alone
-GPUs = dict[str, dict[str, float]]  # by page and GPU: its values, by column
 
 
 def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
     """What the pages tell of the GPUs that the addresses name, and the GPUs' models. Raises UsageError for a page that
     is none, or lacks one of them."""
     found: GPUs = {}
-    models = dict[str, str]()
+    models = {}
     for url in urls:
         address, gpus, host = exporter(url)
         seen = set[str]()

@@ -15,7 +15,7 @@ class Recording(NamedTuple):
     """machine.csv: its seconds, and the columns of numbers beside them, None where one was not reported."""
 
     seconds: list[float]
-    columns: dict[str, list[float | None]]
+    columns: files.Columns
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from harness.core.errors import UsageError, why
 from harness.core.files import finite, write_table
-from harness.core.reading import open_regular
+from harness.core.reading import names_in, open_regular
 from harness.core.statistics import percentile
 from harness.loadgen.log import DECODER, LARGEST_LOG, PERCENTILES, Latency, LogError
 
@@ -44,8 +44,8 @@ def read_trace(folder: Path) -> list[Sample]:
     time (Server), or a Token event with the same number (SingleStream), before the Sample event that closes it.
     """
     path = folder / TRACE
-    by_time = dict[tuple[float, int], float]()
-    by_number = dict[int, float]()
+    by_time = {}
+    by_number = {}
     samples = []
     ended = False
     try:
@@ -82,8 +82,8 @@ def read_event(line: str) -> Any:
 FILE = "requests.csv"
 LEVEL = 1  # of compression: a tenth of the size at a hundred MB/s
 LARGEST_FILE = 2**33  # bytes: some 70 a request
-COUNTS = ("sample", "prompt_tokens", "output_tokens", "first_tokens")
-TIMES = ("issued_s", "sent_ms", "ttft_ms", "latency_ms")
+COUNTS = names_in("sample prompt_tokens output_tokens first_tokens")
+TIMES = names_in("issued_s sent_ms ttft_ms latency_ms")
 COLUMNS = (*COUNTS, *TIMES, "clock", "failure")
 Clock = Literal["", "loadgen", "client"]
 

@@ -163,8 +163,9 @@ class SUT:
         if self._failed > most:
             if not most:
                 raise error
-            said = f"request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed}"
-            raise EndpointError(f"{error} ({said})") from error
+            raise EndpointError(
+                f"{error} (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
+            ) from error
         request.failure = str(error)
         if self.timed and self.streams and self.clock == "loadgen" and request.ttft_ms is None:
             self.report(lg.FirstTokenComplete, request.id, [0])
@@ -215,6 +216,7 @@ CHANGING_SETTINGS = {
     "single_stream_expected_latency_ns": "target_latency",
     "multi_stream_expected_latency_ns": "target_latency",
 }
+
 SAMPLE_LOGS = (TRACE, "mlperf_log_accuracy.json")  # which LoadGen begins in every test, and leaves empty in most
 
 
@@ -222,7 +224,7 @@ def user_conf(plan: Plan) -> str:
     """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
     rules = plan.config.scenario_rules
     settings = rules.pattern.settings(plan) | rules.pattern.fixed_settings(plan)
-    lines = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in settings.items()}
+    lines = {key: f"{value:.6g}" if isinstance(value, float) else value for key, value in settings.items()}
     return "".join(f"{plan.loadgen_model}.{rules.loadgen}.{key} = {value}\n" for key, value in lines.items())
 
 
@@ -234,7 +236,7 @@ class LoadGenSettings:
     """
 
     def __init__(self) -> None:
-        self._read: lg.TestSettings | None = None
+        self._read = None
         self._official: dict[str, int | float] = {}  # values of mlperf.conf
 
     def of(self, plan: Plan, folder: Path) -> lg.TestSettings:
@@ -284,7 +286,7 @@ def run_test(
     library = lg.ConstructQSL(samples, samples, lambda _: None, lambda _: None)
     # An audit.config in the working folder would change the test behind the user's back: name one that is ours.
     audit = str(folder / "audit.config")
-    failed: list[Exception] = []
+    failed = []
 
     def drive() -> None:
         try:
@@ -341,7 +343,7 @@ class LoadGenSession:
         folder = self.folder.sub(FOLDER[mode])
         if audit:
             (folder / "audit.config").write_text(audit)
-        kind: screen.Kind = mode if mode in ("accuracy", "performance") else "load"
+        kind = "load" if mode == "test06" else mode
         self.display.stage(mode.upper() if kind == "load" else f"{mode} test", kind)
         if mode == "performance" and plan.length:
             self.display.say(f"         {plan.length}")
@@ -350,11 +352,11 @@ class LoadGenSession:
 
     def drive(self, mode: Test, plan: Plan, folder: Path) -> None:
         """One LoadGen test on the engine, watched; what is known of each request stays in its folder."""
-        settings, timed = self.settings.of(plan, folder), mode != "accuracy"
+        settings = self.settings.of(plan, folder)
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
-        tested = make_sut(self.engine, self.samples(plan), plan, timed, total or 0)
+        tested = make_sut(self.engine, self.samples(plan), plan, mode != "accuracy", total or 0)
         shown, least_s = plan.pattern.progress(plan) if mode == "performance" else (total, 0.0)
         watch = partial(self.watch, tested, folder, shown, least_s, clock_offset())
         self.watchdog.reset()
@@ -398,8 +400,9 @@ class LoadGenSession:
             exported = recording.Recording.read(path)
             used = recording.joules_by_power(exported)
             if missing := recording.missing_readings(exported):
-                of_all = f"{missing:,} of {len(exported.seconds):,} readings"
-                self.display.say(f"--telemetry-url: no values in {of_all}", style="yellow")
+                self.display.say(
+                    f"--telemetry-url: no values in {missing:,} of {len(exported.seconds):,} readings", style="yellow"
+                )
         told = engine.prometheus_metrics()
         use = outcome.MachineUse(
             others_cpu_cores=load.cpu_cores,

@@ -47,8 +47,8 @@ class TestRun:
     def read(cls, folder: Path, plan: "Plan") -> Self:
         """The test in a folder. Raises LogError for logs that cannot be trusted, or are of another scenario, or not of
         the test of its requests; UsageError for a damaged file."""
-        scenario, mixed = plan.config.scenario_rules.loadgen, plan.request_set is not None
-        test = cls.logged(folder, plan.limits, plan.concurrency, scenario, mixed)
+        mixed = plan.request_set is not None
+        test = cls.logged(folder, plan.limits, plan.concurrency, plan.config.scenario_rules.loadgen, mixed)
         return replace(test, client_delay=client_delay(test.requests, plan))
 
     @classmethod
@@ -92,10 +92,11 @@ class TestRun:
     @cached_property
     def counted_result(self) -> TestResult:
         """LoadGen's result as far as it counts: at fixed concurrency speeds and times without the ramps."""
-        if not (self.window and self.window.requests):
+        part = self.window
+        if not (part and part.requests):
             return self.result
-        speeds = {"tokens_per_sec": self.window.tokens_per_sec, "samples_per_sec": self.window.samples_per_sec}
-        return replace(with_times(self.result, self.counted), **speeds)  # type: ignore[arg-type]
+        result = with_times(self.result, part.requests)
+        return replace(result, tokens_per_sec=part.tokens_per_sec, samples_per_sec=part.samples_per_sec)
 
     @cached_property
     def recording(self) -> Recording:

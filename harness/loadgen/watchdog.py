@@ -52,8 +52,7 @@ class Watchdog(Silence):
     @property
     def limit_s(self) -> float:
         """How long the engine may be silent now."""
-        first = self.longest_s == 0
-        return max(self.timeout_s * (FIRST_ANSWER_FACTOR if first else 1), PATIENCE_FACTOR * self.longest_s)
+        return max(self.timeout_s * (1 if self.longest_s else FIRST_ANSWER_FACTOR), PATIENCE_FACTOR * self.longest_s)
 
     def check(self) -> None:
         """Raises EngineError where the engine has been silent for too long."""

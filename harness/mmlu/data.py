@@ -273,22 +273,28 @@ class MMLUConfig(ServerFlags):
     max_model_len: Context | Auto = flag("auto", ENGINE, "answers")
     """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
 
-    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers", rank=2)
+    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers")
     """Examples before each question, from the dev split."""
-    total_sample_count: Count | None = flag(None, BENCHMARK, "answers", rank=6)
+    total_sample_count: Count | None = flag(None, BENCHMARK, "answers")
     """Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."""
-    subjects: str = flag("all", BENCHMARK, "answers", rank=3)
+    subjects: str = flag("all", BENCHMARK, "answers")
     """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
     seed: Seed = flag(0, BENCHMARK, "answers")
     """Seed of the sample of --total-sample-count, and of vLLM."""
 
-    dataset_path: Path | None = flag(None, DATA, "answers", rank=19)
+    dataset_path: Path | None = flag(None, DATA, "answers")
     """Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded."""
 
-    results_dir: Path = flag(Path("results"), OUTPUT, "nothing", rank=23)
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
     """Evaluations are written to PATH/mmlu/."""
-    details: bool = flag(False, OUTPUT, "nothing", rank=22)
+    details: bool = flag(False, OUTPUT, "nothing")
     """1: print every subject's score, and keep the text of each question beside its answer."""
+
+    BASIC = """
+        num_fewshot subjects model total_sample_count precision quantization kv_cache_dtype endpoint
+        tensor_parallel_size gpu_memory_utilization max_num_seqs max_num_batched_tokens engine_arg dataset_path details
+        results_dir
+        """
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         chosen_subjects(self.subjects)
