@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,11 +114,15 @@ def tell_and_crash(asked: Connection, count: int) -> None:
     tell_of_stand_ins(asked, count)
 
 
-def record(table: Path, seconds: float) -> list[dict[str, str]]:
-    stop = threading.Event()
+def record(table: Path, told: str = "") -> list[dict[str, str]]:
+    """Two lines of a recording and until it holds this text, however long that takes."""
+    stop, until = threading.Event(), time.monotonic() + 60
     thread = threading.Thread(target=recorder.record_telemetry, args=(table, stop))
     thread.start()
-    stop.wait(seconds)
+    text = ""
+    while time.monotonic() < until and not (text.count("\n") > 2 and told in text):
+        time.sleep(0.1)
+        text = table.read_text() if table.exists() else ""
     stop.set()
     thread.join()
     return list(csv.DictReader(table.open()))
@@ -125,7 +130,7 @@ def record(table: Path, seconds: float) -> list[dict[str, str]]:
 
 def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nvml.setattr(recorder, "tell_gpus", tell_of_stand_ins)
-    cells = record(table := tmp_path / "machine.csv", 1.5)[0]
+    cells = record(table := tmp_path / "machine.csv", ",400,")[-1]
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
     assert usage.usage_of(recording.Recording.read(table))["gpu_memory_gib"].max == 6.0
@@ -133,7 +138,7 @@ def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_p
 
 def test_a_library_that_crashes_costs_readings_alone(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nvml.setattr(recorder, "tell_gpus", tell_and_crash)
-    lines = record(tmp_path / "machine.csv", 3.5)
+    lines = record(tmp_path / "machine.csv")
     assert len(lines) >= 2 and {line["gpu1_memory_gib"] for line in lines} == {""}
     assert all(line["memory_gib"] for line in lines)
 
