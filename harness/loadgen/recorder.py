@@ -23,6 +23,7 @@ from aiohttp import ClientSession
 
 from harness.config.engine import exporter
 from harness.core.errors import BenchmarkError, UsageError, first_line
+from harness.core.processes import by_signal
 from harness.core.system import SM_CLOCK, ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none
 from harness.engines import discovery
 
@@ -104,22 +105,23 @@ def joules(gpus: int | None) -> float | None:
 @contextmanager
 def recording(
     path: Path, wanted: bool, prometheus_metrics: Callable[[], list[str]], gpus: int | None, remote: Remote
-) -> Iterator[None]:
-    """Writes one line a second to the CSV file `path` while the block runs, if `wanted`.
+) -> Iterator[list[str]]:
+    """Writes one line a second to the CSV file `path` while the block runs, if `wanted`; gives a list of what went
+    wrong, which is whole once the block has ended.
 
     `prometheus_metrics` gives the engine's own metrics, in Prometheus' text format; of the visible GPUs the first count
     (None: all). `remote` gives what is reported of GPUs elsewhere, by GPU and column.
     """
+    stop, troubles = threading.Event(), list[str]()
     if not wanted:
-        yield
+        yield troubles
         return
-    stop = threading.Event()
     recorder = threading.Thread(
-        target=record_telemetry, args=(path, stop, prometheus_metrics, gpus, remote), daemon=True
+        target=record_telemetry, args=(path, stop, troubles, prometheus_metrics, gpus, remote), daemon=True
     )
     recorder.start()
     try:
-        yield
+        yield troubles
     finally:
         stop.set()
         recorder.join(timeout=2)
@@ -128,13 +130,14 @@ def recording(
 def record_telemetry(
     path: Path,
     stop: threading.Event,
+    troubles: list[str],
     prometheus_metrics: Callable[[], list[str]] = list,
     gpus: int | None = None,
     remote: Remote = dict,
 ) -> None:
     """Samples machine and engine until `stop` is set; what one does not tell is left empty."""
     begin, engine = time.monotonic(), discovery.Reader()
-    with path.open("w", newline="") as file, reading_gpus(gpus) as (count, read_gpus):
+    with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
         table, far = csv.writer(file), sorted(remote())
         names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in GPU_NAMES]
         names += [column.name for column in discovery.COLUMNS]
@@ -151,7 +154,7 @@ def record_telemetry(
 
 
 @contextmanager
-def reading_gpus(most: int | None) -> Iterator[tuple[int, Callable[[], list[Any]]]]:
+def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Any]]]]:
     """How many of the visible GPUs are read, and what reads all their columns: a process of its own, since a driver's
     library that crashes takes its process with it. Values that it does not tell in time are unknown."""
     count, spawn = len(ask_gpus("nvmlDeviceGetName")[:most]), multiprocessing.get_context("spawn")
@@ -172,6 +175,9 @@ def reading_gpus(most: int | None) -> Iterator[tuple[int, Callable[[], list[Any]
 
     with closing(mine):
         yield count, read
+        if process.exitcode is not None:
+            ended = by_signal(-process.exitcode)
+            troubles.append(f"--extra-metrics: the process that reads the GPUs {ended}, so that values are missing")
 
 
 def tell_gpus(asked: Connection, count: int) -> None:

@@ -388,8 +388,10 @@ class LoadGenSession:
         recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: recorder.readings(urls)[0])
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
         taken, here = (self.busy_gpus, bool(system.gpus())) if config.is_in_process else ([], False)
-        with recorded, recorder.watch_others(taken, here, config.endpoint) as load:
+        with recorded as troubles, recorder.watch_others(taken, here, config.endpoint) as load:
             yield
+        for trouble in troubles:
+            self.display.say(trouble, style="yellow")
         slower = "" if config.endpoint else f": {recorder.SLOWER_WARNING}"
         for warning in [] if self.warned else load.warnings():
             self.display.say(f"{warning}{slower}", style="yellow")

@@ -18,6 +18,7 @@ from harness.core.system import GPU
 from harness.loadgen import recorder, recording
 from harness.loadgen.recorder import tell_gpus
 from harness.results import telemetry as usage
+from tests.conftest import tells
 
 GIB = 2**30
 UUIDS = ("GPU-aaaa-1", "GPU-bbbb-2", "GPU-bbbb-3")
@@ -114,10 +115,10 @@ def tell_and_crash(asked: Connection, count: int) -> None:
     tell_of_stand_ins(asked, count)
 
 
-def record(table: Path, told: str = "") -> list[dict[str, str]]:
+def record(table: Path, troubles: list[str], told: str = "") -> list[dict[str, str]]:
     """Two lines of a recording and until it holds this text, however long that takes."""
     stop, until = threading.Event(), time.monotonic() + 60
-    thread = threading.Thread(target=recorder.record_telemetry, args=(table, stop))
+    thread = threading.Thread(target=recorder.record_telemetry, args=(table, stop, troubles))
     thread.start()
     text = ""
     while time.monotonic() < until and not (text.count("\n") > 2 and told in text):
@@ -130,7 +131,7 @@ def record(table: Path, told: str = "") -> list[dict[str, str]]:
 
 def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nvml.setattr(recorder, "tell_gpus", tell_of_stand_ins)
-    cells = record(table := tmp_path / "machine.csv", ",400,")[-1]
+    cells = record(table := tmp_path / "machine.csv", [], ",400,")[-1]
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
     assert usage.usage_of(recording.Recording.read(table))["gpu_memory_gib"].max == 6.0
@@ -138,9 +139,10 @@ def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_p
 
 def test_a_library_that_crashes_costs_readings_alone(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nvml.setattr(recorder, "tell_gpus", tell_and_crash)
-    lines = record(tmp_path / "machine.csv")
+    lines = record(tmp_path / "machine.csv", troubles := list[str]())
     assert len(lines) >= 2 and {line["gpu1_memory_gib"] for line in lines} == {""}
     assert all(line["memory_gib"] for line in lines)
+    assert [tells(said, "--extra-metrics", "reads the GPUs died by SIGSEGV") for said in troubles] == [True]
 
 
 def test_a_system_without_cpuinfo_has_a_cpu_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_any_text_is_read(text: str) -> None:
 def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
     told, stop = iter([FIRST, THEN]), threading.Event()
     path = tmp_path / "machine.csv"
-    thread = threading.Thread(target=recorder.record_telemetry, args=(path, stop, lambda: [next(told, THEN)]))
+    thread = threading.Thread(target=recorder.record_telemetry, args=(path, stop, [], lambda: [next(told, THEN)]))
     thread.start()
     stop.wait(2.4)
     stop.set()
