@@ -17,9 +17,9 @@ from harness.core import secrets
 from harness.engines.protocol import ChoiceLogprobs
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import recorder
-from harness.loadgen.mending import steady_part
 from harness.loadgen.requests import Request
 from harness.loadgen.session import SUT
+from harness.loadgen.test_run import steady_part
 from harness.mmlu import evaluation as mmlu_scores
 from harness.report import report as rendering
 from harness.submission import refusals

@@ -20,7 +20,7 @@ from harness.loadgen import recorder, test_run
 from harness.loadgen.folder import BenchmarkRun, RunFolder, finish, history, or_say
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog, start
-from harness.rates import bench, probing
+from harness.rates import probing
 from harness.rates.source import find_rate, rate_source
 from harness.report import report as rendering
 from harness.report.answer import document
@@ -183,7 +183,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = load.outcome_of(test, run.plan, session.folder.path)
-        tests = bench.DoneTests(run.facts.probes, [*attempts, attempt])
+        tests = probing.DoneTests(run.facts.probes, [*attempts, attempt])
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
         if not better:
             break

@@ -11,9 +11,9 @@ from harness.core.command import argument, make_command, option, take_several
 from harness.core.document import Document, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.loadgen import folder as names
-from harness.report import check as checking
 from harness.report import compare as comparison
 from harness.report import compare_page, regression
+from harness.report import report as checking
 from harness.report import report as rendering
 from harness.report.matrix import Matrix
 from harness.sweep import report as sweep_report

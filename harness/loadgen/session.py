@@ -27,10 +27,9 @@ from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
 from harness.loadgen import outcome, recorder, recording
 from harness.loadgen.folder import FOLDER, RunFolder, Test
-from harness.loadgen.mending import PLACEHOLDER
 from harness.loadgen.patterns import Sender, issued
 from harness.loadgen.requests import TRACE, Clock, Request, take_times, write_requests
-from harness.loadgen.test_run import MACHINE, SERVER
+from harness.loadgen.test_run import MACHINE, PLACEHOLDER, SERVER
 from harness.loadgen.watchdog import Watchdog
 from harness.workloads.cnn_dailymail import Library
 

@@ -1,23 +1,27 @@
 """A run folder -> summary.json, plots and report.md; the line of the history, the index, the table for the terminal.
+Whether what is there says what the logs say: all that is made of them is made again elsewhere, and compared.
 
 All of it follows from the folder: config.json, LoadGen's logs, the scores.
 """
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from harness.config import comparability
 from harness.config.patterns import ClosedLoop
+from harness.core import files, reading
 from harness.core.document import Document, Kind, Line, Statement, number, to_markdown
-from harness.core.errors import UsageError
+from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.files import read_if_any, write_json, write_text
 from harness.core.schema import RENDERED, SCHEMA
 from harness.loadgen import folder as results
 from harness.loadgen import outcome
-from harness.loadgen.folder import FOLDER
+from harness.loadgen.folder import FOLDER, ended_early, facts_of, history
 from harness.loadgen.log import DETAIL, LogError
-from harness.loadgen.outcome import RunFacts
+from harness.loadgen.outcome import RunFacts, at_load
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page
 from harness.report.charts import Bar, Bars, Part, Scale, overview
@@ -26,6 +30,9 @@ from harness.report.pictures import draw_pictures, gpu_times
 from harness.report.sections import RunReport
 from harness.results import accuracy, claims, metrics
 from harness.results import profile as traces
+from harness.results.accuracy import SCORES_FILE, ScoresFile
+from harness.results.claims import MADE, PAGES, Claim, compare, differing
+from harness.results.load import outcome_of
 from harness.results.performance import Performance, performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
 
@@ -208,3 +215,70 @@ def history_line(summary: Summary) -> dict[str, object]:
 
 def write_index(results_dir: Path) -> None:
     results.write_index(results_dir, "index.md.j2", History, metrics=metrics.metrics_of("index"))
+
+
+HISTORY, AGAIN = "history.jsonl", "made again"
+MOST = 20  # differences of a file that are named
+SCORED = (SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
+
+
+# Whether a run's files say what its logs say.
+def check(folder: Path) -> tuple[list[str], str]:
+    """What a run's files say that its logs do not, of each file the first, and what could not be made again, in words.
+
+    Raises UsageError for a folder that is none, or of another format.
+    """
+    facts, beside, copy = facts_of(folder), folder.resolve().parent, folder
+    found, unmade = list[Claim](), ""
+    check_format(folder, facts, SCHEMA, "checks")
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            found += claims.verify(folder)
+            copy = Path(place) / (Path(files.read(folder / PAGES, Summary).meta.run).name or "run")
+            for path in sorted(folder.rglob("*")):
+                name = path.relative_to(folder)
+                if path.is_file() and name.parts[0] not in MADE:
+                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                    (copy / name).symlink_to(path.resolve())
+            found += probes(folder, facts)
+            unmade = score_again(copy / FOLDER["accuracy"], facts)
+            summary = build(copy)
+            made = (path for path in sorted(copy.rglob("*")) if path.is_file() and not path.is_symlink())
+            for path in made:
+                name = path.relative_to(copy)
+                found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[:MOST]
+            if (beside / HISTORY).exists() and ended_early(folder) is None:
+                kept = [line for line in history(beside) if line.pop("run") == summary.meta.run]
+                found += compare(f"{HISTORY}: ", kept, AGAIN, [history_line(summary)])
+        except BenchmarkError as error:
+            found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
+    return [*map(str, differing(found))], unmade
+
+
+def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
+    """Whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
+    for kept in (*facts.probes, *facts.attempts):
+        plan = at_load(facts.plan, kept)
+        made = outcome_of(TestRun.read(folder / kept.folder, plan), plan, folder)
+        yield from compare(f"config.json of {kept.folder}: ", dict(kept), AGAIN, dict(made))
+
+
+def score_again(folder: Path, facts: RunFacts) -> str:
+    """Scores the accuracy log of a copy; why it cannot, in words. Raises BenchmarkError for a damaged log."""
+    if not (scores := files.read_if_any(folder / SCORES_FILE, ScoresFile)):
+        return ""
+    try:
+        library, tokenizer = accuracy.load_again(facts.plan, scores)
+    except BenchmarkError as error:
+        return f"the scores: {first_line(error)}"
+    for name in SCORED:
+        (folder / name).unlink(missing_ok=True)
+    accuracy.evaluate(folder, facts.plan, library, tokenizer)
+    return ""
+
+
+def content(path: Path) -> Any:
+    """What a file holds, a text by its lines; nothing of a picture, and where there is none."""
+    if not path.exists() or path.suffix == ".png":
+        return []
+    return files.read_json(path) if path.suffix == ".json" else ["", *reading.read_text(path).splitlines()]

@@ -19,10 +19,9 @@ from harness.core.statistics import Spread
 from harness.engines.protocol import ServerUse
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
-from harness.loadgen.mending import steady_part
 from harness.loadgen.outcome import KINDS, Doubt, MachineUse, Outcome, RunFacts, Times, Usage
 from harness.loadgen.requests import Request, without_failures
-from harness.loadgen.test_run import TestRun
+from harness.loadgen.test_run import TestRun, steady_part
 from harness.results import telemetry
 from harness.results.accuracy import Count
 from harness.results.claims import leaves

@@ -19,9 +19,8 @@ from harness.config.plan import minutes, resolve
 from harness.config.run import RunConfig
 from harness.core import command
 from harness.core.errors import UsageError
-from harness.rates import levels
-from harness.rates.bench import OFFLINE_MARGIN
-from harness.rates.probing import Trial
+from harness.rates import source as levels
+from harness.rates.probing import OFFLINE_MARGIN, Trial
 from harness.rates.source import rate_source
 from tests.conftest import ROOT, called, ended
 

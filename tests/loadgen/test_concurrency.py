@@ -12,8 +12,8 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.mending import steady_part
 from harness.loadgen.requests import COLUMNS, Request, read_requests, write_requests
+from harness.loadgen.test_run import steady_part
 from harness.results import advice
 from harness.results.performance import Performance, Steady
 from tests import made

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.loadgen.outcome import Outcome
-from harness.rates import levels
+from harness.rates import source as levels
 from harness.rates.law import Goal
 from tests import made
 

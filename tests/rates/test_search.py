@@ -28,8 +28,8 @@ from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome, Queue
 from harness.rates import law, probing, quick, search
 from harness.rates import source as rates
-from harness.rates.bench import DoneTests
 from harness.rates.law import Alone, Goal, SharedServer, approached
+from harness.rates.probing import DoneTests
 from harness.rates.search import SearchFacts, crossing, rate_after
 from harness.rates.source import SearchedRate, rate_source
 from harness.results import load

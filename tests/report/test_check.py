@@ -13,7 +13,7 @@ import pytest
 from harness.commands import report
 from harness.loadgen.folder import RunFolder, facts_of
 from harness.loadgen.outcome import Outcome
-from harness.report import check as checking
+from harness.report import report as checking
 from harness.results import claims
 from tests.conftest import ROOT, run
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import pytest
 
-from harness.report import check as checking
+from harness.report import report as checking
 from harness.results import claims
 from tests.conftest import run
 

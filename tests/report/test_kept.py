@@ -14,7 +14,7 @@ import pytest
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.loadgen.outcome import KINDS, Outcome, Times, from_flat
-from harness.report import check as checking
+from harness.report import report as checking
 from harness.report import report as rendering
 from harness.results.performance import leaves
 from harness.results.summary import CURVES, Summary
