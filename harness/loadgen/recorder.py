@@ -163,20 +163,21 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
     if count:
         process.start()
     theirs.close()
+    unknown = [None] * count * len(GPU_NAMES)
 
     def read() -> list[Any]:
         with suppress(OSError, EOFError):
             while mine.poll():  # what came too late
                 mine.recv()
             mine.send(None)
-            if mine.poll(READ_S):
-                return list(mine.recv())
-        return [None] * count * len(GPU_NAMES)
+            if mine.poll(READ_S) and len(told := mine.recv()) == len(unknown):
+                return list(told)
+        return [*unknown]
 
     with closing(mine):
         yield count, read
-        if process.exitcode is not None:
-            ended = by_signal(-process.exitcode)
+        if (code := process.exitcode) is not None:
+            ended = by_signal(-code) if code < 0 else f"ended with code {code}"
             troubles.append(f"--extra-metrics: the process that reads the GPUs {ended}, so that values are missing")
 
 

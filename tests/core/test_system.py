@@ -109,6 +109,14 @@ def tell_of_stand_ins(asked: Connection, count: int) -> None:
     tell_gpus(asked, count)
 
 
+def tell_nothing(asked: Connection, count: int) -> None:
+    """A process that finds no GPU any more, and ends with an error."""
+    asked.send([])
+    asked.recv()
+    asked.send([])
+    sys.exit(3)
+
+
 def tell_and_crash(asked: Connection, count: int) -> None:
     """The same, where the library crashes."""
     NVML.nvmlDeviceGetPowerUsage = staticmethod(lambda card: os.kill(os.getpid(), signal.SIGSEGV))  # type: ignore
@@ -143,6 +151,13 @@ def test_a_library_that_crashes_costs_readings_alone(nvml: pytest.MonkeyPatch, t
     assert len(lines) >= 2 and {line["gpu1_memory_gib"] for line in lines} == {""}
     assert all(line["memory_gib"] for line in lines)
     assert [tells(said, "--extra-metrics", "reads the GPUs died by SIGSEGV") for said in troubles] == [True]
+
+
+def test_gpus_that_are_gone_leave_their_columns_empty(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nvml.setattr(recorder, "tell_gpus", tell_nothing)
+    lines = record(tmp_path / "machine.csv", troubles := list[str]())
+    assert {line["gpu1_memory_gib"] for line in lines} == {""} and None not in lines[0]
+    assert [tells(said, "reads the GPUs ended with code 3") for said in troubles] == [True]
 
 
 def test_a_system_without_cpuinfo_has_a_cpu_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
