@@ -96,8 +96,8 @@ MEANINGS = {  # of what has no description in the summary, by name; of telemetry
     "gpu_too_hot_percent": "The time in which heat lowered the clock.",
     "gpu_nvlink_sent_gb_per_s": "To other GPUs, the sum over the GPUs.",
     "gpu_nvlink_received_gb_per_s": "From other GPUs, the sum over the GPUs.",
-    "gpu_pcie_sent_gb_per_s": "To the host, the sum over the GPUs.",
-    "gpu_pcie_received_gb_per_s": "From the host, the sum over the GPUs.",
+    "gpu_pcie_sent_gb_per_s": "To the host, in 20 ms of each second, the sum over the GPUs.",
+    "gpu_pcie_received_gb_per_s": "From the host, in 20 ms of each second, the sum over the GPUs.",
     "cpu_percent": "Load of all cores that the machine has.",
     "memory_gib": "Main memory in use.",
 }

@@ -57,7 +57,7 @@ class CompareConfig(RunConfig):
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """A short test at a load that most servers take, where no other is given."""
-        found: dict[str, object] = {
+        found = {
             "min_duration": 10.0,
             "mode": "both" if self.is_official_workload else "performance",
         }

@@ -284,7 +284,7 @@ class VLLM(Engine):
 
         self.version = vllm.__version__
         # Between the first token and the end nobody looks: one output each is enough.
-        args: dict[str, object] = {"stream_interval": self.sampling.max_new_tokens, **self.args}
+        args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
         if current_platform.is_cpu() and EXTENSION in args and "amx_tile" in cpu_flags():
             self.cautions.append(AMX_LOST)
         args = {EXTENSION: WORKER, **args}

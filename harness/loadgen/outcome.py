@@ -79,7 +79,7 @@ class Queue:
     """The second half of the time in which queries were issued: without ramp and drain. All a second."""
 
     sent: float  # queries issued
-    completed: float
+    completed: float  # where as many are answered all the time, in parts of answers: they end in waves
     completed_error: float  # its standard error
     growth: float  # of what is in flight
     chance: float  # the standard error of `growth`, of arrivals and completions, where the server is just fast enough

@@ -35,6 +35,7 @@ Remote = Callable[[], GPUs]
 MEMORY_CLOCK, GPU_SENSOR = 2, 0
 READ_S = 2.0  # for one reading of all GPUs
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
+SENT, RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
 
 
 def throttle_percent(nvml: Any, handle: Any, reasons: int) -> int:
@@ -50,20 +51,16 @@ def field_value(nvml: Any, handle: Any, field: object) -> Any:
     return found.value
 
 
-# What a GPU has sent and received since its driver was loaded: NVML's field, of all its links, and bytes of one of it.
+# What a GPU has sent and received since its driver was loaded, by all its links: NVML's fields, in KiB.
+# PCIe's fields (197, 198) have 32 bits, which 4.3 GB/s go through in a second: its throughput is asked for instead.
 ALL_LINKS = 0xFFFFFFFF
-COUNTERS = {
-    "nvlink_sent_gb_per_s": (138, 1024),  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, KiB
-    "nvlink_received_gb_per_s": (139, 1024),
-    "pcie_sent_gb_per_s": (197, 1),  # NVML_FI_DEV_PCIE_COUNT_TX_BYTES
-    "pcie_received_gb_per_s": (198, 1),
-}
+COUNTERS = {"nvlink_sent_gb_per_s": 138, "nvlink_received_gb_per_s": 139}  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, RX
 
 
 Read = Callable[[Any, Any], float | None]  # of NVML and a GPU; raises where the GPU does not tell
 
 
-def increase(field: int, size: int) -> Read:
+def increase(field: int) -> Read:
     """Reads the increase of a counter of each GPU since it was last asked, in GB/s."""
     before = dict[int, tuple[float, int]]()
 
@@ -72,7 +69,7 @@ def increase(field: int, size: int) -> Read:
         index, now = nvml.nvmlDeviceGetIndex(handle), (time.monotonic(), int(count))
         then, before[index] = before.get(index, now), now
         seconds, more = now[0] - then[0], now[1] - then[1]
-        return round(more * size / seconds / 1e9, 4) if seconds and more >= 0 else None
+        return round(more * 1024 / seconds / 1e9, 4) if seconds and more >= 0 else None
 
     return read
 
@@ -89,6 +86,8 @@ GPU_COLUMNS: dict[str, Read] = {
     "memory_temperature_c": lambda nvml, handle: field_value(nvml, handle, MEMORY_SENSOR).uiVal,
     "power_capped_percent": lambda nvml, handle: throttle_percent(nvml, handle, POWER_CAPPED),
     "too_hot_percent": lambda nvml, handle: throttle_percent(nvml, handle, TOO_HOT),
+    "pcie_sent_gb_per_s": lambda nvml, handle: nvml.nvmlDeviceGetPcieThroughput(handle, SENT) / 1e6,  # over 20 ms
+    "pcie_received_gb_per_s": lambda nvml, handle: nvml.nvmlDeviceGetPcieThroughput(handle, RECEIVED) / 1e6,
 }
 
 
@@ -185,7 +184,7 @@ def tell_gpus(asked: Connection, count: int) -> None:
     """What that process does: read the GPUs whenever it is asked to, until nobody can."""
     signal(SIGINT, SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):
-        reads = GPU_COLUMNS | {name: increase(*counter) for name, counter in COUNTERS.items()}  # since this test began
+        reads = GPU_COLUMNS | {name: increase(field) for name, field in COUNTERS.items()}  # since this test began
         while True:
             told = [query_or_none(partial(read, nvml), gpu) for gpu in handles[:count] for read in reads.values()]
             asked.send(told)  # the first unasked, with which the counters begin

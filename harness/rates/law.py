@@ -161,7 +161,7 @@ def rate_by_company(
         seconds = min(seconds, LONGEST * alone_s / PARTS)  # of short answers, so many tell the tail
         clock = np.zeros(tests := tests_of(rate * seconds))
         begun, took, flying, own = list[Any](), [clock + alone_s / PARTS], clock + rate * alone_s, list[Any]()
-        while clock.min() < seconds:
+        while clock.min() < seconds or len(begun) < 2 * PARTS:  # a test may be shorter than an answer
             new = random.poisson(rate * took[-1])
             begun.append(new)
             flying = flying + new - (begun[-1 - PARTS] if len(begun) > PARTS else rate * alone_s / PARTS)

@@ -10,7 +10,7 @@ from harness.core.document import number
 from harness.core.schema import Model
 from harness.loadgen.outcome import SURE, Queue
 from harness.rates.law import Goal, error_of
-from harness.rates.search import PRECISE, SearchFacts
+from harness.rates.search import SearchFacts
 
 FILE = "estimate.json"
 QUICK = re.compile(r" --quick([ =][01])?(?= |$)")  # in the words of a command
@@ -97,8 +97,6 @@ def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> E
         ranges[name] = ((1 - off) * rate, (1 + off) * rate)
     if any(one.queue.drift for one in facts.probes if one.queue):
         doubts.append("the server's speed changed meanwhile")
-    if found.waited and error_of(found.waited) > PRECISE:
-        doubts.append("it completes in waves")
     if found.shared.scatter > UNEVEN:
         doubts.append("answers are not slowed down alike")
     capacity, expected = (value if value < inf else None for value in (found.capacity, facts.candidate.rate))

@@ -24,7 +24,7 @@ CONFIRMING_S = 60.0  # seconds of the probe at the candidate, at least
 OVERLOAD = 1.3  # ratio of the saturated probe's rate to what the server seems to complete
 FASTER = 2.0  # ratio of the next where that did not saturate it
 MOST_PROBES = 8  # probes of a search
-CAUTION = 0.98  # of a rate by the law: in ten minutes an H200 was 2 to 4 % slower than in its probes
+CAUTION = 0.98  # of a candidate: in ten minutes an H200 was 2 to 4 % slower than in its probes
 PRECISE = 0.08  # standard error of a saturated server's completions, as a share; with a larger one it is asked again
 REPEATS, LONGER = 2, 3.0  # of a probe in which the server changed; ratio of the next one's length (an H200, Server)
 SLIGHT = 0.4  # of TTFT's limit: a p99 below it says that waits are fewer than a queue of random work has (96 at once)
@@ -126,7 +126,7 @@ class SearchFacts:
     def chosen(self) -> Candidate:
         """The rate of the full test."""
         found = self.candidate
-        return found if self.server.is_bounded else found._replace(rate=CAUTION * found.rate)
+        return found._replace(rate=CAUTION * found.rate)
 
     def confirming_s(self, rate: float) -> float:
         """Seconds of the probe at a candidate."""
@@ -236,11 +236,13 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
     failed; higher where it held with room, None where that is not worth another test."""
     last = tests[-1]
     rate, shares = last.rate, goal.shares(last)
-    failed = min((one.load for one in tests if not one.has_held and is_as_long(one, last)), default=inf)
+    long_s = NEAR * (last.duration_s or inf)
+    lost = [one.load for one in tests if not one.has_held and (one.duration_s or 0.0) >= long_s]
+    failed = min(lost, default=inf)
     has_room = last.has_held and max(shares) < ROOM and last.load < NEAR * failed
     if last.has_held and not has_room:
         return None
-    found = [inf if has_room else LOWER * rate]
+    found = [inf if has_room else (NEAR if len(lost) > 1 else LOWER) * rate]  # the last of three is to hold (waves)
     if last.queue:
         seen = SharedServer.of(Alone((last.ttft_ms.min or 0.0) / 1000, last.queue.token_s), tests, goal)
         known = [one.queue.free_capacity for one in tests if one.queue and one.rate < one.queue.free_capacity]
@@ -253,7 +255,7 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
         if has_room:
             law = max(seen.rate(goal), rate)  # where it holds less than this test, it does not hold
             found += [(min(found) + law) / 2, max(law, FURTHER * rate), (rate + failed) / 2]
-        if seen.is_bounded and shares[0] > 1:
+        elif len(found) == 1 and seen.is_bounded and shares[0] > 1:  # above what it completes
             found.append(MARGIN * seen.rate(goal))
     if len(found) == 1 and max(shares) > 1:
         found.append(NEAR * rate)
@@ -261,10 +263,6 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
         return None
     following = min(following, HIGHER * rate) * last.load / rate
     return None if has_room and following <= WORTH * last.load else following
-
-
-def is_as_long(test: Outcome, full: Outcome) -> bool:
-    return (test.duration_s or 0.0) >= NEAR * (full.duration_s or inf)
 
 
 def rate_by_waits(tests: Sequence[Outcome], goal: Goal) -> float:

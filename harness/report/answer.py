@@ -8,7 +8,7 @@ from harness.config import comparability, mlperf
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
-from harness.core.document import Cells, Column, Document, Line, Table, Tone, names_of, number, plural
+from harness.core.document import Cells, Document, Line, Table, Tone, names_of, number, plural
 from harness.core.processes import with_flag
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
@@ -34,7 +34,7 @@ def doubt_of(outcome: Outcome) -> str:
 
 def gpu_time(times: Sequence[telemetry.GpuTime]) -> Table:
     """Where the GPUs' time went, a line for each test."""
-    shares: dict[str, Column] = {f"{label}, %": (name, 3) for name, label in telemetry.SHARES.items()}
+    shares = {f"{label}, %": (name, 3) for name, label in telemetry.SHARES.items()}
     return Table.of(times, {"test": "test", **shares})
 
 
@@ -325,7 +325,8 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"
     if test.failed_requests:
-        yield f"{number(test.failed_requests)} of {number(test.sent_requests)} requests failed and are left out"
+        sent = (test.samples or 0) + test.failed_requests
+        yield f"{number(test.failed_requests)} of {number(sent)} requests failed and are left out"
         yield from (f"failed: {failure}" for failure in test.failures[:MOST_REASONS])
     yield from (f"LoadGen error: {error}" for error in test.errors[:1])
     yield advice.client(test)

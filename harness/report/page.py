@@ -101,10 +101,10 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
         overruled = "" if later.has_kept == probe.has_kept else "the full test" if later is own else "a later test"
         is_doubted = probe.has(Doubt.BUFFERED) or (probe.has(Doubt.BUSY) and is_any_alone)
         stands = held and later is probe and not is_doubted
-        is_level = probe.unit in CURVES
-        name = probe.text if is_level else f"the probe at {probe.text}"
+        is_level, is_attempt = probe.unit in CURVES, probe in (summary.run.attempts or [])
+        name = probe.text if is_level else f"the {'full test' if is_attempt else 'probe'} at {probe.text}"
         mark = "held" if held else "grew" if probe.valid else "bad"
-        found.append(LoadPoint(probe, name, mark, stands, is_level, spent.get(probe.folder), overruled))
+        found.append(LoadPoint(probe, name, mark, stands, is_level or is_attempt, spent.get(probe.folder), overruled))
     if own:
         stands, mark = own.valid and not own.has(Doubt.BUFFERED), "own" if own.valid else "bad"
         found.append(

@@ -9,7 +9,6 @@ from harness.config.patterns import Poisson
 from harness.core.document import Picture, Statement, number
 from harness.core.screen import Stage
 from harness.loadgen.outcome import Doubt, Outcome
-from harness.loadgen.recorder import COUNTERS
 from harness.loadgen.recording import Recording
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
@@ -144,7 +143,7 @@ Styled = Sequence[tuple[LoadPicture, Style]]
 def curves(found: Mapping[str, LoadPicture]) -> list[Panel]:
     """Latency by load, a panel for each kind, and throughput against interactivity; of several runs by name."""
     several = [(name, *style) for name, style in zip(found, cycle(STYLES), strict=False)]
-    styled: Styled = [*zip(found.values(), several if len(found) > 1 else [None], strict=True)]
+    styled = [*zip(found.values(), several if len(found) > 1 else [None], strict=True)]
     kinds = dict.fromkeys(kind for picture in found.values() for kind in picture.axes)
     return [*(latency(kind, styled) for kind in kinds), speeds(styled)]
 
@@ -244,7 +243,7 @@ PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quan
     ("load, %", ("gpu_load_percent", "cpu_percent"), 105),
     ("memory, GiB", ("gpu_memory_gib", "memory_gib"), None),
     ("power, W", ("gpu_power_w",), None),
-    ("links, GB/s", tuple(f"gpu_{name}" for name in COUNTERS), None),
+    ("links, GB/s", tuple(name for name, one in BY_NAME.items() if one.unit == "GB/s"), None),
     ("clock, MHz", ("gpu_clock_mhz",), None),
     ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
 )

@@ -129,7 +129,7 @@ IN_FLIGHT = (
 
 
 def loads(report: RunReport) -> Iterator[Section]:
-    summary, tests, drawn = report.summary, report.summary.run.search, report.loads
+    summary, tests, drawn = report.summary, report.summary.tests, report.loads
     if not tests:
         return
     own = tests[0].has_own_limits
@@ -155,7 +155,8 @@ def loads(report: RunReport) -> Iterator[Section]:
                 f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}{alone}); a peak of P "
                 f"requests/s takes ceil(P / {number(SHARE * drawn.rate)}) replicas."
             )
-        blocks.append("Each is a separate LoadGen test; its logs are in `Probes/`.")
+        full = ", of full tests in `Attempts/`" * bool(summary.run.attempts)
+        blocks.append(f"Each is a separate LoadGen test; its logs are in `Probes/`{full}.")
     yield Section("Tests at each load", outcome, blocks)
 
 
@@ -300,8 +301,8 @@ def accuracy(report: RunReport) -> Iterator[Section]:
     approximate = f"; NLTK's punkt_tab data are not installed, so {names} are approximate" if names else ""
     about = (
         f"{number(score.samples)} samples{part * (not score.full_set)}, {number(score.generated_tokens)} generated "
-        f"tokens, {number(score.characters)} characters; {percent(score.share_at_limit, 0)} % of the answers end at "
-        f"the token limit. Sentences split by: {score.splitter}{version}{approximate}."
+        f"tokens, {number(score.characters)} characters; {percent(score.at_token_limit / score.samples, 0)} % of the "
+        f"answers end at the token limit. Sentences split by: {score.splitter}{version}{approximate}."
     )
     worst = (
         "[The ten worst answers](Accuracy/worst.md) with article and reference; [every sample](Accuracy/samples.csv)."

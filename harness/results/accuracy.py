@@ -65,11 +65,6 @@ class Accuracy(Model):
     checks: list[ScoreCheck]
 
     @property
-    def share_at_limit(self) -> float:
-        """Of the answers, those that end at the token limit."""
-        return self.at_token_limit / self.samples
-
-    @property
     def headline(self) -> str:
         """The verdict and what it rests on, in one line."""
         rouge = ", ".join(

@@ -19,6 +19,8 @@ BLOCKS = 20  # of the time looked at; their completions tell how even the server
 LEAST = 0.1  # of their variance, however one makes up for the other
 LAGS = 6  # blocks over which completions that were late come in after all
 FEW = 20  # queries in flight at the middle and end together, below which growth is a matter of single queries
+EVEN = 0.1  # of the answers that are made at once: as many at the end of the time looked at as at its beginning
+INSTANT_S = 1e-9  # of an answer that comes at once
 ENOUGH = 30  # answers that ended before the last query came, which a fit takes
 DRIFT = 0.06  # of the speed, from the first third to the last: below it, arrivals alone can make it
 
@@ -106,20 +108,25 @@ def from_times(
         return None
     middle, end = (came.min() + came.max()) / 2, came.max()
     seconds = float(end - middle)
-    counts, _ = np.histogram(left, np.linspace(middle, end, BLOCKS + 1))
+    edges, first = np.linspace(middle, end, BLOCKS + 1), came + np.asarray(ttft, float)
+    counts, _ = np.histogram(left, edges)
     sent, ended = int((came > middle).sum()), int(counts.sum())
-    variance = float(counts.var(ddof=1)) * lasting_share(counts)
+    variance = lasting_variance(counts)
     error = sqrt(variance * BLOCKS) / seconds
     growth, chance = (sent - ended) / seconds, hypot(sqrt(max(sent, FEW)) / seconds, error)
-    company = fit(came, came + np.asarray(ttft, float), left, np.asarray(prompts, float), np.asarray(tokens, float) - 1)
+    company = fit(came, first, left, np.asarray(prompts, float), np.asarray(tokens, float) - 1)
     if growth > SURE * chance:  # then its completions tell its speed
         third = BLOCKS // 3
         early, late = (max(int(part.sum()), 1) for part in (counts[:third], counts[-third:]))
         beyond = SURE * sqrt(2 * variance * third)
         company["drift"] = late / early - 1 if abs(late - early) > max(beyond, DRIFT * early) else 0.0
+    completed, running = float(ended), [(first <= at).sum() - (left <= at).sum() for at in (middle, end)]
+    if abs(running[1] - running[0]) <= EVEN * running[0]:  # each is made at one pace, whenever it ends
+        parts = np.diff([np.clip((edge - first) / np.maximum(left - first, INSTANT_S), 0, 1).sum() for edge in edges])
+        completed, error = float(parts.sum()), sqrt(lasting_variance(parts) * BLOCKS) / seconds
     return Queue(
         sent=sent / seconds,
-        completed=ended / seconds,
+        completed=completed / seconds,
         completed_error=error,
         growth=growth,
         chance=chance,
@@ -128,20 +135,20 @@ def from_times(
     )
 
 
-def lasting_share(counts: Any) -> float:
-    """The share of the blocks' variance that adds up over time: what one lacks because it came late, a later one has.
+def lasting_variance(counts: Any) -> float:
+    """The blocks' variance that adds up over time: what one lacks because it came late, a later one has.
 
     Autocorrelations by Bartlett's weights, each a little too low by chance, as its mean is that of the same blocks.
     """
-    off = counts - counts.mean()
+    off, variance = counts - counts.mean(), float(counts.var(ddof=1))
     whole = float((off**2).sum())
     if not whole:
-        return 1.0
+        return 0.0
     sums = (
         (1 - lag / (LAGS + 1)) * (float((off[lag:] * off[:-lag]).sum()) / whole + 1 / len(off))
         for lag in range(1, LAGS + 1)
     )
-    return min(1.0, max(LEAST, 1 + 2 * sum(sums)))
+    return variance * min(1.0, max(LEAST, 1 + 2 * sum(sums)))
 
 
 def fit(came: Any, first: Any, left: Any, prompts: Any, tokens: Any) -> dict[str, float]:

@@ -272,11 +272,6 @@ class Performance(Economics, Machine, Latencies, Throughput, Conditions):
     """Of its logs, in the run's: of several loads the one whose figures are the run's."""
 
     @property
-    def sent_requests(self) -> int:
-        """All requests of the test, those that failed included."""
-        return (self.samples or 0) + (self.failed_requests or 0)
-
-    @property
     def counted(self) -> "Steady | Performance":
         """What its figures are of: the test without its ramps where latencies are known so, else all of it."""
         return self.steady if self.steady and self.steady.ttft_ms else self

@@ -174,8 +174,10 @@ class Summary(File):
 
     @property
     def tests(self) -> list[Outcome]:
-        """The tests of a search or a curve, by load. What disputes the run's own level is known of its performance."""
-        found, test = sorted(self.run.search or [], key=lambda outcome: outcome.load), self.performance
+        """The tests of a search or a curve, by load, and the full tests that another one followed. What disputes the
+        run's own level is known of its performance."""
+        search, test = self.run.search or [], self.performance
+        found = sorted([*search, *(self.run.attempts or [])] if search else [], key=lambda outcome: outcome.load)
         if test is None or not test.disagreements or self.scenario.pattern.unit not in CURVES:
             return found
         disputed = {"disagreements": tuple(test.disagreements)}
@@ -284,7 +286,7 @@ class History(File):
         """The line of a run; `metrics` by name."""
         meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
         tokens = test.total_new_tokens if test else None
-        values: dict[str, Any] = {name: value for name, value in meta if name in (*cls.model_fields, *KEPT)}
+        values = {name: value for name, value in meta if name in (*cls.model_fields, *KEPT)}
         values |= metrics | dict(
             schema_version=SCHEMA,
             valid=test.valid if test else None,

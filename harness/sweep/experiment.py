@@ -191,7 +191,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     run_status = status_of(left) if left else None
     said = run_status.status if run_status else ""
     is_whole = said == "complete" and process.returncode in (errors.DONE, errors.NOT_ACCEPTED)
-    status: Status = stopped or ("complete" if is_whole else "failed")
+    status = stopped or ("complete" if is_whole else "failed")
     reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
     if left and said == "running":
         RunFolder(folder, left.name).set_status("failed", reason)

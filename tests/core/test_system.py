@@ -216,8 +216,14 @@ def test_what_a_link_carries_is_the_increase_of_its_counter(nvml: pytest.MonkeyP
     nvml.setattr(recorder.time, "monotonic", lambda: next(clock))
     field = lambda handle, fields: [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=next(counts)))]  # noqa: E731
     library = SimpleNamespace(nvmlDeviceGetFieldValues=field, nvmlDeviceGetIndex=int)
-    sent = recorder.increase(138, 1024)
+    sent = recorder.increase(138)
     assert [sent(library, 0) for _ in range(3)] == [None, pytest.approx(1.024), None]  # a reset is no rate
     silent = SimpleNamespace(nvmlDeviceGetFieldValues=lambda *_: [SimpleNamespace(nvmlReturn=3)])
     with pytest.raises(ValueError, match="no such field"):
         sent(silent, 0)
+
+
+def test_what_pcie_carries_is_told_in_kilobytes_a_second() -> None:
+    library = SimpleNamespace(nvmlDeviceGetPcieThroughput=lambda card, way: (40_000, 12_500_000)[way])
+    ways = ("pcie_sent_gb_per_s", "pcie_received_gb_per_s")
+    assert [recorder.GPU_COLUMNS[way](library, 0) for way in ways] == [0.04, 12.5]

@@ -14,11 +14,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from benchmarks.search import CASES, OTHERS, Batching, Bench, Case, Pace, Prefill, find_rate, shared, uneven
+from benchmarks.search import (
+    CASES,
+    MORE,
+    OTHERS,
+    UNSEEN,
+    Batching,
+    Bench,
+    Case,
+    Pace,
+    Prefill,
+    find_rate,
+    shared,
+    uneven,
+)
 from harness.config import mlperf
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
+from harness.core.document import number
 from harness.core.errors import NotAcceptedError, UsageError
 from harness.core.screen import Display
 from harness.loadgen import log as loadgen_log
@@ -40,7 +54,7 @@ from tests.warm import Warm
 GOAL = Goal(600, 459, 2000, 100)
 INTERACTIVE = mlperf.SCENARIO["interactive"].limits
 SHARED = shared(60, prompts=0.8)
-BY_NAME = {case.name: case for case in (*CASES, *OTHERS)}
+BY_NAME = {case.name: case for case in (*CASES, *OTHERS, *MORE, *UNSEEN)}
 
 
 @given(st.floats(1, 1e3), st.floats(0.3, 3), st.floats(0.5, 2))
@@ -187,6 +201,16 @@ def test_a_queue_that_grows_tells_the_capacity(rate: float, grew: bool) -> None:
     assert load.from_times(few, few, few, few, few) is None
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_answers_that_end_in_waves_tell_the_capacity_in_half_a_minute(seed: int) -> None:
+    """With a cap on running requests they begin and end together: one wave more or less is several percent."""
+    case = BY_NAME["noise of 5 %, 150 at once"]
+    short, long = (Bench(case, seed).test(100, seconds).queue for seconds in (30, 600))
+    assert short and long and short.dispersion > 1 and long.completed == pytest.approx(65.5, rel=0.01)
+    assert short.completed_error < 0.02 * short.completed
+    assert short.completed == pytest.approx(long.completed, rel=0.03)
+
+
 def test_what_a_long_test_can_keep() -> None:
     assert 58 < law.rate_by_waits(60, 0, 1.98, 600, 459) < 59
     assert 53 < law.rate_by_waits(60, 0, 0.48, 600, 459) < 56
@@ -196,6 +220,15 @@ def test_what_a_long_test_can_keep() -> None:
     assert 10 < together < 11 < alone < 20 * (1 - 1.05 / 4)  # prompts make latencies less even
     assert law.rate_by_company(1.05, 20, 0.8, 1.0, 0, 4.0, 600, 459) < together  # and prompts of any length, less still
     assert law.rate_by_company(5.0, 20, 0, 0, 0, 4.0, 600, 459) == 0
+
+
+@given(st.floats(0.5, 60), st.floats(0.1, 100), st.floats(0, 1), st.floats(1.1, 20), st.floats(0.5, 3))
+@settings(deadline=None, max_examples=10)
+def test_a_test_shorter_than_an_answer_has_a_rate(
+    alone_s: float, capacity: float, share: float, limit: float, seconds: float
+) -> None:
+    assert 0 < law.rate_by_company(alone_s, capacity, share, 0.2, 0.1, limit * alone_s, seconds, 1) <= capacity
+    assert 0 < law.rate_by_waits(capacity, 0.5, limit, seconds, 1) <= capacity
 
 
 def queue(completed: float, grew: float = 0.0, **known: float) -> Queue:
@@ -438,7 +471,7 @@ def test_a_search_on_the_demo(tmp_path: Path) -> None:
     assert summary["run"]["performance"]["target_qps"] <= 1.001 * expected
     assert (folder / "plots" / "search.png").exists()
     asked, given = (loadgen_log.read(folder / place) for place in ("Performance", probes[0]["folder"]))
-    assert probes[0]["folder"] == f"Probes/{probes[0]['load']:.4g}" and probes[0]["queue"]["sent"] > 0
+    assert probes[0]["folder"] == f"Probes/{number(probes[0]['load'])}" and probes[0]["queue"]["sent"] > 0
     assert asked.effective["min_duration_ms"] == 1000 * duration(folder) != given.effective["min_duration_ms"]
     assert asked.effective["performance_sample_count"] == summary["meta"]["samples"]
 

@@ -101,7 +101,7 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
 
 
 def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
-    of_gpus = (*recorder.GPU_COLUMNS, *recorder.COUNTERS)
+    of_gpus = recorder.GPU_NAMES
     columns = {column.name for column in discovery.COLUMNS} | {f"gpu_{name}" for name in of_gpus}
     assert columns < set(usage.BY_NAME)
     drawn = {name for _, names, _ in pictures.PANELS for name in names}
