@@ -94,8 +94,9 @@ class SharedServer(NamedTuple):
         if self.alone.tpot_s * 1000 > goal.tpot_ms or self.alone.ttft_s * 1000 > goal.ttft_ms:
             return 0.0
         if self.waited and self.is_bounded:
-            room_s, even = goal.ttft_ms / 1000 - self.alone.ttft_s, min(self.waited.dispersion, 1.0)
-            return rate_by_waits(self.waited.completed, even, room_s, goal.seconds, goal.queries)
+            room_s, waited = goal.ttft_ms / 1000 - self.alone.ttft_s, self.waited
+            uneven = min(max(waited.dispersion, waited.prompts**2 * waited.spread), 1.0)
+            return rate_by_waits(waited.completed, uneven, room_s, goal.seconds, goal.queries)
         tokens, seen = self.shared.tokens, self.shared
         if not tokens or self.shared_qps == inf:
             return inf

@@ -27,11 +27,9 @@ MOST_PROBES = 8  # probes of a search
 CAUTION = 0.98  # of a candidate: in ten minutes an H200 was 2 to 4 % slower than in its probes
 PRECISE = 0.08  # standard error of a saturated server's completions, as a share; with a larger one it is asked again
 REPEATS, LONGER = 2, 3.0  # of a probe in which the server changed; ratio of the next one's length (an H200, Server)
-SLIGHT = 0.4  # of TTFT's limit: a p99 below it says that waits are fewer than a queue of random work has (96 at once)
 AGREED = 0.04  # of a probe's rate: a candidate nearer to it than that is not probed again
 ROOM = 0.8  # share of the limits up to which a p99 leaves room for a higher rate
 WORTH = 1.02  # ratio of a higher rate that is worth a full test
-FURTHER = 1.1  # ratio of a higher rate up to which a full test's latencies tell more than the law
 HIGHER = 1.2  # ratio of a next rate to one that held, at most: farther, a law is a guess (faster over ten minutes)
 LOWER, NEAR = 0.97, 0.9  # of a rate that did not hold a full test: at most, and where its latencies do not tell
 MARGIN = 0.99  # of a rate by a full test: the next has other luck
@@ -94,8 +92,6 @@ class SearchFacts:
         rate, (share, _) = found.rate(goal), goal.shares(probe)
         if rate and probe.rate < found.capacity < inf:
             by_waits = approached(found.capacity, probe.rate, share)
-            if found.is_bounded and share < SLIGHT:
-                rate = (rate + by_waits) / 2
             rate = min(rate, by_waits)
             if share > 1 and any(self.is_late(one) and one.load > probe.load for one in self.probes):
                 rate = min(rate, probe.rate / share)  # lowered once by the law, which does not hold
@@ -224,7 +220,7 @@ def search(bench: MeasuredServer, goal: Goal) -> SearchFacts:
             break
         drift = facts.last.queue.drift if facts.last.queue else 0.0
         is_changed = drift and repeats < REPEATS
-        if abs(chosen.rate / facts.last.load - 1) <= AGREED and not is_changed:
+        if abs(chosen.rate / facts.last.load - 1) <= AGREED and not is_changed and not facts.is_late(facts.last):
             break
         repeats += bool(is_changed)
         facts.probes.append(bench.probe(chosen._replace(seconds=seconds)))
@@ -254,7 +250,7 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
                 found.append(NEAR * rate if last.queue.has_grown else told)  # waits in a queue that grows tell nothing
         if has_room:
             law = max(seen.rate(goal), rate)  # where it holds less than this test, it does not hold
-            found += [(min(found) + law) / 2, max(law, FURTHER * rate), (rate + failed) / 2]
+            found += [(min(found) + law) / 2, (rate + failed) / 2]
         elif len(found) == 1 and seen.is_bounded and shares[0] > 1:  # above what it completes
             found.append(MARGIN * seen.rate(goal))
     if len(found) == 1 and max(shares) > 1:

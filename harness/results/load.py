@@ -123,14 +123,14 @@ def from_times(
     completed, running = float(ended), [(first <= at).sum() - (left <= at).sum() for at in (middle, end)]
     if abs(running[1] - running[0]) <= EVEN * running[0]:  # each is made at one pace, whenever it ends
         parts = np.diff([np.clip((edge - first) / np.maximum(left - first, INSTANT_S), 0, 1).sum() for edge in edges])
-        completed, error = float(parts.sum()), sqrt(lasting_variance(parts) * BLOCKS) / seconds
+        completed, variance = float(parts.sum()), lasting_variance(parts)
     return Queue(
         sent=sent / seconds,
         completed=completed / seconds,
-        completed_error=error,
+        completed_error=sqrt(variance * BLOCKS) / seconds,
         growth=growth,
         chance=chance,
-        dispersion=BLOCKS * variance / ended if ended else 0.0,
+        dispersion=BLOCKS * variance / completed if completed else 0.0,
         **company,
     )
 
