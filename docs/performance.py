@@ -56,6 +56,7 @@ FULL = {  # the run, what was asked, what else the host did
     "full-server-62.5-fast-vllm032": ("Server, 62.5 queries/s, fast accumulation, graphs to 2,048", ALONE),
     "full-server-64-fast-vllm032": ("Server, 64 queries/s, fast accumulation, graphs to 2,048", OTHER),
     "full-server-61-vllm032": ("Server, 61 queries/s, graphs to 2,048", OTHER),
+    "full-server-max-both-vllm032": ("Server, `max`, both patches, graphs to 2,048", "nothing"),
     "full-server-max-vllm032": ("Server, `max`, graphs to 1,024", OTHER),
     "full-interactive-55-both-cap208-vllm032": ("Interactive, 55 queries/s, both patches, cap 208", TWO),
     "full-interactive-57-both-cap208-vllm032": ("Interactive, 57 queries/s, both patches, cap 208", FOUR),

@@ -160,8 +160,8 @@ class LoadPicture(NamedTuple):
 
     @property
     def best(self) -> LoadPoint | None:
-        """The run's own level, or the load with the most gain, of those that kept the limits."""
-        own = self.summary.result if self.unit in CURVES else None
+        """The run's result, or the load with the most gain, of those that kept the limits."""
+        own = self.summary.result
         return max(filter(self.has_kept, self.loads), key=lambda one: (one.test == own, one.gain), default=None)
 
     @property

@@ -99,8 +99,9 @@ class SweepState:
         return time.monotonic() + seconds > self.began + self.options.limit
 
     def next(self, lane: Lane) -> Job | None:
-        """The next job of a lane; None where there is none left, or no time for it."""
-        return next((self.take(job, lane) for job in self.jobs(lane) if self.is_open(job, lane)), None)
+        """The next job of a lane; None where there is none left, or no time for it. Time that was too short for a job
+        goes to the finalists."""
+        return next((job for job in self.jobs(lane) if self.is_open(job, lane) and self.take(job, lane)), None)
 
     def jobs(self, lane: Lane) -> Iterator[Job]:
         """What a lane may run, in order. In each round it begins with the baseline, so that whatever follows is
@@ -128,13 +129,16 @@ class SweepState:
         has_ended = any(record.key == key and record.status in ended for record in self.kept.records)
         return key not in self.taken and not has_ended
 
-    def take(self, job: Job, lane: Lane) -> Job | None:
+    def take(self, job: Job, lane: Lane) -> bool:
+        """Whether there is time for it; then no other lane gets it."""
+        if self.out_of_time and not job.final:
+            return False
         seconds = self.seconds_of(job)
         if self.is_late(seconds + (seconds + SHORTEST_S if is_estimate(job.item) else 0.0)):  # then it is confirmed
             self.out_of_time = True
-            return None
+            return False
         self.taken.add(job.key(lane))
-        return job
+        return True
 
     def seconds_of(self, job: Job) -> float:
         """Seconds it will take, by its own earlier runs or else the mean of all; 0 where none is known.

@@ -261,7 +261,7 @@ def is_estimate(item: Experiment) -> bool:
 def has_fixed_rate(item: Experiment) -> bool:
     """Whether its speed follows from a configured rate, rather than from what the engine can do."""
     is_rated = SCENARIO[str(item.settings.get("scenario", "offline"))].pattern.is_rated
-    return is_rated and item.settings.get("server_target_qps") != "max"
+    return is_rated and item.settings.get("server_target_qps") != "max" and not is_estimate(item)
 
 
 def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, compare.Pair]:

@@ -110,6 +110,13 @@ def test_what_a_search_finds_holds_a_full_test(name: str) -> None:
     assert found.rate and found.attempts <= 2 and found.probes <= search.MOST_PROBES
 
 
+@pytest.mark.parametrize(("name", "seed", "truth"), [("32 at once, 15/s", 510, 9.15), ("waves", 513, 10.4)])
+def test_a_server_unlike_the_law_ends_near_what_holds(name: str, seed: int, truth: float) -> None:
+    """Queries wait for less than in a queue of random work, or for whole batches; the law of waits tells neither."""
+    found = find_rate(Bench(BY_NAME[name], seed))
+    assert found.rate and 0.9 * truth < found.rate < 1.1 * truth
+
+
 def test_a_cap_on_running_requests_leaves_the_first_token_to_be_judged() -> None:
     """What a saturated server completes decides, where its cap keeps TPOT within the limit."""
     server = Bench(BY_NAME["96 at once"], 3)

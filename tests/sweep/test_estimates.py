@@ -41,6 +41,7 @@ def swept(
 
     def runner(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         ran.append((job.item.name, job.final, job.item.settings))
+        state.began -= 120  # as if it took so long
         if job.final:
             values = {"tokens_per_sec": 128 * 59.0, "target_qps": 59.0, "duration_s": 601.0}
             return job.record(lane, "complete", seconds=900, outcome=ExperimentOutcome(values, valid=True))
@@ -73,6 +74,13 @@ def test_a_time_limit_leaves_time_to_confirm(tmp_path: Path) -> None:
     *_, (name, final, confirmed) = swept(tmp_path, limit=720.0)[0]
     assert final and name == "capped"
     assert loop.SHORTEST_S <= float(str(confirmed["min_duration"])) <= 300
+
+
+@pytest.mark.parametrize(("limit", "names"), [(400.0, ["baseline"]), (450.0, ["baseline", "fast"])])
+def test_the_best_of_what_there_was_time_for_is_confirmed(tmp_path: Path, limit: float, names: list[str]) -> None:
+    ran, state = swept(tmp_path, limit=limit)
+    assert [(name, final) for name, final, _ in ran] == [*((name, False) for name in names), (names[-1], True)]
+    assert tells(state.note, "left no time for", "slow", "capped")
 
 
 def test_a_long_time_limit_makes_no_test_longer_than_mlperfs(tmp_path: Path) -> None:
