@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import minutes
 from harness.core.document import number
-from harness.loadgen.outcome import SETTLED, Outcome, Queue
+from harness.loadgen.outcome import SETTLED, Outcome
 from harness.rates.law import FARTHEST, Alone, Goal, SharedServer, approached, error_of, is_full
 from harness.results.load import DRIFT
 
@@ -181,8 +181,9 @@ def saturate(bench: MeasuredServer, facts: SearchFacts) -> None:
             seconds, reason = probe_s(rate, goal, SATURATED_S), "the server kept up: a faster one"
         elif is_unsure(facts.last) and longer < REPEATS and seconds < goal.full_s(rate):
             seconds, longer = min(LONGER * seconds, goal.full_s(rate)), longer + 1
+            became = f"{abs(queue.drift):.0%} {'faster' if queue.drift > 0 else 'slower'}"
             reason = (
-                f"the server {changed(queue)} meanwhile: longer" if queue.drift else "completions are uneven: longer"
+                f"the server became {became} meanwhile: longer" if queue.drift else "completions are uneven: longer"
             )
         else:
             break
@@ -192,10 +193,6 @@ def is_unsure(probe: Outcome) -> bool:
     """Whether a saturated probe saw another speed at its end than at its beginning, or uneven completions."""
     uneven = probe.has_waited and error_of(probe.queue) > PRECISE
     return bool(probe.queue and (probe.queue.drift or (uneven and probe.queue.completed)))
-
-
-def changed(queue: Queue) -> str:
-    return f"became {abs(queue.drift):.0%} {'faster' if queue.drift > 0 else 'slower'}"
 
 
 def estimate(bench: MeasuredServer, goal: Goal) -> SearchFacts:

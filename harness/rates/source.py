@@ -95,15 +95,12 @@ def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
 
 
 def after_trial(bench: Bench, level: int) -> Plan:
-    """The plan of a test with so many requests in flight, after a short trial."""
-    return at_level(bench.plan, level, bench.trial(replace(bench.plan, concurrency=level)))
-
-
-def at_level(plan: Plan, level: int, found: Trial) -> Plan:
-    """The plan with its concurrency, and the rate that LoadGen has to expect there."""
+    """The plan of a test with so many requests in flight, and the rate that LoadGen has to expect there, by a short
+    trial."""
+    found = bench.trial(replace(bench.plan, concurrency=level))
     rate = OFFLINE_MARGIN * found.samples_per_sec
     note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {found})"
-    return plan.with_note(note, concurrency=level, target_qps=rate)
+    return bench.plan.with_note(note, concurrency=level, target_qps=rate)
 
 
 def highest(probe: Callable[[int], Outcome], goal: Goal, first: int, most: int) -> int | None:

@@ -295,8 +295,8 @@ def explain(item: Any) -> str:
     """A pydantic mistake as one line."""
     if item["type"] == "extra_forbidden":
         key = str(item["loc"][-1])
-        keys = [*SweepFile.model_fields, *Variant.model_fields]
-        return f"unknown key {key!r}{files.did_you_mean(key, keys)}"
+        keys = (SweepFile if len(item["loc"]) == 1 else Variant).model_fields
+        return f"unknown key {key!r}{files.did_you_mean(key, [*keys])}"
     return f"{'.'.join(map(str, item['loc']))}: {item['msg'][0].lower()}{item['msg'][1:]}"
 
 

@@ -130,15 +130,13 @@ class SweepState:
         return key not in self.taken and not has_ended
 
     def take(self, job: Job, lane: Lane) -> bool:
-        """Whether there is time for it; then no other lane gets it."""
-        if self.out_of_time and not job.final:
-            return False
+        """Whether there is time for it; then no other lane gets it. After one was too long, finalists alone are."""
         seconds = self.seconds_of(job)
-        if self.is_late(seconds + (seconds + SHORTEST_S if is_estimate(job.item) else 0.0)):  # then it is confirmed
-            self.out_of_time = True
-            return False
-        self.taken.add(job.key(lane))
-        return True
+        is_late = self.is_late(seconds + (seconds + SHORTEST_S if is_estimate(job.item) else 0.0))  # it is confirmed
+        self.out_of_time |= is_late
+        if is_taken := not (is_late if job.final else self.out_of_time):
+            self.taken.add(job.key(lane))
+        return is_taken
 
     def seconds_of(self, job: Job) -> float:
         """Seconds it will take, by its own earlier runs or else the mean of all; 0 where none is known.

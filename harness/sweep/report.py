@@ -34,6 +34,7 @@ from harness.results.metrics import Change, Metric, metrics_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.rows import (
+    ESTIMATED,
     KEPT,
     SCORE,
     SPEED,
@@ -245,7 +246,8 @@ HEAD = (*(metric.short for metric in metrics_of("sweep row")), "seconds", "exper
 def cells(label: str, record: ExperimentRecord) -> list[str]:
     """One experiment's outcome as a row under HEAD, latencies in ms."""
     run = record.outcome
-    verdicts = (run.verdict and WORDS[run.verdict], "INVALID" * (run.valid is False))
+    about = f"about {number(found)} queries/s" if (found := run.values.get(ESTIMATED.name)) else ""
+    verdicts = (run.verdict and WORDS[run.verdict], "INVALID" * (run.valid is False), about)
     said = ", ".join(filter(None, verdicts)) if record.status == "complete" else record.failed
     measured = (run.values.get(metric.name) for metric in metrics_of("sweep row"))
     figures = (*measured, round(record.seconds) or None)

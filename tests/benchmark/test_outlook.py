@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,13 +16,12 @@ from harness.__main__ import main
 from harness.benchmark import steps
 from harness.config import checkpoint
 from harness.config.mlperf import SCENARIO, Scenario
-from harness.config.plan import minutes, resolve
+from harness.config.plan import Plan, minutes, resolve
 from harness.config.run import RunConfig
 from harness.core import command
 from harness.core.errors import UsageError
-from harness.rates import source as levels
 from harness.rates.probing import OFFLINE_MARGIN, Trial
-from harness.rates.source import rate_source
+from harness.rates.source import after_trial, rate_source
 from tests.conftest import ROOT, called, ended
 
 
@@ -69,11 +69,16 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
     config = RunConfig(model="demo", mode="performance", concurrency="1,2,4", min_duration=10)
     plan, _ = steps.prepare_plan(config, checkpoint.load_tokenizer(config))
     rate_of_one = 1 / 3 / OFFLINE_MARGIN
-    first = levels.at_level(plan, 1, Trial(4, 4 / rate_of_one))
+
+    def tried(plan: Plan, level: int, samples: int) -> Plan:
+        bench: Any = SimpleNamespace(plan=plan, trial=lambda _: Trial(samples, 4 / rate_of_one))
+        return after_trial(bench, level)
+
+    first = tried(plan, 1, 4)
     assert rate_source(config).total(first) == (
         "at least 5.6 min after the engine has started: 2 lower levels at least 4.8 min, performance test 48 s"
     )
-    last = levels.at_level(first, 4, Trial(16, 4 / rate_of_one))
+    last = tried(first, 4, 16)
     assert last.total() == "about 48 s from here on: performance test 48 s"
     both = replace(last, config=config.changed(mode="both"), samples=32)
     assert both.total() == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"

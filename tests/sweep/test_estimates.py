@@ -12,6 +12,7 @@ from harness.loadgen.outcome import Queue
 from harness.rates import quick
 from harness.rates.law import Goal
 from harness.sweep import file, loop, rows
+from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch, outcome_of
 from harness.sweep.loop import SweepOptions, SweepState, new
 from tests.conftest import tells
@@ -68,6 +69,8 @@ def test_the_best_estimate_is_capped_and_the_better_of_the_two_confirmed(tmp_pat
     assert tells(said["full length"], "capped: 7,552 output tokens/s at 59 queries/s")
     assert tells(said["estimates"], "nothing of them is VALID")
     assert "too short" not in said
+    row = sweep_report.cells("fast", next(each for each in state.records if each.experiment == "fast"))
+    assert row[-1] == "fast: about 60 queries/s"
 
 
 def test_a_time_limit_leaves_time_to_confirm(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
     [
         ("isolation:\n  - {name: a, set: {max_num_sex: 1}}\n", 2, "did you mean max_num_seqs"),
         ("isolation:\n  - name: a\n    sett: {seed: 1}\n", 3, "did you mean set"),
+        ("name: mine\nbaseline: {}\n", 1, "unknown key 'name'."),
         ("isolation:\n  - name: a\n    set:\n      seed: -1\n", 2, "--seed"),
         ("isolation:\n  - {name: a}\n  - {name: a}\n", 3, "second experiment"),
         ("isolation:\n  - {set: {seed: 1}}\n", 2, "name"),
