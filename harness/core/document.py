@@ -239,16 +239,12 @@ class Document:
 def to_markdown(document: Document) -> str:
     """The document as a Markdown page."""
     lines = Table(["", ""], [[line.label, cell(Finished(harmless(line.text)))] for line in document.lines])
-    head = [
-        f"# {harmless(document.title)}",
-        harmless(document.subject),
-        *(["## Verdict", str(lines)] if document.lines else []),
-    ]
-    return "\n\n".join([*head, *map(section_text, document.sections)]) + "\n"
-
-
-def section_text(section: Section) -> str:
-    return "\n\n".join([f"## {harmless(section.title)}", *map(block_text, section.blocks)])
+    parts = [f"# {harmless(document.title)}", harmless(document.subject)]
+    if document.lines:
+        parts += ["## Verdict", str(lines)]
+    for section in document.sections:
+        parts += [f"## {harmless(section.title)}", *map(block_text, section.blocks)]
+    return "\n\n".join(parts) + "\n"
 
 
 def block_text(block: Block) -> str:

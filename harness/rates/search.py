@@ -191,8 +191,8 @@ def saturate(bench: MeasuredServer, facts: SearchFacts) -> None:
 
 def is_unsure(probe: Outcome) -> bool:
     """Whether a saturated probe saw another speed at its end than at its beginning, or uneven completions."""
-    uneven = probe.has_waited and error_of(probe.queue) > PRECISE
-    return bool(probe.queue and (probe.queue.drift or (uneven and probe.queue.completed)))
+    queue = probe.queue
+    return bool(queue and (queue.drift or (queue.completed and probe.has_waited and error_of(queue) > PRECISE)))
 
 
 def estimate(bench: MeasuredServer, goal: Goal) -> SearchFacts:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from math import inf
 from pathlib import PurePath
 
 from harness.config import comparability, mlperf
@@ -13,6 +14,7 @@ from harness.core.processes import with_flag
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
 from harness.loadgen.outcome import KINDS, MOST, Doubt, Outcome
+from harness.rates.search import LOWER
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
@@ -24,12 +26,8 @@ def tested(summary: Summary) -> Table:
     columns = metrics.columns(metrics.TABLES[unit], summary.tests, unit, "load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
-    return Table.of(summary.tests, columns | {"why": doubt_of}, "loads")
-
-
-def doubt_of(outcome: Outcome) -> str:
-    """Why a test is no result, or may be none."""
-    return outcome.why or outcome.verdict.word * (outcome.verdict.tone == "careful")
+    columns["why"] = lambda test: test.why or test.verdict.word * (test.verdict.tone == "careful")
+    return Table.of(summary.tests, columns, "loads")
 
 
 def gpu_time(times: Sequence[telemetry.GpuTime]) -> Table:
@@ -336,7 +334,8 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
 def next_command(summary: Summary) -> str:
     """The command that goes on from a result that is none; empty where there is one."""
     test, found, command, curve = summary.performance, summary.result, summary.meta.command, summary.curve
-    good = [each.load for each in curve if each.has_kept]
+    lost = [each.load for each in summary.run.attempts or () if not each.has_kept]
+    good = [each.load for each in curve if each.has_kept and each.load <= LOWER * min(lost, default=inf)]
     if test is None and summary.meta.ended:
         if not curve or curve[0].unit != Poisson.unit:
             return command

@@ -149,21 +149,21 @@ def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str |
 
 def result_test(folder: Path, facts: RunFacts, whole: bool) -> Measured | None:
     """The test whose numbers are the run's, read once: of levels or batches the best within the limits, else the
-    performance test. None where there was none, or the run, which is not whole, ended in it."""
-    logs = folder / FOLDER["performance"]
-    if not (logs / DETAIL).exists():
-        return None
-    curve = [each for each in facts.probes if each.unit in CURVES]
+    performance test; where the run, which is not whole, ended in that, the best full test before it. None where there
+    was none."""
     are_alike = facts.config.concurrency != "max"  # in length
-    best = outcome.best(curve) if whole and are_alike else None
-    try:
+    curve = [each for each in facts.probes if are_alike and each.unit in CURVES]
+    for best in [outcome.best(curve)] if whole else [None, outcome.best(facts.attempts)]:
+        logs, plan = FOLDER["performance"], facts.plan
         if best and best.folder:  # which older versions did not note
-            logs, facts = folder / best.folder, facts.model_copy(update={"plan": outcome.at_load(facts.plan, best)})
-        return TestRun.read(logs, facts.plan), facts
-    except (LogError, UsageError):
-        if whole:
-            raise
-        return None
+            logs, plan = best.folder, outcome.at_load(plan, best)
+        if (folder / logs / DETAIL).exists():
+            try:
+                return TestRun.read(folder / logs, plan), facts.model_copy(update={"plan": plan})
+            except (LogError, UsageError):
+                if whole:
+                    raise
+    return None
 
 
 def meta(folder: Path, facts: RunFacts, deviations: list[Statement], ended: str | None) -> Meta:

@@ -220,7 +220,7 @@ def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
     source = "Latency and TTFT are" if test.single_token else "These latencies are"
     source = f"{source} LoadGen's own measurements"
     if test.concurrency or test.arrivals:
-        source = "This program took these times, in `Performance/requests.csv`"
+        source = f"This program took these times, in `{test.folder}/requests.csv`"
     traced = "; TPOT is from its trace, over the answers that have one" if test.single_token else ""
     yield Section("Latency", outcome, [*blocks, f"{source}{traced}."])
 
@@ -394,9 +394,10 @@ def machine(report: RunReport) -> Iterator[Section]:
         for name, quantity in known.items()
         if name in usage
     ]
-    unseen = ", ".join(telemetry.missing_counters(usage))
+    told = telemetry.ENGINES - usage.keys()
+    unseen = ", ".join(item.label for item in telemetry.QUANTITIES if item.name in told)
     more = f"; the engine's own metrics have no counter for {unseen}" if unseen else ""
-    source = Finished(f"Sampled once a second ([machine.csv](Performance/machine.csv)){more}.")
+    source = Finished(f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)){more}.")
     table = Table(["performance test", "mean", "max"], rows)
     yield Section("What the engine and the machine did", outcome, [*blocks, table, source])
 

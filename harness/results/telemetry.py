@@ -165,11 +165,6 @@ def usage_of(recording: Recording) -> dict[str, Usage]:
     return found
 
 
-def missing_counters(used: Used) -> list[str]:
-    """The quantities that an engine tells and this one did not."""
-    return [item.label for item in QUANTITIES if item.name in ENGINES and item.name not in used]
-
-
 def mean(used: Used, name: str) -> float:
     return used[name].mean if name in used else 0.0
 

@@ -53,6 +53,26 @@ def test_a_run_that_ends_after_two_of_three_rates(
     assert EARLY in "\n".join(map(str, summary.meta.deviations))
 
 
+@pytest.mark.parametrize("log", ["none", "cut short", "whole"])
+def test_a_valid_test_counts_though_the_next_one_was_interrupted(tmp_path: Path, log: str) -> None:
+    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="max")
+    logs = folder / "Performance"
+    shutil.copytree(logs, folder / "Attempts" / "1")
+    if log == "none":
+        shutil.rmtree(logs)
+    elif log == "cut short":
+        detail = logs / "mlperf_log_detail.txt"
+        detail.write_text("".join(line for line in detail.read_text().splitlines(True) if "result_" not in line))
+    run = RunFolder(tmp_path, "run")
+    made.note(run, attempts=[made.probe(7.5, True, 10, 20, 5, 7, 1088, 8.5, folder="Attempts/1")])
+    run.set_status("interrupted", "interrupted")
+    summary, page = rendering.build(folder), (folder / "report.md").read_text()
+    test = summary.run.performance
+    assert test and test.valid and test.folder == ("Performance" if log == "whole" else "Attempts/1")
+    assert re.search(r"\| ended early \| interrupted \|\n\| VALID \|", page)
+    assert EARLY in "\n".join(map(str, summary.meta.deviations))
+
+
 def test_a_test_that_was_cut_short_is_no_result(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
     logs = folder / "Performance" / "mlperf_log_detail.txt"
