@@ -83,6 +83,7 @@ def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> E
     how much the last probe alone would have it otherwise, and what chance makes of a full test's tail."""
     found, ranges, doubts = facts.server, dict[str, tuple[float, float | None]](), list[str]()
     error = min(2 * error_of(found.waited), MOST) if found.waited else 0.0
+    most = (1 + max(LEAST / 2, error)) * found.capacity
     for name, goal in held_to.items():
         each = SearchFacts(goal, facts.alone, facts.probes)
         rate, last = each.candidate.rate, each.implied(facts.last)
@@ -94,7 +95,7 @@ def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> E
             doubts.append("two probes contradict each other")
         if each.is_late(facts.last):
             doubts.append("queries wait though it keeps up")
-        ranges[name] = ((1 - off) * rate, (1 + off) * rate)
+        ranges[name] = ((1 - off) * rate, min((1 + off) * rate, most))
     if any(one.queue.drift for one in facts.probes if one.queue):
         doubts.append("the server's speed changed meanwhile")
     if found.shared.scatter > UNEVEN:
@@ -104,7 +105,7 @@ def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> E
         ttft_alone_ms=1000 * facts.alone.ttft_s,
         tpot_alone_ms=1000 * facts.alone.tpot_s,
         capacity=capacity,
-        capacity_error=capacity and max(LEAST / 2, error) * capacity,
+        capacity_error=capacity and most - capacity,
         ranges={} if doubts else ranges,
         rate=None if doubts else expected,
         most_running=most_running(found.shared, facts.goal),

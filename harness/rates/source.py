@@ -345,10 +345,11 @@ def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
     """The plan with the highest of the given rates that is VALID and leaves a full test steady; the lowest where none
     is."""
     rate, lowest = best_given(plan, tried), min(probe.load for probe in tried)
-    top = max((probe.load for probe in tried if probe.has_held), default=0.0)
+    asked = given(plan)
+    top = max((probe.load for probe in tried if probe.has_held and probe.load in asked), default=0.0)
     found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
     most = f"; {number(top)} would not last: the engine's capacity is too near" if rate and top > rate else ""
-    note = f"server_target_qps = {number(rate or lowest)} queries/s ({found} of {len(tried)} rates{most})"
+    note = f"server_target_qps = {number(rate or lowest)} queries/s ({found} of {len(asked)} rates{most})"
     return plan.with_note(note, target_qps=rate or lowest)
 
 

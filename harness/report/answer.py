@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from math import inf
 from pathlib import PurePath
 
 from harness.config import comparability, mlperf
@@ -14,7 +13,6 @@ from harness.core.processes import with_flag
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
 from harness.loadgen.outcome import KINDS, MOST, Doubt, Outcome
-from harness.rates.search import LOWER
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
@@ -334,13 +332,12 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
 def next_command(summary: Summary) -> str:
     """The command that goes on from a result that is none; empty where there is one."""
     test, found, command, curve = summary.performance, summary.result, summary.meta.command, summary.curve
-    lost = [each.load for each in summary.run.attempts or () if not each.has_kept]
-    good = [each.load for each in curve if each.has_kept and each.load <= LOWER * min(lost, default=inf)]
+    good = [each.load for each in curve if each.has_kept]
     if test is None and summary.meta.ended:
         if not curve or curve[0].unit != Poisson.unit:
             return command
         good = good or [each.load for each in curve if each.is_short] or [curve[0].load / 2]
-        return with_flag(command, "--server-target-qps", f"{round(max(good), 3):g}")
+        return with_flag(command, "--server-target-qps", f"{round(summary.meta.target_qps or max(good), 3):g}")
     if test is None or found is None or (found.valid and not found.has_own_limits):
         return ""
     if test.concurrency and found.reasons:

@@ -84,6 +84,8 @@ class Meta(Model):
     """What another run must share for its speed to tell of this one's."""
     work: dict[str, object] = {}
     """What was asked of the engine, by flag: speeds at other work are not compared."""
+    target_qps: float | None = None
+    """Queries/s of the performance test as it was planned last, also where the run ended before it did."""
 
 
 class Run(Model):

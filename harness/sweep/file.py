@@ -39,7 +39,7 @@ MOST_EXPERIMENTS = 1000
 Kind = Literal["baseline", "isolation", "stacked", "grid", "combined", "capped"]
 Part = Literal["set", "engine", "env"]
 PARTS: tuple[Part, ...] = ("set", "engine", "env")
-SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail")  # the sweep's own business
+SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail", "dry_run")  # the sweep's own business
 COMBINED, CAPPED = "best-combined", "capped"  # made of what the others came to
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
 RESERVED = {COMBINED, CAPPED, "plots", "report.md", "sweep.json", "status.json", BASELINE}

@@ -185,7 +185,7 @@ class SweepState:
     def left(self) -> list[str]:
         """The experiments that some round lacks, or the finalists."""
         jobs = (job for job in self.jobs(Lane()) if not job.final and job.item.name != BASELINE)
-        return list(dict.fromkeys(job.item.name for job in jobs)) or ["finalists"]
+        return [job.label(self.options.repeat) for job in jobs] or ["finalists"]
 
 
 def combine_helpful(found: Results) -> Experiment | None:
@@ -379,7 +379,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     base = made.baseline
     if base and base.complete:
         return regression.exit_code(made.judgements) if made.judgements else DONE
-    raise BenchmarkError(f"the baseline did not complete: {base.records[0].reason if base else 'it was not run'}")
+    raise BenchmarkError(f"the baseline did not complete: {base.records[0].reason if base else 'it was not run'}.")
 
 
 def begin(

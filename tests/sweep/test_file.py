@@ -61,6 +61,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
         ("isolation:\n  - {name: a, set: {max_num_sex: 1}}\n", 2, "did you mean max_num_seqs"),
         ("isolation:\n  - name: a\n    sett: {seed: 1}\n", 3, "did you mean set"),
         ("name: mine\nbaseline: {}\n", 1, "unknown key 'name'."),
+        ("baseline: {set: {dry_run: true}}\n", 1, "--dry-run is set by the sweep itself"),
         ("isolation:\n  - name: a\n    set:\n      seed: -1\n", 2, "--seed"),
         ("isolation:\n  - {name: a}\n  - {name: a}\n", 3, "second experiment"),
         ("isolation:\n  - {set: {seed: 1}}\n", 2, "name"),
