@@ -95,6 +95,7 @@ class SharedServer(NamedTuple):
             return 0.0
         if self.waited and self.is_bounded:
             room_s, waited = goal.ttft_ms / 1000 - self.alone.ttft_s, self.waited
+            # No evener than the work of its prompts, which a short probe may not show, nor less even than chance.
             uneven = min(max(waited.dispersion, waited.prompts**2 * waited.spread), 1.0)
             return rate_by_waits(waited.completed, uneven, room_s, goal.seconds, goal.queries)
         tokens, seen = self.shared.tokens, self.shared

@@ -1,5 +1,6 @@
 """MultiStream: N samples at once, the next N when all are answered; latency by batch size."""
 
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +106,10 @@ def test_latency_by_batch_on_the_demo(tmp_path: Path) -> None:
         log = loadgen_log.read(ended.folder / folder, "MultiStream")
         assert (log.effective["samples_per_query"], log.valid, probe["folder"]) == (size, True, folder)
         assert log.latency_ms and log.latency_ms.p90 == probe["latency_ms"]["p90"]
-    test = ended.summary["run"]["performance"]
-    assert (test["valid"], test["samples_per_query"]) == (True, 4)
-    assert 3 < test["requests_in_flight"] <= 4  # the first that are done wait for the others
+    best = max(one, four, key=itemgetter("tokens_per_sec"))  # on a busy machine not always the largest
+    test, load = ended.summary["run"]["performance"], best["load"]
+    assert (test["valid"], test["samples_per_query"], test["folder"]) == (True, load, best["folder"])
+    assert 0.75 * load < test["requests_in_flight"] <= load  # the first that are done wait for the others
     page = (ended.folder / "report.md").read_text()
     assert "| 4 | VALID |" in page
     assert (ended.folder / "plots" / "search.png").exists()
