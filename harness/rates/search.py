@@ -246,8 +246,8 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
                 told = MARGIN * approached(capacity, rate, share)
                 found.append(NEAR * rate if last.queue.has_grown else told)  # waits in a queue that grows tell nothing
         if has_room:
-            law = max(seen.rate(goal), rate)  # where it holds less than this test, it does not hold
-            found += [(min(found) + law) / 2, (rate + failed) / 2]
+            # Where the law holds less than this test, it does not hold.
+            found += [(min(found) + max(seen.rate(goal), rate)) / 2, (rate + failed) / 2]
         elif len(found) == 1 and seen.is_bounded and shares[0] > 1:  # above what it completes
             found.append(MARGIN * seen.rate(goal))
     if len(found) == 1 and max(shares) > 1:

@@ -148,7 +148,8 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
 def sections(report: SweepReport, own: dict[str, list[str]], pictures: dict[str, Picture]) -> Iterator[Section]:
     """All experiments, their runs with their `own` deviations, and the command."""
     state, system = report.state, report.state.system
-    yield Section("In pictures", "", [*pictures.values()], is_open=True)
+    if pictures:
+        yield Section("In pictures", "", [*pictures.values()], is_open=True)
     yield Section("About", "how it was measured", [*about(report)])
     tables = {"All experiments": (report.rows, report.scores), "At full length": (report.finals, {})}
     for title, (found, judged) in tables.items():

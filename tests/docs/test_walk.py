@@ -100,7 +100,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Walk:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "-r requirements.txt -c constraints-gpu.txt" in walk.fetched and ".venv" in os.listdir(walk.here)
     page = (walk.here / "results" / "latest" / "report.html").read_text()
-    assert [page.count(f"<h2>{head}") for head in ("Speed", "Cost and energy")] == [1, 1]
+    assert [page.count(f"<h2>{head}") for head in ("Speed", "Cost and energy", "Bounded by")] == [1, 1, 1]
     return walk
 
 

@@ -1,6 +1,5 @@
 """MultiStream: N samples at once, the next N when all are answered; latency by batch size."""
 
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,16 @@ def test_a_trial_that_ended_within_its_first_query_tells_the_latency() -> None:
 
 @pytest.mark.engine
 def test_latency_by_batch_on_the_demo(tmp_path: Path) -> None:
-    flags = ("--samples-per-query", "1,4", "--total-sample-count", "16", "--min-duration", "1", "--max-new-tokens", "2")
+    flags = (
+        "--samples-per-query",
+        "1,4",
+        "--total-sample-count",
+        "16",
+        "--min-duration",
+        "1",
+        "--max-new-tokens",
+        "16",
+    )
     ended = run(tmp_path, "--scenario", "multistream", "--mode", "performance", *flags)
     assert ended.code == 0, ended.output
     one, four = ended.summary["run"]["search"]
@@ -106,10 +114,9 @@ def test_latency_by_batch_on_the_demo(tmp_path: Path) -> None:
         log = loadgen_log.read(ended.folder / folder, "MultiStream")
         assert (log.effective["samples_per_query"], log.valid, probe["folder"]) == (size, True, folder)
         assert log.latency_ms and log.latency_ms.p90 == probe["latency_ms"]["p90"]
-    best = max(one, four, key=itemgetter("tokens_per_sec"))  # on a busy machine not always the largest
-    test, load = ended.summary["run"]["performance"], best["load"]
-    assert (test["valid"], test["samples_per_query"], test["folder"]) == (True, load, best["folder"])
-    assert 0.75 * load < test["requests_in_flight"] <= load  # the first that are done wait for the others
+    test = ended.summary["run"]["performance"]
+    assert (test["valid"], test["samples_per_query"]) == (True, 4)
+    assert 3 < test["requests_in_flight"] <= 4  # the first that are done wait for the others
     page = (ended.folder / "report.md").read_text()
     assert "| 4 | VALID |" in page
     assert (ended.folder / "plots" / "search.png").exists()
