@@ -418,9 +418,9 @@ def find_rate(bench: Bench) -> Found:
     while rate and attempts < ATTEMPTS:
         tests.append(bench.test(rate, FULL_S))
         attempts += 1
-        if best and not tests[-1].has_held:
-            break
         best = rate if tests[-1].has_held else best
+        if best and attempts > 1:
+            break
         rate = search.rate_after(tests, bench.goal)
     return Found(best, attempts, probes, minutes)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from benchmarks import crosscheck
 from docs.wrapping import wrapped
+from harness.benchmark import rate
 from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
 from harness.config.run import RunConfig
 from harness.core.document import Table
 from harness.core.files import as_flag, write_text
-from harness.rates import source
 from harness.report import compare_page, regression
 from harness.results import summary
 from harness.submission import refusals, tree
@@ -39,7 +39,7 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "`--fail-if`: tokens/s, ...": regression.IGNORED,
     "`--fail-if`: latencies": regression.OF_LATENCIES,
     "`--fail-if`: answers": regression.OF_ANSWERS,
-    "Offline run of the history, for `auto`": source.IGNORED,
+    "Offline run of the history, for `auto`": rate.IGNORED,
     "earlier runs of the history, for the scatter": summary.IGNORED,
     "runs of one entry of a submission": tree.IGNORED,
     "entries of one submission": refusals.IGNORED,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from harness import engines
 from harness.benchmark import doctor
+from harness.benchmark.rate import DoneTests, find_rate, rate_source
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
@@ -17,11 +18,11 @@ from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
 from harness.core.screen import Display, show
 from harness.engines import discovery, vllm
 from harness.loadgen import recorder, test_run
-from harness.loadgen.folder import BenchmarkRun, RunFolder, finish, history, or_say
+from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, finish, history, or_say
+from harness.loadgen.outcome import Outcome
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing
-from harness.rates.source import find_rate, rate_source
 from harness.report import report as rendering
 from harness.report.answer import document
 from harness.results import accuracy, load, metrics, profile
@@ -183,18 +184,18 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = load.outcome_of(test, run.plan, session.folder.path)
-        tests = probing.DoneTests(run.facts.probes, [*attempts, attempt])
+        tests = DoneTests(run.facts.probes, [*attempts, attempt])
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
         if not better:
             break
-        attempts.append(probing.set_aside(session, attempt, len(attempts) + 1))
+        attempts.append(set_aside(session, attempt, len(attempts) + 1))
         run.display.done(better.notes[-1])
         run.adopt(better)
     if (last := source.conclude(run.plan, tests)) is not run.plan:
         best = next((one for one in attempts if one.valid and one.load == last.target_qps), None)
         if best and not attempt.valid:
-            attempts[attempts.index(best)] = probing.set_aside(session, attempt, len(attempts) + 1)
-            probing.reinstate(session, best)
+            attempts[attempts.index(best)] = set_aside(session, attempt, len(attempts) + 1)
+            (run.folder.path / best.folder).rename(run.folder.path / FOLDER["performance"])
             attempt = best
         run.display.done(last.notes[-1])
         run.adopt(last)
@@ -205,6 +206,13 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         return
     speed = f"{number(attempt.tokens_per_sec)} output tokens/s" if attempt.tokens_per_sec else "no tokens"
     run.display.done(f"performance test: {attempt.verdict.word}, {speed}")
+
+
+def set_aside(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome:
+    """Moves the logs of a performance test that another one follows."""
+    folder = session.folder.sub("Attempts") / str(number)
+    (session.folder.path / attempt.folder).rename(folder)
+    return attempt.model_copy(update={"folder": str(folder.relative_to(session.folder.path))})
 
 
 def report(run: BenchmarkRun) -> Summary:

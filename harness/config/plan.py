@@ -1,4 +1,4 @@
-"""A run with every setting resolved: each `auto` that needs no engine here, the rates in rates/source.py."""
+"""A run with every setting resolved: each `auto` that needs no engine here, the rates in benchmark/rate.py."""
 
 import math
 import os

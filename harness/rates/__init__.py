@@ -1,1 +1,1 @@
-"""The load of a test: trials, probes, the search for the highest rate. May import results and below."""
+"""The search for the highest rate: trials and probes, the law, the quick estimate. May import results and below."""

@@ -1,5 +1,4 @@
-"""Probes, attempts and trials in a session: short tests with LoadGen, and shorter ones without it; what every source of
-a load does with them.
+"""Probes and trials in a session: short tests with LoadGen, and shorter ones without it.
 
 None of this is a result: LoadGen's verdict on the run's own test is. It chooses which rate is worth a test.
 """
@@ -19,8 +18,7 @@ from harness.core.document import number
 from harness.core.errors import EndpointError
 from harness.core.screen import Display
 from harness.engines.protocol import Engine, Exchange
-from harness.loadgen.folder import FOLDER, BenchmarkRun, new_folder
-from harness.loadgen.log import TestResult
+from harness.loadgen.folder import BenchmarkRun, new_folder
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.patterns import ask, trial, trial_size
 from harness.loadgen.requests import Request
@@ -31,19 +29,6 @@ from harness.rates.law import Alone, Goal
 from harness.results import metrics
 from harness.results.load import outcome_of
 from harness.workloads.cnn_dailymail import Prompt
-
-
-# Runs probes and attempts in a session of LoadGen tests; each is a probe for the search, the report and the curves.
-def set_aside(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome:
-    """Moves the logs of a performance test that another one follows."""
-    folder = session.folder.sub("Attempts") / str(number)
-    (session.folder.path / attempt.folder).rename(folder)
-    return attempt.model_copy(update={"folder": str(folder.relative_to(session.folder.path))})
-
-
-def reinstate(session: LoadGenSession, attempt: Outcome) -> None:
-    """Makes the logs of an attempt those of the performance test again, which were set aside."""
-    (session.folder.path / attempt.folder).rename(session.folder.path / FOLDER["performance"])
 
 
 def run_probe(session: LoadGenSession, short: Plan, reason: str) -> Outcome:
@@ -168,7 +153,7 @@ async def run_burst(engine: TolerantEngine, prompts: Sequence[Prompt], plan: Pla
     return len(prompts) / max(took - alone.latency_s, took / 10)
 
 
-# Where loads are tried before a run's test, and what every source of a load does.
+# Where loads are tried before a run's test.
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
 # engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
 OFFLINE_MARGIN = 1.1
@@ -219,45 +204,6 @@ class Bench(NamedTuple):
         self.run.facts.probes.append(run_probe(self.session, short, reason))
         self.run.save()
         return self.run.facts.probes[-1]
-
-
-class DoneTests(NamedTuple):
-    """What a run has tested: its probes, and its full tests, the last of which has just ended."""
-
-    probes: Sequence[Outcome] = ()
-    attempts: Sequence[Outcome] = ()
-
-    @property
-    def all(self) -> list[Outcome]:
-        return [*self.probes, *self.attempts]
-
-
-class RateSource:
-    """Where a run's load comes from. As it is, the load was given: there is nothing to find and nothing to correct."""
-
-    corrections = 0  # attempts with another load, at most
-    before: TestPart | None = None  # the performance test, whatever the plan
-
-    def outlook(self, plan: Plan) -> TestPart | None:
-        """What comes before the performance test; None for nothing."""
-        return self.before
-
-    def find(self, bench: Bench) -> Plan:
-        """The plan with its load, and a note of it; tests on the way are recorded at once. Raises NotAcceptedError
-        where no load keeps the limits."""
-        return bench.plan
-
-    def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
-        """The plan for another attempt after the last test; None where another would not help."""
-        return None
-
-    def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
-        """The plan of the attempt that counts, with what all of them came to; the last, unless another is better."""
-        return plan
-
-    def total(self, plan: Plan) -> str:
-        """What a run is going to do after its engine is up, in one line with the sum of its times."""
-        return plan.total(self.outlook(plan), "after the engine has started")
 
 
 def as_probe(plan: Plan) -> Plan:

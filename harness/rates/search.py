@@ -30,8 +30,10 @@ REPEATS, LONGER = 2, 3.0  # of a probe in which the server changed; ratio of the
 AGREED = 0.04  # of a probe's rate: a candidate nearer to it than that is not probed again
 ROOM = 0.8  # share of the limits up to which a p99 leaves room for a higher rate
 WORTH = 1.02  # ratio of a higher rate that is worth a full test
-HIGHER = 1.2  # ratio of a next rate to one that held, at most: farther, a law is a guess (faster over ten minutes)
+HIGHER = 1.4  # ratio of a next rate to one that held, at most: farther, a law is a guess (faster over ten minutes)
+ONWARD = 1.75  # of a drift in a full test, in which the server became faster: to the next one (faster over ten minutes)
 LOWER, NEAR = 0.97, 0.9  # of a rate that did not hold a full test: at most, and where its latencies do not tell
+CHANCE = 0.2  # of a test's queries: where early stopping lacks more, chance decided (0.3/s)
 MARGIN = 0.99  # of a rate by a full test: the next has other luck
 
 
@@ -91,8 +93,7 @@ class SearchFacts:
         found, goal = SharedServer.of(self.alone, [*self.probes, probe], self.goal), self.goal
         rate, (share, _) = found.rate(goal), goal.shares(probe)
         if rate and probe.rate < found.capacity < inf:
-            by_waits = approached(found.capacity, probe.rate, share)
-            rate = min(rate, by_waits)
+            rate = min(rate, approached(found.capacity, probe.rate, share))
             if share > 1 and any(self.is_late(one) and one.load > probe.load for one in self.probes):
                 rate = min(rate, probe.rate / share)  # lowered once by the law, which does not hold
         return rate
@@ -114,7 +115,7 @@ class SearchFacts:
         if rate < with_room:
             return Candidate(with_room, "the fastest that held with room")
         if found.waited and found.is_bounded:
-            return Candidate(rate, f"by the capacity of {number(found.waited.completed)} a second")
+            return Candidate(rate, f"by the capacity of {number(found.served_qps)} a second")
         alone, capacity = number(1000 * found.alone.tpot_s, 3), number(found.shared_qps, 3)
         return Candidate(rate, f"by TPOT, {alone} ms alone and without end at {capacity} queries/s")
 
@@ -229,32 +230,36 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
     failed; higher where it held with room, None where that is not worth another test."""
     last = tests[-1]
     rate, shares = last.rate, goal.shares(last)
+    share = max(shares)
     long_s = NEAR * (last.duration_s or inf)
-    lost = [one.load for one in tests if not one.has_held and (one.duration_s or 0.0) >= long_s]
-    failed = min(lost, default=inf)
-    has_room = last.has_held and max(shares) < ROOM and last.load < NEAR * failed
+    lost = [one for one in tests if not one.has_held and (one.duration_s or 0.0) >= long_s]
+    has_room = last.has_held and share < ROOM
     if last.has_held and not has_room:
         return None
-    found = [inf if has_room else (NEAR if len(lost) > 1 else LOWER) * rate]  # the last of three is to hold (waves)
+    by_chance = (last.more or 0) > CHANCE * rate * (last.duration_s or inf)
+    lower = NEAR if len(lost) > 1 or by_chance else LOWER  # the last of three is to hold (waves)
+    found, faster = [inf if has_room else lower * rate], 1.0
+    least = NEAR * rate if len(lost) == 1 else 0.0
     if last.queue:
         seen = SharedServer.of(Alone((last.ttft_ms.min or 0.0) / 1000, last.queue.token_s), tests, goal)
         known = [one.queue.free_capacity for one in tests if one.queue and one.rate < one.queue.free_capacity]
-        waited = seen.waited.completed if seen.waited else inf
         most = last.queue.free_capacity if has_room else max((qps for qps in known if rate < qps < inf), default=inf)
-        for share, capacity in zip(shares, (min(waited, most), most), strict=True):
+        for one, capacity in zip(shares, (min(seen.served_qps, most), most), strict=True):
             if rate < capacity < inf:
-                told = MARGIN * approached(capacity, rate, share)
-                found.append(NEAR * rate if last.queue.has_grown else told)  # waits in a queue that grows tell nothing
+                told = MARGIN * approached(capacity, rate, one)
+                # Waits in a queue that grows tell nothing; one test alone leads no farther than NEAR.
+                found.append(NEAR * rate if last.queue.has_grown else max(told, least))
         if has_room:
-            # Where the law holds less than this test, it does not hold.
-            found += [(min(found) + max(seen.rate(goal), rate)) / 2, (rate + failed) / 2]
+            # The more room, the less the law counts; where it holds less than this test, it does not hold.
+            found.append((1 - share) * min(found) + share * max(seen.rate(goal), rate))
+            faster += ONWARD * max(last.queue.drift, 0.0)
         elif len(found) == 1 and seen.is_bounded and shares[0] > 1:  # above what it completes
             found.append(MARGIN * seen.rate(goal))
-    if len(found) == 1 and max(shares) > 1:
+    if len(found) == 1 and share > 1:
         found.append(NEAR * rate)
     if (following := min(found)) == inf:  # nothing tells a limit
         return None
-    following = min(following, HIGHER * rate) * last.load / rate
+    following = min(faster * following, HIGHER * rate) * last.load / rate
     return None if has_room and following <= WORTH * last.load else following
 
 

@@ -14,6 +14,7 @@ import pytest
 from benchmarks.random_llama import QUANTIZATION
 from harness.__main__ import main
 from harness.benchmark import steps
+from harness.benchmark.rate import after_trial, rate_source
 from harness.config import checkpoint
 from harness.config.mlperf import SCENARIO, Scenario
 from harness.config.plan import Plan, minutes, resolve
@@ -21,7 +22,6 @@ from harness.config.run import RunConfig
 from harness.core import command
 from harness.core.errors import UsageError
 from harness.rates.probing import OFFLINE_MARGIN, Trial
-from harness.rates.source import after_trial, rate_source
 from tests.conftest import ROOT, called, ended
 
 

@@ -5,8 +5,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.benchmark import rate as levels
 from harness.loadgen.outcome import Outcome
-from harness.rates import source as levels
 from harness.rates.law import Goal
 from tests import made
 

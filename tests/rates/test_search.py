@@ -28,6 +28,8 @@ from benchmarks.search import (
     shared,
     uneven,
 )
+from harness.benchmark import rate as rates
+from harness.benchmark.rate import DoneTests, SearchedRate, rate_source
 from harness.config import mlperf
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan, resolve
@@ -41,11 +43,8 @@ from harness.loadgen.folder import new_folder
 from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome, Queue
 from harness.rates import law, probing, quick, search
-from harness.rates import source as rates
 from harness.rates.law import Alone, Goal, SharedServer, approached
-from harness.rates.probing import DoneTests
 from harness.rates.search import SearchFacts, crossing, rate_after
-from harness.rates.source import SearchedRate, rate_source
 from harness.results import load
 from tests import made
 from tests.conftest import run, tells

@@ -13,6 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.benchmark import rate
+from harness.benchmark.rate import (
+    CurveRate,
+    HistoryRate,
+    LatencyTrial,
+    OfflineTrial,
+    RateSource,
+    known_offline,
+    rate_source,
+    share_of,
+)
 from harness.config import mlperf
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
@@ -23,18 +34,8 @@ from harness.loadgen import session as loadgen
 from harness.loadgen.log import TestResult
 from harness.loadgen.patterns import trial_size
 from harness.loadgen.session import LoadGenSettings, user_conf
-from harness.rates import probing, source
+from harness.rates import probing
 from harness.rates.probing import Trial, run_trial
-from harness.rates.source import (
-    CurveRate,
-    HistoryRate,
-    LatencyTrial,
-    OfflineTrial,
-    RateSource,
-    known_offline,
-    rate_source,
-    share_of,
-)
 from tests import made
 from tests.conftest import tells
 
@@ -272,7 +273,7 @@ def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Test
 
 def corrected(plan: Plan, result: TestResult) -> Plan | None:
     return rate_source(plan.config).correct(
-        plan, result, source.DoneTests((), (made.probe(plan.target_qps, False, 100, 20, seconds=result.duration_s),))
+        plan, result, rate.DoneTests((), (made.probe(plan.target_qps, False, 100, 20, seconds=result.duration_s),))
     )
 
 
@@ -429,9 +430,9 @@ def test_a_curve_ends_at_its_highest_valid_rate() -> None:
     curve = plan("server", server_target_qps=(5, 10, 20))
     assert type(rate_source(curve.config)) is CurveRate
     probes = [made.probe(qps, qps <= 10, None, None) for qps in (5.0, 10.0, 20.0)]
-    found = source.from_curve(curve, probes)
+    found = rate.from_curve(curve, probes)
     assert found.target_qps == 10.0 and tells(found.notes[-1], "server_target_qps = 10 queries/s", "3 rates)")
-    assert source.from_curve(curve, [made.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
+    assert rate.from_curve(curve, [made.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
 
 
 @pytest.mark.parametrize(

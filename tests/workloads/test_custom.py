@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.benchmark.rate import known_offline
 from harness.config.checkpoint import load_tokenizer
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
@@ -22,7 +23,6 @@ from harness.engines import sampling_of
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.loadgen.folder import RunFolder
-from harness.rates.source import known_offline
 from harness.report import compare, compare_page
 from harness.report import report as rendering
 from harness.workloads import custom as workload_samples

@@ -26,8 +26,6 @@ from harness.rates.probing import (
     TRIAL_S,
     TYPICAL_PROBES,
     Bench,
-    DoneTests,
-    RateSource,
     Trial,
     as_probe,
     at_rate,
@@ -40,6 +38,45 @@ FINAL_RATIO = 1.1  # the lowest level too high over the highest that held, where
 MOST_PROBES = 16  # probes of a search
 TYPICAL_LEVELS = 8  # of a search: a few to either side, then half of the gap each time
 CLEAR = 1.5  # times a limit, or a limit over a latency: beyond, one probe tells
+
+
+class DoneTests(NamedTuple):
+    """What a run has tested: its probes, and its full tests, the last of which has just ended."""
+
+    probes: Sequence[Outcome] = ()
+    attempts: Sequence[Outcome] = ()
+
+    @property
+    def all(self) -> list[Outcome]:
+        return [*self.probes, *self.attempts]
+
+
+class RateSource:
+    """Where a run's load comes from. As it is, the load was given: there is nothing to find and nothing to correct."""
+
+    corrections = 0  # attempts with another load, at most
+    before: TestPart | None = None  # the performance test, whatever the plan
+
+    def outlook(self, plan: Plan) -> TestPart | None:
+        """What comes before the performance test; None for nothing."""
+        return self.before
+
+    def find(self, bench: Bench) -> Plan:
+        """The plan with its load, and a note of it; tests on the way are recorded at once. Raises NotAcceptedError
+        where no load keeps the limits."""
+        return bench.plan
+
+    def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
+        """The plan for another attempt after the last test; None where another would not help."""
+        return None
+
+    def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
+        """The plan of the attempt that counts, with what all of them came to; the last, unless another is better."""
+        return plan
+
+    def total(self, plan: Plan) -> str:
+        """What a run is going to do after its engine is up, in one line with the sum of its times."""
+        return plan.total(self.outlook(plan), "after the engine has started")
 
 
 # How many requests in flight: levels one after the other, or the highest that keeps both limits.
@@ -274,7 +311,7 @@ class SearchedRate(RateSource):
         held = f"{number(before)} queries/s was {last.verdict.word} over {result.duration_s:.1f} s"
         if given(plan):
             rate = None if result.valid else best_given(plan, tests.all, below=before)
-        elif not last.has_held and any(one.has_held for one in tests.attempts):  # the last tried had no room after all
+        elif len(tests.attempts) > 1 and any(one.has_held for one in tests.attempts):  # room was tried once
             return None
         else:
             rate = search.rate_after(tests.all, Goal.of(plan))
