@@ -23,8 +23,8 @@ from harness.loadgen.outcome import Outcome
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog, start
 from harness.rates import probing
+from harness.report import answer
 from harness.report import report as rendering
-from harness.report.answer import document
 from harness.results import accuracy, load, metrics, profile
 from harness.results.accuracy import Accuracy
 from harness.results.summary import Summary, scatter
@@ -166,7 +166,7 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
         folder = session.test("accuracy", run.plan)
         session.display.stage("scoring")
         evaluation = accuracy.evaluate(folder, run.plan, session.library, tokenizer)
-        session.display.done(f"accuracy: {evaluation.headline}")
+        session.display.done(f"accuracy: {evaluation.verdict}: {answer.scores(evaluation)}")
         if has_failed_gate(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
@@ -229,7 +229,7 @@ def report(run: BenchmarkRun) -> Summary:
     finish(run.folder, line, config.keep_all, display.done)
     with or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    show(display.console, document(summary, scatter=doubt), run.folder.shown / "report.html")
+    show(display.console, answer.document(summary, scatter=doubt), run.folder.shown / "report.html")
     return summary
 
 
@@ -237,7 +237,7 @@ def report_partial(folder: RunFolder, console: Any) -> None:
     """The report and the last screen of what was measured until a run ended; nothing where no test did."""
     with contextlib.suppress(BenchmarkError, OSError):  # no test finished
         summary = rendering.build(folder.path)
-        show(console, document(summary), folder.path / "report.html")
+        show(console, answer.document(summary), folder.path / "report.html")
 
 
 def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:

@@ -230,16 +230,15 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
     failed; higher where it held with room, None where that is not worth another test."""
     last = tests[-1]
     rate, shares = last.rate, goal.shares(last)
-    share = max(shares)
-    long_s = NEAR * (last.duration_s or inf)
-    lost = [one for one in tests if not one.has_held and (one.duration_s or 0.0) >= long_s]
+    share, near = max(shares), NEAR * rate
+    seconds = last.duration_s or inf
+    lost = [one for one in tests if not one.has_held and (one.duration_s or 0.0) >= NEAR * seconds]
     has_room = last.has_held and share < ROOM
     if last.has_held and not has_room:
         return None
-    by_chance = (last.more or 0) > CHANCE * rate * (last.duration_s or inf)
-    lower = NEAR if len(lost) > 1 or by_chance else LOWER  # the last of three is to hold (waves)
-    found, faster = [inf if has_room else lower * rate], 1.0
-    least = NEAR * rate if len(lost) == 1 else 0.0
+    by_chance = (last.more or 0) > CHANCE * rate * seconds
+    lower = near if len(lost) > 1 or by_chance else LOWER * rate  # the last of three is to hold (waves)
+    found, faster = [inf if has_room else lower], 1.0
     if last.queue:
         seen = SharedServer.of(Alone((last.ttft_ms.min or 0.0) / 1000, last.queue.token_s), tests, goal)
         known = [one.queue.free_capacity for one in tests if one.queue and one.rate < one.queue.free_capacity]
@@ -248,18 +247,16 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
             if rate < capacity < inf:
                 told = MARGIN * approached(capacity, rate, one)
                 # Waits in a queue that grows tell nothing; one test alone leads no farther than NEAR.
-                found.append(NEAR * rate if last.queue.has_grown else max(told, least))
+                found.append(near if last.queue.has_grown else max(told, near * (len(lost) == 1)))
         if has_room:
             # The more room, the less the law counts; where it holds less than this test, it does not hold.
             found.append((1 - share) * min(found) + share * max(seen.rate(goal), rate))
             faster += ONWARD * max(last.queue.drift, 0.0)
-        elif len(found) == 1 and seen.is_bounded and shares[0] > 1:  # above what it completes
-            found.append(MARGIN * seen.rate(goal))
     if len(found) == 1 and share > 1:
-        found.append(NEAR * rate)
-    if (following := min(found)) == inf:  # nothing tells a limit
+        found.append(near)
+    if min(found) == inf:  # nothing tells a limit
         return None
-    following = min(faster * following, HIGHER * rate) * last.load / rate
+    following = min(faster * min(found), HIGHER * rate) * last.load / rate
     return None if has_room and following <= WORTH * last.load else following
 
 

@@ -14,6 +14,7 @@ from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
 from harness.loadgen.outcome import KINDS, MOST, Doubt, Outcome
 from harness.results import advice, metrics, telemetry
+from harness.results.accuracy import Accuracy
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 
@@ -268,8 +269,7 @@ def verdicts(summary: Summary) -> Iterator[Line]:
         remedies = dict.fromkeys(each.remedy for each in test.invalid_reasons if each.remedy)
         yield Line(verdict, "; ".join([f"{count}{first}", *remedies]), tone)
     if score:
-        said = f"{scores(summary)}{f' ({score.note})' if score.note else ''}"
-        said += f"; the worst answers are in {FOLDER['accuracy']}/worst.md" * (score.verdict == "FAIL")
+        said = scores(score) + f"; the worst answers are in {FOLDER['accuracy']}/worst.md" * (score.verdict == "FAIL")
         yield Line(f"accuracy {score.verdict}", said, TONES.get(score.verdict, "careful"))
     elif test:
         yield Line("accuracy", "not checked", "unknown")
@@ -277,14 +277,13 @@ def verdicts(summary: Summary) -> Iterator[Line]:
         yield Line(name.upper(), audit.verdict, TONES[audit.verdict])
 
 
-def scores(summary: Summary) -> str:
+def scores(score: Accuracy) -> str:
     """The first score with its threshold, those below theirs, and the number of samples."""
-    score = summary.accuracy
-    assert score is not None
     low = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
     said = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in low)
+    note = f" ({score.note})" if score.note else ""
     approximate = f" ({' and '.join(score.approximate)} approximate)" if score.approximate else ""
-    return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples"
+    return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples{note}"
 
 
 def tails(test: Performance) -> dict[str, mlperf.Tail]:

@@ -64,16 +64,6 @@ class Accuracy(Model):
     approximate: list[str]  # scores that depend on the sentence splitter and were made without NLTK's
     checks: list[ScoreCheck]
 
-    @property
-    def headline(self) -> str:
-        """The verdict and what it rests on, in one line."""
-        rouge = ", ".join(
-            f"{check.name} {check.score:.2f}{' (approximate)' if check.name in self.approximate else ''}"
-            for check in self.checks
-            if check.name in ROUGE
-        )
-        return f"{self.verdict}{f' ({self.note})' if self.note else ''}: {rouge}"
-
     @computed_field  # type: ignore[prop-decorator]
     @property
     def scores(self) -> dict[str, Annotated[float, Field(ge=0)]]:

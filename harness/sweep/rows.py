@@ -420,7 +420,7 @@ def lines(report: SweepReport) -> Iterator[Line]:
         at = f" at {number(rate)} queries/s" if rate else ""
         yield Line("full length", f"{best.name}{of}: {number(best.speed)} output tokens/s{at}", "good")
     if base and any(record.gpu for record in base.records):
-        yield Line("careful", SHARING_NOTE + cards(base), "careful")
+        yield Line("careful", SHARING_NOTE, "careful")
     for result in every:
         if found := result.failure:
             yield Line(found.status, f"{result.name}: {found.reason}", "bad" if found.status == "failed" else "unknown")
@@ -463,15 +463,6 @@ def references(report: SweepReport) -> Iterator[Line]:
             yield Line(
                 "reference", f"{best} ({number(fastest)} output tokens/s) has {fastest / other:.3f} times {name}"
             )
-
-
-def cards(base: ExperimentResult) -> str:
-    """The baseline's speed on each GPU, so that one sees how far the cards differ."""
-    by_gpu = dict[str, list[float]]()
-    for record in base.done:
-        by_gpu.setdefault(record.place, []).append(record.outcome.values.get(SPEED.name) or 0.0)
-    found = [f"{place} {number(mean(speeds))}" for place, speeds in sorted(by_gpu.items())]
-    return f" The baselines: {', '.join(found)} output tokens/s." if len(found) > 1 else ""
 
 
 def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
