@@ -274,7 +274,7 @@ MORE = (
     Case("2/s", uneven(2, 0.03, 0.3), limits=Limits(5000, 100)),
 )
 
-# And mended again, while running on those: ten more, run once.
+# And mended again, while running on those: ten more.
 UNSEEN = (
     Case("four replicas", uneven(12, replicas=4)),
     Case("prompts of any length, 45/s", uneven(45, prompts=0.85, prompt_spread=1.2)),
@@ -286,6 +286,25 @@ UNSEEN = (
     Case("waves of 32", Serving(0.006, 5.0e-5, 0.006, at_once=32, is_static=True), limits=Limits(4000, 60)),
     Case("1/s, 16 at once", uneven(1, 0.03, 0.4, at_once=16), limits=Limits(8000, 120)),
     Case("stalls of a tenth", uneven(60), Pace(stall_s=0.1, every_s=5), INTERACTIVE),
+)
+
+# And once more, while running on all of those: ten more, written down before it ran on any of them.
+LAST = (
+    Case(
+        "answers of 32 to 400 tokens, 64 at once",
+        uneven(30, prompts=0.4, answers=(32, 400), at_once=64),
+        Pace(),
+        INTERACTIVE,
+    ),
+    Case("two replicas, 48 at once", uneven(25, replicas=2, at_once=48), limits=INTERACTIVE),
+    Case("prompts of any length, 40/s", uneven(40, prompts=0.5, prompt_spread=2.0)),
+    Case("a tenth faster after 5 min", uneven(50), Pace(hot_s=300, hot=1.1)),
+    Case("draft tokens, 64 at once", uneven(40, 0.0055, 0.4, drafted=0.5, at_once=64), limits=INTERACTIVE),
+    Case("steps that bend, 128 at once", Serving(0.005, 1.5e-5, 0.010, power=1.2, at_once=128), limits=INTERACTIVE),
+    Case("waves of 128", Serving(0.008, 4.0e-5, 0.008, at_once=128, is_static=True)),
+    Case("stalls of half a second, 100 at once", uneven(60, at_once=100), Pace(stall_s=0.5, every_s=30)),
+    Case("5/s, 24 at once", uneven(5, 0.02, 0.5, at_once=24), limits=Limits(3000, 80)),
+    Case("noise of 4 %, three replicas", uneven(20, replicas=3), Pace(noise=0.04), INTERACTIVE),
 )
 
 
@@ -433,7 +452,7 @@ def cells_of(found: Found, best: float) -> str:
 
 def main(names: Sequence[str]) -> None:
     print("| server | highest rate, queries/s | found | of it | full tests | probes | minutes |\n|---|" + "---|" * 6)
-    for number, case in enumerate((*CASES, *OTHERS, *MORE, *UNSEEN)):
+    for number, case in enumerate((*CASES, *OTHERS, *MORE, *UNSEEN, *LAST)):
         if names and case.name not in names:
             continue
         best = truth(case)

@@ -191,7 +191,6 @@ def mmlu(folder: Path, status: RunStatus | None) -> TrackedRun:
 def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
     """A sweep: one entry for the whole, a child for every experiment that was run."""
     from harness.sweep import report as sweep_report
-    from harness.sweep.rows import experiment_rows, speedup
 
     state = sweep_report.read(folder)
     children = []
@@ -203,12 +202,8 @@ def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
             child = entry(folder / run) if run else TrackedRun(None, state.started, None)
             children.append(child._replace(key=key, tags={**child.tags, **tags}))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
-    usable = [result for result in experiment_rows(state) if result.gain and result.is_usable]
-    best = max(usable, key=speedup, default=None)
-    numbers = {"best_speedup": speedup(best) if best else None}
-    tags = {"kind": "sweep", "best": best.name if best else ""}
-    tags |= machine(state.system, state.system.gpus)
-    return TrackedRun(folder, state.started, status, params, numbers, tags, tuple(children))
+    tags = {"kind": "sweep"} | machine(state.system, state.system.gpus)
+    return TrackedRun(folder, state.started, status, params, tags=tags, children=tuple(children))
 
 
 def machine(system: System, gpus: list[str] | None) -> dict[str, str]:

@@ -107,8 +107,8 @@ class SharedServer(NamedTuple):
         query waits. Infinite where nothing tells, 0 where a request alone is over a limit."""
         if self.alone.tpot_s * 1000 > goal.tpot_ms or self.alone.ttft_s * 1000 > goal.ttft_ms:
             return 0.0
-        if self.waited and self.is_bounded:
-            room_s, waited = goal.ttft_ms / 1000 - self.alone.ttft_s, self.waited
+        if self.is_bounded and (waited := self.waited):
+            room_s = goal.ttft_ms / 1000 - self.alone.ttft_s
             # No evener than the work of its prompts, which a short probe may not show, nor less even than chance.
             uneven = min(max(waited.dispersion, waited.prompts**2 * waited.spread), 1.0)
             return rate_by_waits(self.served_qps, uneven, room_s, goal.seconds, goal.queries)

@@ -92,9 +92,8 @@ def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> E
             ranges[name] = (rate, None if rate else 0.0)
             continue
         off = max(LEAST, error, abs(last / rate - 1)) + SURE / sqrt(rate * goal.full_s(rate))
-        free = each.server.is_bounded and facts.last.has_held
-        allowed = approached(found.capacity, facts.last.rate, goal.shares(facts.last)[0]) if free else 0.0
-        if off > MOST or allowed > ROOMY * rate:
+        allowed = approached(found.capacity, facts.last.rate, goal.shares(facts.last)[0])
+        if off > MOST or (each.server.is_bounded and facts.last.has_held and allowed > ROOMY * rate):
             doubts.append("two probes contradict each other")
         if each.is_late(facts.last):
             doubts.append("queries wait though it keeps up")

@@ -114,7 +114,7 @@ class SearchFacts:
         with_room = max((one.load for one in held if max(self.goal.shares(one)) < ROOM), default=0.0)
         if rate < with_room:
             return Candidate(with_room, "the fastest that held with room")
-        if found.waited and found.is_bounded:
+        if found.is_bounded:
             return Candidate(rate, f"by the capacity of {number(found.served_qps)} a second")
         alone, capacity = number(1000 * found.alone.tpot_s, 3), number(found.shared_qps, 3)
         return Candidate(rate, f"by TPOT, {alone} ms alone and without end at {capacity} queries/s")
@@ -177,8 +177,7 @@ def saturate(bench: MeasuredServer, facts: SearchFacts) -> None:
         if queue is None or not facts.is_saturated:
             if rate == most:
                 break
-            faster = facts.server.capacity if queue else inf
-            rate = min(OVERLOAD * max(rate, faster) if faster < inf else FASTER * rate, most)
+            rate = min(FASTER * rate, most)
             seconds, reason = probe_s(rate, goal, SATURATED_S), "the server kept up: a faster one"
         elif is_unsure(facts.last) and longer < REPEATS and seconds < goal.full_s(rate):
             seconds, longer = min(LONGER * seconds, goal.full_s(rate)), longer + 1
@@ -216,11 +215,11 @@ def search(bench: MeasuredServer, goal: Goal) -> SearchFacts:
         seconds = facts.confirming_s(chosen.rate) if chosen.rate else inf
         if 2 * seconds > goal.full_s(chosen.rate or 1.0):  # the full test tells it as well
             break
-        drift = facts.last.queue.drift if facts.last.queue else 0.0
-        is_changed = drift and repeats < REPEATS
+        queue = facts.last.queue
+        is_changed = bool(queue and queue.drift and repeats < REPEATS)
         if abs(chosen.rate / facts.last.load - 1) <= AGREED and not is_changed and not facts.is_late(facts.last):
             break
-        repeats += bool(is_changed)
+        repeats += is_changed
         facts.probes.append(bench.probe(chosen._replace(seconds=seconds)))
     return facts
 

@@ -154,7 +154,7 @@ def sections(report: SweepReport, own: dict[str, list[str]], pictures: dict[str,
     tables = {"All experiments": (report.rows, report.scores), "At full length": (report.finals, {})}
     for title, (found, judged) in tables.items():
         if found:
-            yield Section(title, f"{len(found)} experiments", [table(found, judged), SAFETY])
+            yield Section(title, plural(len(found), "experiment"), [table(found, judged), SAFETY])
     rows = []
     for record in state.records:
         reason = f": {record.reason}" if record.reason else ""
@@ -173,7 +173,7 @@ def sections(report: SweepReport, own: dict[str, list[str]], pictures: dict[str,
         )
     runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
     statuses = [record.status for record in state.records]
-    yield Section("Runs", f"{len(statuses)} runs, {statuses.count('complete')} complete", [runs])
+    yield Section("Runs", f"{plural(len(statuses), 'run')}, {statuses.count('complete')} complete", [runs])
     versions = ", ".join(f"{name} {version}" for name, version in system.packages.items())
     machine = f"{', '.join(system.gpus) or 'no GPU'}; {system.cpu}, {system.cores} cores; {versions}"
     data = Finished(f"{escape(machine)}. Started {state.started}; all data: [sweep.json](sweep.json).")

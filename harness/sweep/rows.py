@@ -11,7 +11,7 @@ from typing import Literal
 from harness.config.comparability import INVALID, NOT_COUNTED, Comparable, Difference, differences
 from harness.config.mlperf import SCENARIO, SCORES, SHORT_SCORES
 from harness.config.run import RunConfig
-from harness.core.document import Document, Line, Section, Tone, number
+from harness.core.document import Document, Line, Section, Tone, number, plural
 from harness.core.files import as_flag
 from harness.core.schema import SCHEMA
 from harness.core.screen import clock
@@ -384,7 +384,8 @@ def sentence(result: ExperimentResult, verb: str = "is") -> str:
 def subject(report: SweepReport) -> str:
     """The sweep, and what all of its runs share."""
     state, about = report.state, [run.about for result in report.rows for run in result.complete if run.about]
-    size = f"{len(state.experiments)} experiments in {clock(sum(record.seconds for record in state.records))}"
+    ran = plural(len({record.experiment for record in state.records if record.seconds}), "experiment")
+    size = f"{ran} in {clock(sum(record.seconds for record in state.records))}"
     return ", ".join([f'Sweep "{state.sweep.name}"', size, *(answer.shared(about) if about else ())])
 
 
@@ -420,7 +421,7 @@ def lines(report: SweepReport) -> Iterator[Line]:
         at = f" at {number(rate)} queries/s" if rate else ""
         yield Line("full length", f"{best.name}{of}: {number(best.speed)} output tokens/s{at}", "good")
     if base and any(record.gpu for record in base.records):
-        yield Line("careful", SHARING_NOTE, "careful")
+        yield Line("careful", SHARING_NOTE + cards(base), "careful")
     for result in every:
         if found := result.failure:
             yield Line(found.status, f"{result.name}: {found.reason}", "bad" if found.status == "failed" else "unknown")
@@ -463,6 +464,15 @@ def references(report: SweepReport) -> Iterator[Line]:
             yield Line(
                 "reference", f"{best} ({number(fastest)} output tokens/s) has {fastest / other:.3f} times {name}"
             )
+
+
+def cards(base: ExperimentResult) -> str:
+    """The baseline's speed on each GPU, so that one sees how far the cards differ."""
+    by_gpu = dict[str, list[float]]()
+    for record in base.done:
+        by_gpu.setdefault(record.place, []).append(record.outcome.values.get(SPEED.name) or 0.0)
+    found = [f"{place} {number(mean(speeds))}" for place, speeds in sorted(by_gpu.items())]
+    return f" The baselines: {', '.join(found)} output tokens/s." if len(found) > 1 else ""
 
 
 def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:

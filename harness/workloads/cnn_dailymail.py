@@ -94,9 +94,10 @@ def read_saved(folder: Path, split: str) -> Any:
         data = load_from_disk(str(folder))
     except Exception as error:
         raise UsageError(f"--dataset-path {folder}: not a folder saved by `datasets`: {error}") from None
-    if isinstance(data, DatasetDict) and split not in data:
-        raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(data)}.")
-    return data[split] if isinstance(data, DatasetDict) else data
+    splits = data if isinstance(data, DatasetDict) else {split: data}
+    if split not in splits:
+        raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(splits)}.")
+    return splits[split]
 
 
 # The sample library: CNN/DailyMail articles as prompts (token ids) with their reference summaries.

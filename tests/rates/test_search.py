@@ -304,6 +304,8 @@ def test_a_failure_that_tells_nothing_lowers_the_rate_by_a_tenth() -> None:
     assert rate_after([late], GOAL) == pytest.approx(45)
     short = made.changed(steady(50, 300, 50, seconds=640.0), valid=False)  # early stopping alone
     assert rate_after([short], GOAL) == pytest.approx(48.5)
+    few = made.changed(short, more=int(0.3 * 50 * 640))  # of 459 queries one is late: chance
+    assert rate_after([few], GOAL) == pytest.approx(45)
 
 
 @given(st.floats(1.01, 50), st.floats(50, 79))
@@ -331,11 +333,21 @@ def test_room_that_is_left_is_tried_once() -> None:
     assert tells(again.notes[-1], "50 queries/s was VALID", " with room; retrying at ")
     after = made.changed(full(higher, 104, False), why="TPOT p99 104 of 100 ms")
     assert corrected(replace(plan, target_qps=higher), failed(higher), [], full(50, 60, True), after) is None
+    assert corrected(replace(plan, target_qps=higher), held, [], full(50, 60, True), full(higher, 60, True)) is None
     said = rate_source(plan.config).conclude(plan, DoneTests((), (full(50, 60, True), after)))
     assert said.target_qps == 50
     assert tells(said.notes[-1], "VALID at 50 queries/s for 10.7 min, INVALID at ", "(TPOT p99 104 of 100 ms)")
     alone = rate_source(plan.config).conclude(plan, DoneTests((), (full(50, 60, True),)))
     assert tells(alone.notes[-1], "VALID with margin: up to ", " queries/s may be VALID")
+
+
+@given(st.floats(0.0, 0.3), st.floats(30, 79))
+def test_a_server_that_became_faster_is_tried_at_a_higher_rate(drift: float, tpot: float) -> None:
+    before = full(50, tpot, True)
+    assert before.queue
+    after = before.model_copy(update={"queue": replace(before.queue, drift=drift)})
+    least, most = rate_after([before], GOAL) or 50, rate_after([after], GOAL) or 50
+    assert least <= most <= search.HIGHER * 50 + 1e-9
 
 
 RECORDED = json.loads((Path(__file__).parent / "recorded.json").read_text())
