@@ -1,1 +1,1 @@
-"""The way of one run: plan, data, engine, where its load comes from, tests; its needs. May import report and below."""
+"""The way of one run: plan, data, engine, its load, tests; what it needs. May import report and below."""

@@ -94,12 +94,16 @@ class SharedServer(NamedTuple):
         Answers of a full queue begin and end together, which is quicker (3 to 9 % on an H200, Interactive): what they
         cost each other in the last test decides.
         """
-        full, seen = self.waited, self.shared
-        if not full:
+        seen = self.shared
+        if not self.waited:
             return inf
-        running = full.completed * full.answer_s
-        alike_s = seen.token_s * seen.tokens + (running - 1) * (seen.each_s + seen.prompt_s)
-        return min(full.completed, running / alike_s if alike_s > 0 else inf)
+        alike_s = seen.token_s * seen.tokens + (self.running - 1) * (seen.each_s + seen.prompt_s)
+        return min(self.waited.completed, self.running / alike_s if alike_s > 0 else inf)
+
+    @property
+    def running(self) -> float:
+        """How many were answered at once while some always waited, on average."""
+        return max(self.waited.completed * self.waited.answer_s, 1.0) if self.waited else inf
 
     def rate(self, goal: Goal) -> float:
         """The highest rate in queries/s that a full test should keep: by how long queries wait, where TPOT keeps its
@@ -111,7 +115,8 @@ class SharedServer(NamedTuple):
             room_s = goal.ttft_ms / 1000 - self.alone.ttft_s
             # No evener than the work of its prompts, which a short probe may not show, nor less even than chance.
             uneven = min(max(waited.dispersion, waited.prompts**2 * waited.spread), 1.0)
-            return rate_by_waits(self.served_qps, uneven, room_s, goal.seconds, goal.queries)
+            alone_s = self.alone.tpot_s * self.shared.tokens
+            return rate_by_waits(self.served_qps, uneven, self.running, alone_s, room_s, goal.seconds, goal.queries)
         tokens, seen = self.shared.tokens, self.shared
         if not tokens or self.shared_qps == inf:
             return inf
@@ -138,19 +143,29 @@ def allowed_late(queries: int) -> int:
 
 
 @cache
-def rate_by_waits(capacity: float, dispersion: float, limit_s: float, seconds: float, queries: int) -> float:
+def rate_by_waits(
+    capacity: float, dispersion: float, running: float, alone_s: float, limit_s: float, seconds: float, queries: int
+) -> float:
     """The highest rate, in queries/s, at which nearly every sequence of random arrivals keeps the 99th percentile of
-    the wait within `limit_s`, where one queue is served at `capacity`, and completions vary by `dispersion`, their
-    variance over their mean."""
+    the wait within `limit_s`, where `running` are answered at once, at `capacity`, and others wait. Fewer take less
+    time each, down to `alone_s`. Completions vary by `dispersion`, their variance over their mean."""
     import numpy as np
+
+    longer_s = (running / capacity - alone_s) / max(running - 1, 1.0)  # by each other that runs
 
     def p99_s(rate: float, seconds: float, random: Any) -> float:
         step_s = max(limit_s / FINE, seconds / LONGEST)
         shape = (round(seconds / step_s), tests_of(rate * seconds))
         came, served = random.poisson(rate * step_s, shape), capacity * step_s
         off = np.sqrt(dispersion * served) * random.standard_normal(shape)
-        total = np.cumsum(came - served - off, axis=0)
-        return slowest((total - np.minimum(np.minimum.accumulate(total), 0)) / capacity, came)
+        flying, waits = np.zeros(shape[1]), np.empty(shape)
+        for n in range(shape[0]):
+            at_once = np.minimum(flying, running)
+            answer_s = np.maximum(alone_s + longer_s * np.maximum(at_once - 1, 0.0), 1e-9)
+            share = np.minimum(at_once / answer_s / capacity, 1.0)
+            flying = np.maximum(flying + came[n] - share * served - np.sqrt(share) * off[n], 0.0)
+            waits[n] = np.maximum(flying - running, 0.0) / capacity
+        return slowest(waits, came)
 
     return rate_at(limit_s, p99_s, capacity, 0.95 * capacity, seconds, queries)
 

@@ -9,14 +9,13 @@ from harness.config.plan import Plan
 from harness.core.document import number
 from harness.core.schema import Model
 from harness.loadgen.outcome import SURE, Queue
-from harness.rates.law import Goal, approached, error_of
+from harness.rates.law import Goal, error_of
 from harness.rates.search import SearchFacts
 
 FILE = "estimate.json"
 QUICK = re.compile(r" --quick([ =][01])?(?= |$)")  # in the words of a command
 LEAST = 0.07  # of a rate: its error, however well the probes agree (an H200, Interactive; noise of 10 %)
 MOST = 0.2  # of a rate: with a larger error it is no estimate
-ROOMY = 1.5  # ratio of what the last probe's waits allow to a rate: from there on its queue is another (32 at once)
 CAPPED = 0.95  # of TPOT's limit, that a cap on running requests keeps
 UNEVEN = 0.15  # scatter of the answers' times, from which on they do not share the server as a processor is shared
 
@@ -92,8 +91,7 @@ def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> E
             ranges[name] = (rate, None if rate else 0.0)
             continue
         off = max(LEAST, error, abs(last / rate - 1)) + SURE / sqrt(rate * goal.full_s(rate))
-        allowed = approached(found.capacity, facts.last.rate, goal.shares(facts.last)[0])
-        if off > MOST or (each.server.is_bounded and facts.last.has_held and allowed > ROOMY * rate):
+        if off > MOST:
             doubts.append("two probes contradict each other")
         if each.is_late(facts.last):
             doubts.append("queries wait though it keeps up")

@@ -251,6 +251,8 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
             # The more room, the less the law counts; where it holds less than this test, it does not hold.
             found.append((1 - share) * min(found) + share * max(seen.rate(goal), rate))
             faster += ONWARD * max(last.queue.drift, 0.0)
+        elif len(found) == 1 and seen.is_bounded and shares[0] > 1:  # above what it completes
+            found.append(MARGIN * seen.rate(goal))
     if len(found) == 1 and share > 1:
         found.append(near)
     if min(found) == inf:  # nothing tells a limit
@@ -264,7 +266,8 @@ def rate_by_waits(tests: Sequence[Outcome], goal: Goal) -> float:
     the capacity."""
     known = [one for one in tests if one.queue]
     first_s = min((one.ttft_ms.min or 0.0 for one in known), default=0.0) / 1000
-    server = SharedServer.of(Alone(first_s, 0.0), known, goal) if known else None
+    token_s = min((one.tpot_ms.min or 0.0 for one in known), default=0.0) / 1000
+    server = SharedServer.of(Alone(first_s, token_s), known, goal) if known else None
     return server.rate(goal) if server and server.is_bounded else inf
 
 

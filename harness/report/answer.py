@@ -13,7 +13,7 @@ from harness.core.processes import with_flag
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
 from harness.loadgen.outcome import KINDS, MOST, Doubt, Outcome
-from harness.results import advice, metrics, telemetry
+from harness.results import advice, metrics
 from harness.results.accuracy import Accuracy
 from harness.results.performance import Performance
 from harness.results.summary import Summary
@@ -27,12 +27,6 @@ def tested(summary: Summary) -> Table:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
     columns["why"] = lambda test: test.why or test.verdict.word * (test.verdict.tone == "careful")
     return Table.of(summary.tests, columns, "loads")
-
-
-def gpu_time(times: Sequence[telemetry.GpuTime]) -> Table:
-    """Where the GPUs' time went, a line for each test."""
-    shares = {f"{label}, %": (name, 3) for name, label in telemetry.SHARES.items()}
-    return Table.of(times, {"test": "test", **shares})
 
 
 POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")

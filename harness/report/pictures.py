@@ -130,7 +130,6 @@ def kinds(profile: Profile) -> Bars:
 # How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
 HEADROOM = 1.08  # times the largest: room for the label above it
 RING = 15.0  # points, of a ring around a mark
-CLOSE = 0.06  # of the axes: a point as near to a labelled one has no label
 SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
 COLORS = ("blue", "amber", "green", "red", "grey")
 STYLES = (*zip(COLORS, "os^Dv", strict=True),)  # of several runs, distinct in grey
@@ -200,7 +199,9 @@ def speeds(styled: Styled) -> Lines:
     for picture, style in styled:
         series += marked(picture, style, picture.speeds, named=False)
         if style is None:
-            series += [*best(picture), labels(picture, across.high, down.high)]
+            at = f"{number(picture.best.test.load, 3)}{'/s' * (picture.unit == Poisson.unit)}" if picture.best else ""
+            answer = [point for point, one in picture.speeds if one == picture.best]
+            series += [*best(picture), Series("", answer, line="", texts=[at] * len(answer))]
     label = f"output tokens/s per {'GPU' if any(picture.summary.gpus for picture, _ in styled) else 'machine'}"
     return Lines(
         "Throughput against interactivity", "output tokens/s of one user", label, series, across, down, inches=2.6
@@ -222,15 +223,6 @@ def best(picture: LoadPicture) -> Iterator[Series]:
     if counted := [(joules, point) for point, test in kept if (joules := test.joules_per_output_token)]:
         joules, point = min(counted)
         yield Series(f"least energy: {number(joules, 3)} J per token", [point], "grey", "D", "", True, RING)
-
-
-def labels(picture: LoadPicture, right: float, top: float) -> Series:
-    """The load of each point that is not close to a labelled one: those that keep the limits first, the best first."""
-    labelled: dict[Point, str] = {}
-    for (user, speed), one in sorted(picture.speeds, key=lambda at: (not picture.has_kept(at[1]), -math.prod(at[0]))):
-        if all(math.dist((user / right, speed / top), (x / right, y / top)) > CLOSE for x, y in labelled):
-            labelled[user, speed] = f"{number(one.test.load, 3)}{'/s' * (picture.unit == Poisson.unit)}"
-    return Series("", [*labelled], line="", texts=[*labelled.values()])
 
 
 # The pictures with a clock: what the engine and the machine did during a test, and the stages of a run.

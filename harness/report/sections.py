@@ -385,7 +385,6 @@ def machine(report: RunReport) -> Iterator[Section]:
         last = test.gpu_time[-1]
         clock = "by NVML" if last.is_clock_of_nvml else "the highest that this run recorded"
         blocks += [
-            answer.gpu_time(test.gpu_time),
             "Of each second, load x (1 - clock / maximum) counts as a lowered clock; the maximum is "
             f"{number(last.max_clock_mhz)} MHz, {clock}.",
         ]

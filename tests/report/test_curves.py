@@ -78,14 +78,14 @@ def at(user: float, speed: float, valid: bool = True, load: float = 10.0) -> Out
     return made.probe(load, valid, 9.0, 9.0, tpot_p50=1000 / user, tokens_per_sec=speed)
 
 
-def test_points_that_are_close_share_a_label() -> None:
-    found = pictures.labels(curve(*(at(rate, 100.0, load=rate) for rate in (50.0, 51.0, 99.0))), 110, 120)
-    assert found.texts == ["99/s", "51/s"]
-
-
-def test_a_valid_load_is_labelled_before_one_that_fell() -> None:
-    best, good, invalid = at(50, 60, load=5.0), at(20, 100, load=6.0), at(21, 101, valid=False, load=7.0)
-    assert pictures.labels(curve(invalid, good, best), 110, 1200).texts == ["5/s", "6/s"]
+def test_only_the_point_of_the_answer_is_labelled_with_its_load() -> None:
+    good, best, invalid = at(50, 60, load=5.0), at(20, 100, load=6.0), at(21, 101, valid=False, load=7.0)
+    drawn = curve(invalid, good, best)
+    assert drawn.best and drawn.best.test.load == 6.0
+    panel = pictures.curves({"": drawn})[-1]
+    assert [text for each in panel.series for text in each.texts] == ["6/s"]
+    none = pictures.curves({"": curve(invalid)})[-1]
+    assert not [text for each in none.series for text in each.texts]
 
 
 def test_several_runs_have_a_mark_each_and_one_run_a_mark_an_outcome() -> None:
@@ -121,7 +121,7 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: 
     assert found is not None
     panel = pictures.curves({"": found})[-1]
     assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= {*panel.keys}
-    assert "16" in {text for each in panel.series for text in each.texts}
+    assert [text for each in panel.series for text in each.texts] == ["64"]
 
 
 LEVELS = ("--backend", "echo", "--engine-arg", "first_token_s=0.002", "--engine-arg", "token_s=0.0001")
