@@ -203,7 +203,7 @@ def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
             children.append(child._replace(key=key, tags={**child.tags, **tags}))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
     tags = {"kind": "sweep"} | machine(state.system, state.system.gpus)
-    return TrackedRun(folder, state.started, status, params, tags=tags, children=tuple(children))
+    return TrackedRun(folder, state.started, status, params, {}, tags, tuple(children))
 
 
 def machine(system: System, gpus: list[str] | None) -> dict[str, str]:

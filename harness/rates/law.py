@@ -111,18 +111,18 @@ class SharedServer(NamedTuple):
         query waits. Infinite where nothing tells, 0 where a request alone is over a limit."""
         if self.alone.tpot_s * 1000 > goal.tpot_ms or self.alone.ttft_s * 1000 > goal.ttft_ms:
             return 0.0
+        seen, tokens = self.shared, self.shared.tokens
+        alone_s = self.alone.tpot_s * tokens
         if self.is_bounded and (waited := self.waited):
             room_s = goal.ttft_ms / 1000 - self.alone.ttft_s
             # No evener than the work of its prompts, which a short probe may not show, nor less even than chance.
             uneven = min(max(waited.dispersion, waited.prompts**2 * waited.spread), 1.0)
-            alone_s = self.alone.tpot_s * self.shared.tokens
             return rate_by_waits(self.served_qps, uneven, self.running, alone_s, room_s, goal.seconds, goal.queries)
-        tokens, seen = self.shared.tokens, self.shared
         if not tokens or self.shared_qps == inf:
             return inf
-        alone_s, limit_s = self.alone.tpot_s * tokens, goal.tpot_ms * tokens / 1000
         # Answers that take longer and longer are off the fit for that alone.
         unlike = (seen.prompts, min(seen.spread, 4.0), 0.0 if seen.has_grown else seen.scatter)
+        limit_s = goal.tpot_ms * tokens / 1000
         return rate_by_company(alone_s, self.shared_qps, *unlike, limit_s, goal.seconds, goal.queries)
 
 

@@ -16,6 +16,7 @@ FILE = "estimate.json"
 QUICK = re.compile(r" --quick([ =][01])?(?= |$)")  # in the words of a command
 LEAST = 0.07  # of a rate: its error, however well the probes agree (an H200, Interactive; noise of 10 %)
 MOST = 0.2  # of a rate: with a larger error it is no estimate
+LATE = 1.4  # share of TTFT's limit, from which on that is no chance of half a minute (waves; 96 at once)
 CAPPED = 0.95  # of TPOT's limit, that a cap on running requests keeps
 UNEVEN = 0.15  # scatter of the answers' times, from which on they do not share the server as a processor is shared
 
@@ -93,7 +94,7 @@ def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> E
         off = max(LEAST, error, abs(last / rate - 1)) + SURE / sqrt(rate * goal.full_s(rate))
         if off > MOST:
             doubts.append("two probes contradict each other")
-        if each.is_late(facts.last):
+        if each.is_late(facts.last) and goal.shares(facts.last)[0] > LATE:
             doubts.append("queries wait though it keeps up")
         ranges[name] = ((1 - off) * rate, min((1 + off) * rate, most))
     if any(one.queue.drift for one in facts.probes if one.queue):

@@ -199,9 +199,12 @@ def speeds(styled: Styled) -> Lines:
     for picture, style in styled:
         series += marked(picture, style, picture.speeds, named=False)
         if style is None:
-            at = f"{number(picture.best.test.load, 3)}{'/s' * (picture.unit == Poisson.unit)}" if picture.best else ""
-            answer = [point for point, one in picture.speeds if one == picture.best]
-            series += [*best(picture), Series("", answer, line="", texts=[at] * len(answer))]
+            answer = {
+                point: f"{number(one.test.load, 3)}{'/s' * (picture.unit == Poisson.unit)}"
+                for point, one in picture.speeds
+                if one == picture.best
+            }
+            series += [*best(picture), Series("", [*answer], line="", texts=[*answer.values()])]
     label = f"output tokens/s per {'GPU' if any(picture.summary.gpus for picture, _ in styled) else 'machine'}"
     return Lines(
         "Throughput against interactivity", "output tokens/s of one user", label, series, across, down, inches=2.6
