@@ -343,6 +343,15 @@ def test_room_that_is_left_is_tried_once() -> None:
     assert tells(alone.notes[-1], "VALID with margin: up to ", " queries/s may be VALID")
 
 
+@given(st.floats(-0.01, 0.0), st.floats(5, 79))
+@settings(deadline=None, max_examples=20)
+def test_a_fit_that_leaves_an_answer_no_time_of_its_own_ends_no_search(token_s: float, tpot: float) -> None:
+    before = full(50, tpot, True)
+    assert before.queue
+    odd = before.model_copy(update={"queue": replace(before.queue, token_s=token_s)})
+    assert (rate_after([odd], GOAL) or 50) >= 50
+
+
 @given(st.floats(0.0, 0.3), st.floats(30, 79))
 def test_a_server_that_became_faster_is_tried_at_a_higher_rate(drift: float, tpot: float) -> None:
     before = full(50, tpot, True)
