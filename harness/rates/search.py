@@ -239,7 +239,7 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
     lower = near if len(lost) > 1 or by_chance else LOWER * rate  # the last of three is to hold (waves)
     found, faster = [inf if has_room else lower], 1.0
     if last.queue:
-        seen = SharedServer.of(Alone((last.ttft_ms.min or 0.0) / 1000, max(last.queue.token_s, 0.0)), tests, goal)
+        seen = SharedServer.of(Alone((last.ttft_ms.min or 0.0) / 1000, max(last.queue.token_s, 1e-6)), tests, goal)
         known = [one.queue.free_capacity for one in tests if one.queue and one.rate < one.queue.free_capacity]
         most = last.queue.free_capacity if has_room else max((qps for qps in known if rate < qps < inf), default=inf)
         for one, capacity in zip(shares, (min(seen.served_qps, most), most), strict=True):

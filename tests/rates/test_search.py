@@ -348,7 +348,7 @@ def test_room_that_is_left_is_tried_once() -> None:
 def test_a_fit_that_leaves_an_answer_no_time_of_its_own_ends_no_search(token_s: float, tpot: float) -> None:
     before = full(50, tpot, True)
     assert before.queue
-    odd = before.model_copy(update={"queue": replace(before.queue, token_s=token_s)})
+    odd = before.model_copy(update={"queue": replace(before.queue, token_s=token_s, answer_s=4.0, beside=240.0)})
     assert (rate_after([odd], GOAL) or 50) >= 50
 
 
