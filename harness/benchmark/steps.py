@@ -166,7 +166,7 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
         folder = session.test("accuracy", run.plan)
         session.display.stage("scoring")
         evaluation = accuracy.evaluate(folder, run.plan, session.library, tokenizer)
-        session.display.done(f"accuracy: {evaluation.verdict}: {answer.scores(evaluation)}")
+        session.display.done(f"accuracy {evaluation.verdict}: {answer.scores(evaluation)}")
         if has_failed_gate(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
