@@ -34,7 +34,6 @@ def sweep(
         None, "Stop after so many minutes; --resume continues later.", "MINUTES", min=0.1, max=MOST_S / 60
     ),
     finalists: int = option(0, "Run the N fastest once more at full length.", "N", min=0, max=1000),
-    combine: bool = option(False, "Run, after all others, the changes that helped together."),
     results_dir: Path = option(Path("results"), "Sweeps are written to PATH/sweeps/.", "PATH"),
     mlflow: bool = option(False, "Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results."),
 ) -> int:
@@ -56,7 +55,7 @@ def sweep(
         file.show(whole, chosen, reasons)
         return DONE
     limit = 60 * time_limit if time_limit else inf
-    options = loop.SweepOptions(repeat, timeout, limit, finalists, combine, tuple(only), alternate)
+    options = loop.SweepOptions(repeat, timeout, limit, finalists, tuple(only), alternate)
     from harness.commands import mlflow as send
     from harness.core import processes
 

@@ -39,6 +39,7 @@ MOVED = {
     "--turns": PROFILE,
     "--compare": "is a flag of `report` alone; mmlu's was removed: two samples.csv hold the answers to compare",
     "--client-processes": "was removed; a client takes half of the cores, at most 8: give it more cores",
+    "--combine": "was removed; `stacked:` in the sweep's file runs changes together",
     "--disable-accuracy-gate": "was removed; --no-exit-on-accuracy-fail goes on after a FAIL, with exit code 0",
     "--probe-queries": "was removed; several rates are tested with 600 queries each, or as long as the full test",
     "--stagger": "was removed; all requests in flight begin at once",

@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field
 from harness.config import mlperf, models
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
-from harness.core import errors, files, reading, schema
+from harness.core import files, reading, schema
 from harness.loadgen.outcome import Capacity, Cost, RunFacts
 from harness.loadgen.test_run import TestRun
 
@@ -218,14 +218,6 @@ def results_of(scenario: str, unit: Unit = "samples/s", on_cpu: bool = False) ->
 
 
 def points(scenario: str, accelerator: str, unit: Unit = "samples/s") -> list[Published]:
-    """Those on a kind of accelerator, as a driver or MLPerf calls it."""
+    """Those on a kind of accelerator, as a driver or MLPerf calls it; the fastest first."""
     name = ACCELERATORS.get(accelerator, accelerator)
     return [each for each in results_of(scenario, unit) if each.device == name]
-
-
-def fastest(scenario: str, accelerator: str, unit: Unit = "samples/s") -> Published:
-    """The first of them. Raises UsageError where there is none."""
-    if found := points(scenario, accelerator, unit):
-        return found[0]
-    there = ", ".join(sorted({each.device for each in results_of(scenario, unit)})) or "none"
-    raise errors.UsageError(f"no {scenario} result is published for {accelerator!r}; known accelerators: {there}")

@@ -6,8 +6,6 @@
     isolation: [{name, about, group, priority, set, engine, env}, ...]   # baseline plus this change
     stacked: [...]                                      # each adds to all before it
     grid: {set: {flag: [values]}, engine: ..., env: ...}  # every combination
-    references: {name: output tokens/s}       # known from elsewhere, to hold the experiments against, or
-                {name: published NVIDIA H200}  # the best published result per accelerator of this scenario
 
 `set` holds run.py's settings, `engine` arguments of vLLM's engine, `env` environment variables; null takes one away.
 """
@@ -16,13 +14,13 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from rich.console import Console
 
 from harness.config.flags import OUTPUT, setting
@@ -31,18 +29,17 @@ from harness.core import document, files, screen, secrets, system
 from harness.core.errors import UsageError, why
 from harness.core.reading import MIB, as_text, load_yaml, read_text
 from harness.engines import vllm
-from harness.results import economics
 
 BASELINE = "baseline"
 LARGEST_FILE = 4 * MIB
 MOST_EXPERIMENTS = 1000
-Kind = Literal["baseline", "isolation", "stacked", "grid", "combined", "capped"]
+Kind = Literal["baseline", "isolation", "stacked", "grid", "capped"]
 Part = Literal["set", "engine", "env"]
 PARTS: tuple[Part, ...] = ("set", "engine", "env")
 SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail", "dry_run")  # the sweep's own business
-COMBINED, CAPPED = "best-combined", "capped"  # made of what the others came to
+CAPPED = "capped"  # made of the best estimate
 NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
-RESERVED = {COMBINED, CAPPED, "plots", "report.md", "sweep.json", "status.json", BASELINE}
+RESERVED = {CAPPED, "plots", "report.md", "sweep.json", "status.json", BASELINE}
 
 ValuesByName = dict[str, Any]
 Settings = dict[tuple[Part, str], Any]  # by the part of a file that they stand in, and their name
@@ -76,12 +73,11 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A whole sweep, the baseline first; `references` are output tokens/s known from elsewhere, by name."""
+    """A whole sweep, the baseline first."""
 
     name: str
     about: str
     experiments: tuple[Experiment, ...]
-    references: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_of_servers(self) -> bool:
@@ -129,9 +125,6 @@ class Grid(Values):
     env: dict[Variable, Annotated[list[Value], Field(min_length=1)]] = {}
 
 
-PublishedOn = Annotated[str, Field(pattern="^published ."), AfterValidator(lambda text: text.partition(" ")[2])]
-
-
 class SweepFile(BaseModel, extra="forbid"):
     about: str = ""
     extends: str | None = None
@@ -139,7 +132,6 @@ class SweepFile(BaseModel, extra="forbid"):
     isolation: list[Variant] = []
     stacked: list[Variant] = []
     grid: Grid | None = None
-    references: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)] | PublishedOn] = {}
 
 
 class Source(NamedTuple):
@@ -194,22 +186,12 @@ def merged(sources: Sequence[Source]) -> Sweep:
         settings = changed(stack if kind == "stacked" else baseline, change)
         stack = settings if kind == "stacked" else stack
         experiments.append((where, make_experiment(about_it, kind, settings, baseline)))
-    references = dict[str, float]()
-    scenario = str(baseline.get(("set", "scenario"), "offline")).capitalize()
-    for source in sources:
-        for name, value in source.content.references.items():
-            try:
-                if isinstance(value, str):
-                    value = economics.fastest(scenario, value, "tokens/s").rate("tokens/s")
-                references[name] = value
-            except UsageError as error:
-                mistakes.append(f"{source.at('references', name)}: {error}")
     mistakes += rejected_settings(experiments)
     if len(experiments) == 1:
         mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
     if mistakes:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
-    return Sweep(path.stem, last(content.about for content in contents), tuple(i for _, i in experiments), references)
+    return Sweep(path.stem, last(content.about for content in contents), tuple(i for _, i in experiments))
 
 
 def last(texts: Iterator[str]) -> str:

@@ -27,13 +27,9 @@ from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey,
 from harness.sweep.file import (
     BASELINE,
     CAPPED,
-    COMBINED,
     Experiment,
-    Settings,
     Sweep,
     Variant,
-    changed,
-    changed_settings,
     make_experiment,
 )
 from harness.sweep.rows import (
@@ -46,7 +42,6 @@ from harness.sweep.rows import (
     finalists,
     is_estimate,
     is_known,
-    speedup,
 )
 
 # A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
@@ -66,7 +61,6 @@ class SweepOptions(NamedTuple):
     timeout: float = 7200.0  # seconds, of each
     limit: float = inf  # seconds, of all
     finalists: int = 0  # so many of the fastest run again at full length
-    combine: bool = False  # the changes that helped run together, after all others
     again: tuple[str, ...] = ()  # those that are tried again where they failed
     alternate: bool = False  # every second round backwards, A B B A, so that what changes evenly cancels out
 
@@ -149,21 +143,16 @@ class SweepState:
         return mean(record.seconds for record in own or same or done) if done else 0.0
 
     def extend(self) -> bool:
-        """Whether more is to be run once all is done: the changes that helped together, the best estimate capped, and
-        then the finalists."""
-        found = experiment_rows(self.kept)
-        for kind, is_wanted, make in (
-            ("combined", self.options.combine, combine_helpful),
-            ("capped", is_estimate(self.chosen[0]), cap_fastest),
-        ):
-            is_made = any(item.kind == kind for item in self.chosen)
-            if is_wanted and not is_made and (made := getattr(self.kept, kind) or make(found)):
-                self.keep(**{kind: made})
-                self.chosen = [*self.chosen, made]
-                return True
+        """Whether more is to be run once all is done: the best estimate capped, and then the finalists."""
+        found, is_ranked = experiment_rows(self.kept), is_estimate(self.chosen[0])
+        is_capped = any(item.kind == "capped" for item in self.chosen)
+        if is_ranked and not is_capped and (made := self.kept.capped or cap_fastest(found)):
+            self.keep(capped=made)
+            self.chosen = [*self.chosen, made]
+            return True
         if not self.finals:
             names = finalists(found, self.options.finalists) if self.options.finalists else []
-            if is_estimate(self.chosen[0]):
+            if is_ranked:
                 names = [best.name] if (best := best_estimate(found)) else []
             self.finals = [self.full(item) for item in self.chosen if item.name in names]
             return bool(self.finals)
@@ -186,22 +175,6 @@ class SweepState:
         """The experiments that some round lacks, or the finalists."""
         jobs = (job for job in self.jobs(Lane()) if not job.final and job.item.name != BASELINE)
         return [job.label(self.options.repeat) for job in jobs] or ["finalists"]
-
-
-def combine_helpful(found: Results) -> Experiment | None:
-    """The baseline with the changes of all isolated experiments that helped and count; None with fewer than two.
-
-    Of changes to the same setting, that of the faster experiment is taken whole.
-    """
-    helped = [result for result in found if result.effect == "helped" and result.is_usable]
-    base, taken, names = found[0].experiment.parts if found else {}, Settings(), list[str]()
-    for result in sorted(helped, key=speedup, reverse=True):
-        change = changed_settings(result.experiment.parts, base)
-        if result.experiment.kind == "isolation" and not change.keys() & taken.keys():
-            taken |= change
-            names.append(result.name)
-    together = Variant(name=COMBINED, about=f"all that helped together: {', '.join(names)}")
-    return make_experiment(together, "combined", changed(base, taken), base) if len(names) > 1 else None
 
 
 def cap_fastest(found: Results) -> Experiment | None:

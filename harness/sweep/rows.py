@@ -50,7 +50,6 @@ class State:
     sweep: Sweep
     records: tuple[ExperimentRecord, ...]
     note: str = ""  # of the sweep as a whole: what its time limit left out
-    combined: Experiment | None = None  # made of what helped
     capped: Experiment | None = None  # the best estimate, with as many requests running as TPOT allows
     within: float = 0.0  # percent: it ends when every interval is narrower; 0: after its rounds
     fail_if: tuple[str, ...] = ()  # what makes an experiment a regression
@@ -63,7 +62,7 @@ class State:
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        return (*self.sweep.experiments, *filter(None, (self.combined, self.capped)))
+        return (*self.sweep.experiments, *filter(None, [self.capped]))
 
 
 @dataclass(frozen=True)
@@ -413,7 +412,6 @@ def lines(report: SweepReport) -> Iterator[Line]:
     yield from (Line("not counted", f"{r.name}: {'; '.join(r.flaws)}", "bad") for r in every if r.flaws)
     if base and is_estimate(base.experiment):
         yield Line("estimates", "of the rate within the limits, by --quick: nothing of them is VALID", "careful")
-    yield from references(report)
     if full := [result for result in report.finals if result.is_usable and result.speed]:
         best = max(full, key=lambda result: result.speed or 0)
         of = f" is the fastest of {len(full)}" if len(full) > 1 else ""
@@ -453,17 +451,6 @@ def accuracy(report: SweepReport) -> Iterator[Line]:
     unsure = [r.name for r in report.judged if r.accuracy not in ("SAFE", "not run") and r.name not in clear]
     if unsure:
         yield Line("accuracy", f"not shown to hold: {', '.join(unsure)}", "unknown")
-
-
-def references(report: SweepReport) -> Iterator[Line]:
-    """The fastest experiment whose speed counts, compared with speeds known from elsewhere."""
-    speeds = ((result.speed, result.name) for result in report.rows if result.speed and result.is_counted)
-    fastest, best = max(speeds, default=(0.0, ""))
-    for name, other in report.state.sweep.references.items():
-        if best:
-            yield Line(
-                "reference", f"{best} ({number(fastest)} output tokens/s) has {fastest / other:.3f} times {name}"
-            )
 
 
 def cards(base: ExperimentResult) -> str:

@@ -32,12 +32,12 @@ def estimated(rate: float | None, *doubts: str, running: int | None = 200) -> Ex
 
 
 def swept(
-    folder: Path, limit: float = float("inf"), combine: bool = False, **found: ExperimentOutcome
+    folder: Path, limit: float = float("inf"), **found: ExperimentOutcome
 ) -> tuple[list[tuple[str, bool, dict[str, object]]], rows.State]:
     """What a sweep of estimates runs, in order, and what is kept of it."""
     sweep = file.load(written(folder, FILE))
     place, kept = new(sweep, folder)
-    state = SweepState(place, kept, list(sweep.experiments), SweepOptions(limit=limit, combine=combine))
+    state = SweepState(place, kept, list(sweep.experiments), SweepOptions(limit=limit))
     ran = list[tuple[str, bool, dict[str, object]]]()
 
     def runner(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
@@ -89,16 +89,6 @@ def test_the_best_of_what_there_was_time_for_is_confirmed(tmp_path: Path, limit:
 def test_a_long_time_limit_makes_no_test_longer_than_mlperfs(tmp_path: Path) -> None:
     *_, (_, final, confirmed) = swept(tmp_path, limit=7200.0)[0]
     assert final and "min_duration" not in confirmed
-
-
-def test_what_helped_is_combined_before_the_cap(tmp_path: Path) -> None:
-    rates = {"slow": estimated(58.0, running=None), "best-combined": estimated(65.0)}
-    ran, _ = swept(tmp_path, combine=True, **rates)
-    assert [(name, final) for name, final, _ in ran][3:] == [
-        ("best-combined", False),
-        ("best-combined", True),
-    ]
-    assert ran[-1][2]["max_num_seqs"] == 8  # fewer than the cap would be
 
 
 def test_without_a_law_nothing_is_compared_and_nothing_confirmed(tmp_path: Path) -> None:

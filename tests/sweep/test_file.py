@@ -89,8 +89,6 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
         ("isolation:\n  - name: a\n    set: {max-num-seqs: 1, max_num_seqs: 2}\n", 3, "twice"),
         ("baseline: {engine: &e {c: *e}}\n", 1, "recursive"),
         ("baseline: {set: {scenario: server}}\nisolation:\n  - {name: a}\n", 1, "server_target_qps"),
-        ("isolation:\n  - {name: a}\nreferences:\n  theirs: 0\n", 4, "greater than 0"),
-        ("isolation:\n  - {name: a}\nreferences: [8255]\n", 3, "references"),
         ("baseline: {set: {seed: -1}}\nisolation:\n  - {name: a}\n", 1, "baseline: --seed"),
     ],
 )

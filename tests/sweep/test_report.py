@@ -24,7 +24,7 @@ from harness.sweep import file as sweep_file
 from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
-from harness.sweep.rows import HOLDS, KEPT, SweepReport, document, experiment_rows, references
+from harness.sweep.rows import HOLDS, KEPT, SweepReport, document, experiment_rows
 from tests import made
 from tests.conftest import tells
 from tests.sweep.made import SHORT, kept, ran, state, written
@@ -69,21 +69,6 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     table = page.split("## All experiments")[1].split("## Runs")[0]
     assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) == 1
     assert {path.name for path in (tmp_path / "plots").glob("*.png")} == {"speedups.png", "pareto.png"}
-
-
-def test_speeds_known_from_elsewhere_are_told(tmp_path: Path) -> None:
-    path = written(tmp_path, SHORT + "references: {theirs: 120}\nisolation:\n  - {name: a, set: {seed: 1}}\n")
-    mine = written(tmp_path, "extends: mine.yaml\nreferences: {limit: 300.0}\n", "other.yaml")
-    known = sweep_file.load(mine).references
-    assert known == {"theirs": 120.0, "limit": 300.0}
-    assert sweep_file.load(path).references == {"theirs": 120.0}
-
-    runs = ran(BASELINE, 100), ran("fast", 150), ran("brief", 400, duration_s=4.9), busy(ran("busy", 200))
-    given = state(*runs, ran("wrong", 500, verdict="FAIL"))
-    given = replace(given, sweep=replace(given.sweep, references=known))
-    words = [line.text for line in references(SweepReport(given, tuple(plots.experiment_rows(given))))]
-    for line, end in zip(words, ("1.250 times theirs", "0.500 times limit"), strict=True):
-        assert tells(line, "fast (150 output tokens/s)", end)
 
 
 def busy(record: ExperimentRecord) -> ExperimentRecord:

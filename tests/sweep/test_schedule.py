@@ -1,4 +1,4 @@
-"""Which experiment runs where and when: GPUs side by side, the time limit, what is combined, finalists."""
+"""Which experiment runs where and when: GPUs side by side, the time limit, finalists."""
 
 import os
 import threading
@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.core import files, system
+from harness.core import system
 from harness.core.document import Statement
 from harness.core.errors import UsageError
 from harness.core.screen import Display
 from harness.sweep import experiment, file, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch
-from harness.sweep.file import BASELINE, COMBINED, Sweep
-from harness.sweep.loop import Crew, Runner, SweepOptions, SweepState, combine_helpful
+from harness.sweep.file import BASELINE, Sweep
+from harness.sweep.loop import Crew, Runner, SweepOptions, SweepState
 from harness.sweep.rows import SweepReport, document, experiment_rows
 from tests.conftest import tells
 from tests.sweep.made import loaded, ran, state
@@ -174,36 +174,3 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path) -> None:
     page = (folder / "report.md").read_text()
     assert "## At full length" in page and "| the CPU was busy |" in page
     assert tells(page, "| full length | faster ", ": 140 output tokens/s")
-
-
-def test_what_helped_is_combined_once_and_goes_on_to_the_finals(tmp_path: Path) -> None:
-    asked: list[tuple[str, dict[str, object]]] = []
-    speeds = {BASELINE: 100.0, "seqs-4": 120.0, "seqs-8": 130.0, "block": 110.0, "slow": 50.0, COMBINED: 150.0}
-
-    def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
-        asked.append((job.item.name, job.item.settings | {"engine": job.item.engine}))
-        return replace(ran(job.item.name, speeds[job.item.name], job.round), final=job.final)
-
-    found = loaded(
-        tmp_path,
-        "  - {name: seqs-4, set: {max_num_seqs: 4}}\n  - {name: seqs-8, set: {max_num_seqs: 8}}\n"
-        "  - {name: block, engine: {block_size: 32}}\n  - {name: slow, set: {seed: 3}}\n",
-    )
-    options = SweepOptions(combine=True, finalists=1)
-    work(found, tmp_path, options, run)
-    names = [name for name, _ in asked]
-    assert names == [BASELINE, "seqs-4", "seqs-8", "block", "slow", COMBINED, BASELINE, COMBINED]
-    settings = dict(asked)[COMBINED]
-    assert (settings["max_num_seqs"], settings["engine"]) == (8, {"block_size": 32})
-    (folder,) = (tmp_path / "sweeps").glob("2*")
-    assert "together: seqs-8, block" in str(files.read_json(folder / "sweep.json"))
-    assert COMBINED in {result.name for result in sweep_report.build(folder).rows}
-    work(found, tmp_path, options, run, resume=True)
-    assert len(asked) == 8  # nothing was left to do
-
-
-def test_one_change_that_helped_is_nothing_to_combine(tmp_path: Path) -> None:
-    found = loaded(tmp_path, "  - {name: seqs-4, set: {max_num_seqs: 4}}\n  - {name: slow, set: {seed: 3}}\n")
-    speeds = {BASELINE: 100.0, "seqs-4": 120.0, "slow": 90.0}
-    made = replace(state(*(ran(name, speed) for name, speed in speeds.items())), sweep=found)
-    assert combine_helpful(experiment_rows(made)) is None
