@@ -244,24 +244,9 @@ class LatencyTrial(MeasuredRate):
         )
 
 
-class OfflineRun(NamedTuple):
-    """The last VALID Offline run of the same set-up on the same GPUs."""
-
-    run: str
-    tokens_per_sec: float
-    tokens_per_request: float
-
-    @property
-    def requests_per_sec(self) -> float:
-        return self.tokens_per_sec / self.tokens_per_request
-
-    def __str__(self) -> str:
-        each = f"{self.tokens_per_sec:,.1f} tokens/s / {self.tokens_per_request:.1f} tokens per request"
-        return f"{each}, from Offline run {self.run}"
-
-
-def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[dict[str, Any]]) -> OfflineRun | None:
-    """What the history tells of the speed of this set-up on `gpus`; None where it tells nothing."""
+def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[dict[str, Any]]) -> tuple[float, str] | None:
+    """Requests/s of the last VALID Offline run of this set-up on `gpus`, and where that comes from; None where the
+    history has none."""
     offline = next(rules.name for rules in SCENARIO.values() if isinstance(rules.pattern, Burst))
     mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
     last = None
@@ -269,8 +254,12 @@ def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[dict[str
         theirs = Comparable.from_history(line)
         theirs = theirs._replace(work=theirs.work or plan.work)
         is_alike = line.get("scenario") == offline and not differences(mine, theirs, IGNORED)
-        if is_alike and line.get("tokens_per_sec") and line.get("mean_new_tokens"):
-            last = OfflineRun(str(line["run"]), float(line["tokens_per_sec"]), float(line["mean_new_tokens"]))
+        speed, each = line.get("tokens_per_sec"), line.get("mean_new_tokens")
+        if is_alike and speed and each:
+            last = (
+                speed / each,
+                f"{speed:,.1f} tokens/s / {each:.1f} tokens per request, from Offline run {line['run']}",
+            )
     return last
 
 
@@ -281,7 +270,7 @@ class HistoryRate(TrialRate):
         config = bench.plan.config
         gpus = None if config.endpoint else [gpu.name for gpu in system.gpus()]
         offline = known_offline(bench.plan, gpus, history(config.results_dir))
-        return share_of(bench.plan, offline.requests_per_sec, str(offline)) if offline else super().find(bench)
+        return share_of(bench.plan, *offline) if offline else super().find(bench)
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
         return share_of(plan, trial.samples_per_sec, f"{trial}; the history has no Offline run of this set-up")

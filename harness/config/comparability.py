@@ -130,11 +130,11 @@ DEVIATIONS: dict[str, tuple[str, When]] = {
         "--max-failed {run.config.max_failed}: requests that fail do not end the run",
         lambda run: engine.may_fail(run.config.max_failed, 10**9),
     ),
-    "data": ("custom data: not MLPerf's {run.official_samples:,} prompts", lambda run: not run.official_data),
+    "data": ("custom data: not MLPerf's {run.config.official_samples:,} prompts", lambda run: not run.official_data),
     "workload": (f"the workload {{run.request_set.name}} instead of MLPerf's {OFFICIAL}", "request_set"),
     "samples": (
-        "{run.samples:,} of {run.official_samples:,} samples",
-        lambda run: not run.request_set and run.samples < run.official_samples,
+        "{run.samples:,} of {run.config.official_samples:,} samples",
+        lambda run: not run.request_set and run.samples < run.config.official_samples,
     ),
     "duration": (
         f"minimum duration {{run.min_duration_s:g}} s instead of {mlperf.MIN_DURATION_S:g} s",

@@ -5,6 +5,7 @@ answered (sequential). In a closed loop, and with a schedule of the user's own, 
 system under test sends each when a slot is free, or at its time. How each is sent: `harness.loadgen.patterns`.
 """
 
+from dataclasses import dataclass
 from math import ceil, inf
 from typing import Any, ClassVar
 
@@ -22,23 +23,19 @@ Length = tuple[int, float]  # queries, seconds
 Settings = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
 
 
+@dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a test is to send, as far as its plan knows it: rates are in queries/s (Offline: samples/s)."""
+    """What a test is to send, as far as its plan knows it."""
 
     config: Any
-    request_set: Any  # the user's own requests in place of MLPerf's samples
+    request_set: Any = None  # the user's own requests in place of MLPerf's samples
     samples: int  # of the set
     min_duration_s: float
-    target_qps: float | None
-    expected_latency_ms: float | None  # of a query
-    samples_per_query: int
-    concurrency: int | None
-    fewest_queries: int  # of a closed loop, where not its time ends it
-
-    @property
-    def official_samples(self) -> int:
-        """Of MLPerf's set."""
-        raise NotImplementedError
+    target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
+    expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
+    samples_per_query: int = 1
+    concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
+    fewest_queries: int = 0  # of a closed loop, where not its time ends it
 
     @property
     def limits(self) -> Any:
@@ -112,7 +109,7 @@ class LoadPattern:
 
     def settings(self, plan: Load) -> Settings:
         """What changes from test to test; the rest stays as MLPerf has it."""
-        least, is_part = self.min_queries(plan), plan.samples != plan.official_samples
+        least, is_part = self.min_queries(plan), plan.samples != plan.config.official_samples
         found = {
             "min_duration": round(1000 * plan.min_duration_s),
             "target_qps": plan.target_qps,

@@ -1,9 +1,9 @@
 """A run with every setting resolved: each `auto` that needs no engine here, the rates in benchmark/rate.py."""
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import Annotated, Any, Literal, NamedTuple
 
 from harness.config import comparability, engine, mlperf, models, workload
@@ -26,34 +26,23 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     A model fits when its weights take at most 0.8 of what vLLM may use; the rest is for the attention cache.
     """
     tensor, data = config.tensor_parallel_size, config.data_parallel_size
-    if not gpus:
-        sizes = [1 if size == "auto" else size for size in (tensor, data)]
-        most = os.cpu_count() or 1
-        if math.prod(sizes) > most and not config.has_other_hosts:
-            raise UsageError(
-                f"--tensor-parallel-size {sizes[0]} x --data-parallel-size {sizes[1]}: there is no GPU here, and "
-                f"{most} CPU cores are too few for that."
-            )
-        return sizes[0], sizes[1]
+    most, units = (len(gpus), "GPUs") if gpus else (os.cpu_count() or 1, "CPU cores, since there is no GPU")
     if tensor == "auto":
-        available = len(gpus) // (1 if data == "auto" or config.has_other_hosts else data)
-        if available == 0:
-            raise UsageError(f"--data-parallel-size {data} needs {data} GPUs or more; {len(gpus)} visible.")
-        usable = 0.8 * config.memory_share * min(gpu.memory for gpu in gpus)
-        sizes = [2**n for n in range(10) if 2**n <= available]
-        fitting = [size for size in sizes if weight_bytes / size <= usable]
+        smallest = min((gpu.memory for gpu in gpus), default=inf)
+        available = max(1, len(gpus) // (1 if data == "auto" or config.has_other_hosts else data))
+        usable = 0.8 * config.memory_share * smallest
+        fitting: int = next((2**n for n in range(10) if 2**n <= available and weight_bytes <= 2**n * usable), 0)
         if not fitting:
             raise UsageError(
                 f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
-                f"{min(gpu.memory for gpu in gpus) / 2**30:.0f} GiB each do not hold it. Use more GPUs or "
-                "--quantization fp8."
+                f"{smallest / 2**30:.0f} GiB each do not hold it. Use more GPUs or --quantization fp8."
             )
-        tensor = fitting[0]
+        tensor = fitting
     copies = max(1, len(gpus) // tensor) if data == "auto" else data
-    if tensor * copies > len(gpus) and not config.has_other_hosts:
+    if tensor * copies > most and not config.has_other_hosts:
         raise UsageError(
-            f"--tensor-parallel-size {tensor} x --data-parallel-size {copies} needs {tensor * copies} GPUs; "
-            f"{len(gpus)} visible."
+            f"--tensor-parallel-size {tensor} x --data-parallel-size {copies} needs {tensor * copies} {units}; "
+            f"{most} visible."
         )
     return tensor, copies
 
@@ -67,14 +56,12 @@ class TestPart(NamedTuple):
     bound: Literal["", "at least ", "at most "] = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan(Load):
     """A run with every setting resolved. `notes` says how each `auto` was resolved, for the report."""
 
     config: RunConfig
     task: mlperf.Task
-    samples: int
-    min_duration_s: float
     max_model_len: int
     tensor_parallel_size: int
     data_parallel_size: int
@@ -83,11 +70,6 @@ class Plan(Load):
     random_weights: bool = False  # whether its weights were drawn at random
     engine_state: Annotated[EngineState, stored_as("running", "engine_state")] = EngineState()  # once the engine is up
     notes: tuple[str, ...] = ()
-    target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
-    expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
-    samples_per_query: int = 1
-    concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
-    fewest_queries: int = 0  # of a closed loop, where not its time ends it
     request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = (
         None  # where it is not MLPerf's samples
     )
@@ -206,10 +188,6 @@ class Plan(Load):
             f"{SURE_QUERIES / (self.target_qps or 1.0):.0f} s at {number(self.target_qps)} queries/s; "
             "leave --min-duration on auto"
         )
-
-    @property
-    def official_samples(self) -> int:
-        return mlperf.OFFICIAL[self.config.category].samples
 
     @property
     def unproven_args(self) -> str:

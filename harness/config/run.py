@@ -293,6 +293,11 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         return self.values(RunConfig.affecting("work")) | {"dataset_path": str(data)}
 
     @property
+    def official_samples(self) -> int:
+        """Of MLPerf's set."""
+        return mlperf.OFFICIAL[self.category].samples
+
+    @property
     def task(self) -> mlperf.Task:
         """The samples, and the reference scores for their answers."""
         return self.model_spec.task(self.category, self.scenario)

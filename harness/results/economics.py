@@ -133,7 +133,7 @@ def capacity(plan: Plan, rate: float | None) -> Capacity | None:
         return None
     official = plan.official_data and not plan.request_set and not plan.config.model_spec.deviation
     official = official and plan.max_new_tokens == mlperf.MAX_NEW_TOKENS
-    full = plan.official_samples / rate if official else None
+    full = plan.config.official_samples / rate if official else None
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
 
 

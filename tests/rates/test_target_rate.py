@@ -93,7 +93,7 @@ def offline(target: Plan, **changes: Any) -> dict[str, Any]:
 def expected(target: Plan, lines: list[dict[str, Any]]) -> Plan:
     known = known_offline(target, GPUS, lines)
     assert known is not None
-    return share_of(target, known.requests_per_sec, str(known))
+    return share_of(target, *known)
 
 
 def test_the_server_rate_is_a_share_of_offline_requests_not_tokens():
