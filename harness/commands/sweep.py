@@ -48,7 +48,7 @@ def sweep(
     if gather:
         print(report.gather(whole, gather).path / "report.html")
         return DONE
-    reasons = file.reasons_to_skip(whole, only)
+    reasons = file.find_unsupported(whole)
     places = experiment.lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:
         results.check_writable(results_dir)

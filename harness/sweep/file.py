@@ -23,7 +23,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError
 from rich.console import Console
 
-from harness.config.flags import OUTPUT, setting
+from harness.config.flags import setting
 from harness.config.run import RunConfig
 from harness.core import document, files, screen, secrets, system
 from harness.core.errors import UsageError, why
@@ -353,36 +353,6 @@ def pick(sweep: Sweep, only: Sequence[str], start: str | None) -> list[Experimen
             raise UsageError(f"{flag} {name}: no such experiment; there are {', '.join(names)}.")
     wanted = only or names[names.index(start) if start else 0 :]
     return [item for item in sweep.experiments if item.name in wanted or item.name == BASELINE]
-
-
-def reasons_to_skip(sweep: Sweep, only: Sequence[str] = ()) -> dict[str, str]:
-    """Why experiments are not run: name -> reason. Raises UsageError for the baseline.
-
-    One that measures nothing new runs where --only names it.
-    """
-    twins = {
-        name: f"the same effective settings as {first}"
-        for name, first in repetitions(sweep.experiments)
-        if name not in only
-    }
-    return twins | find_unsupported(sweep)
-
-
-def repetitions(experiments: Sequence[Experiment]) -> Iterator[tuple[str, str]]:
-    """Each experiment whose effective settings an earlier one has, and the earlier one's name."""
-    settings = [effective_settings(item) for item in experiments]
-    for number, item in enumerate(experiments):
-        if settings[number] in settings[:number]:
-            yield item.name, experiments[settings.index(settings[number])].name
-
-
-def effective_settings(item: Experiment) -> dict[str, object]:
-    """The settings of an experiment without those of its output, with the values that `auto` stands for."""
-    config = RunConfig(**item.settings)
-    output = {name for name, flag in RunConfig.flags().items() if flag.panel == OUTPUT}
-    settings = config.model_dump(exclude=output | {"engine_arg"})
-    meant = {"max_model_len": config.least_context, "gpu_memory_utilization": config.memory_share}
-    return settings | meant | {"engine": config.engine_args, "env": item.env}
 
 
 def find_unsupported(sweep: Sweep) -> dict[str, str]:

@@ -14,7 +14,7 @@ from harness.core import system
 from harness.core.document import Statement
 from harness.core.errors import UsageError
 from harness.core.screen import Display
-from harness.sweep import experiment, file, loop
+from harness.sweep import experiment, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch
 from harness.sweep.file import BASELINE, Sweep
@@ -22,14 +22,6 @@ from harness.sweep.loop import Crew, Runner, SweepOptions, SweepState
 from harness.sweep.rows import SweepReport, document, experiment_rows
 from tests.conftest import tells
 from tests.sweep.made import loaded, ran, state
-
-
-def test_a_twin_runs_where_it_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "find_unsupported", lambda _: {})
-    found = loaded(tmp_path, "  - {name: a, set: {precision: bf16}}\n")
-    assert list(file.reasons_to_skip(found)) == ["a"]
-    assert not file.reasons_to_skip(found, ("a",))
-
 
 # Side by side.
 
