@@ -12,7 +12,7 @@ from harness.config.mlperf import SCENARIO
 from harness.config.patterns import SURE_P90_QUERIES, SURE_QUERIES, Burst, ClosedLoop, Poisson, Schedule, Sequential
 from harness.config.plan import Plan, TestPart, minutes
 from harness.config.run import RunConfig
-from harness.core import errors, files, system
+from harness.core import files, system
 from harness.core.document import number, plural
 from harness.core.errors import NotAcceptedError
 from harness.loadgen.folder import BenchmarkRun, history
@@ -359,9 +359,7 @@ def from_search(plan: Plan, facts: search.SearchFacts) -> Plan:
     chosen, loads = facts.chosen, [probe.load for probe in facts.probes]
     if not chosen.rate:
         alone = f"TTFT {number(1000 * facts.alone.ttft_s)} ms and TPOT {number(1000 * facts.alone.tpot_s)} ms"
-        raise errors.NotAcceptedError(
-            f"a single request is over the limits ({alone}): no rate keeps them; see --tpot-limit."
-        )
+        raise NotAcceptedError(f"a single request is over the limits ({alone}): no rate keeps them; see --tpot-limit.")
     ends = " to ".join(dict.fromkeys((number(min(loads)), number(max(loads)))))
     found = f"{chosen.reason}, after {plural(len(loads), 'probe')} at {ends} queries/s"
     return plan.with_note(f"server_target_qps = {number(chosen.rate)} queries/s ({found})", target_qps=chosen.rate)

@@ -1,7 +1,8 @@
 """The models known by a short name, the published checkpoints, and what changes a model."""
 
 import json
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -51,8 +52,7 @@ class Small(NamedTuple):
     sequences: int
 
 
-@dataclass(frozen=True)
-class ModelSpec:
+class ModelSpec(NamedTuple):
     """A model with its data: what `--model` names in short.
 
     `data` and `mmlu` are local files and folders, None where they come from the hub; `context` and `mmlu_context` are
@@ -68,7 +68,7 @@ class ModelSpec:
     small: Small | None = None
     deviation: str = ""
     references: Path | None = None  # scores and sample counts by category, as OFFICIAL has them
-    min_duration_s: dict[str, float] = field(default_factory=dict, hash=False)  # by scenario
+    min_duration_s: Mapping[str, float] = {}  # by scenario
 
     def task(self, category: str, scenario: str) -> Task:
         """The samples of this model in a category, and the reference scores for its answers."""
@@ -111,7 +111,7 @@ def model(name: str) -> ModelSpec:
     """The row of a short name, or of the model that a quantized folder was made of; any other name is a hub
     repository or a folder with MLPerf's own data."""
     spec = MODELS.get(name) or MODELS.get(made_of(name))
-    return ModelSpec(name) if spec is None else spec if name in MODELS else replace(spec, path=name)
+    return ModelSpec(name) if spec is None else spec if name in MODELS else spec._replace(path=name)
 
 
 def made_of(name: str) -> str:

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,7 +69,7 @@ def test_the_lines_of_the_page_leave_what_reports_read(tmp_path: Path, monkeypat
 
 def test_a_quantized_demo_is_the_demo_with_other_weights(folder: Path) -> None:
     row = models.model(str(folder))
-    assert row == replace(models.MODELS["demo"], path=str(folder))
+    assert row == models.MODELS["demo"]._replace(path=str(folder))
     plan = resolve(RunConfig(model=str(folder)), [], 0, is_reference(EngineConfig(model=str(folder))))
     assert str(plan.deviations[0]) == "the demo model"
     assert (plan.samples, plan.max_model_len) == (256, 1024)
