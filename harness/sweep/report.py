@@ -79,7 +79,7 @@ def speedups(found: Results) -> Bars:
 
 def is_hollow(result: ExperimentResult) -> bool:
     """Whether its change is not conclusive."""
-    return not result.is_counted or result.effect == "unclear"
+    return not result.is_usable or bool(result.doubt) or result.effect == "unclear"
 
 
 def trade_off(found: Results) -> Lines:

@@ -178,11 +178,6 @@ class ExperimentResult:
         return "busy machine" if self.background_load else "too short" if is_brief else None
 
     @property
-    def is_counted(self) -> bool:
-        """Whether its speed may be compared with the baseline's."""
-        return self.is_usable and not self.doubt
-
-    @property
     def effect(self) -> Effect:
         return (self.doubt or EFFECT[self.gain.effect]) if self.gain else "unknown"
 
@@ -268,16 +263,17 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, compare.Pai
     same and gave them. Raises UsageError for a damaged file."""
     tests = {each.name: test for each in rows if (test := accuracy_test(folder, each))}
     base = tests.pop(BASELINE, None)
-    wanted = [each.name for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"]
-    pairs = (
-        (name, compare.answers(base, tests[name], same_splitter=True)) for name in wanted if base and name in tests
-    )
-    return {name: pair for name, pair in pairs if pair}
+    wanted = {each.name for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"}
+    return {
+        name: pair
+        for name, test in tests.items()
+        if base and name in wanted and (pair := compare.answers(base, test, same_splitter=True))
+    }
 
 
 def accuracy_test(folder: Path, result: ExperimentResult) -> Path | None:
     """That of the first run that kept its samples."""
-    tests = [folder / record.run / FOLDER["accuracy"] for record in result.records if record.run]
+    tests = (folder / record.run / FOLDER["accuracy"] for record in result.records if record.run)
     return next((path for path in tests if (path / compare.SAMPLES).exists()), None)
 
 
