@@ -94,7 +94,7 @@ class Request:
     arrival was due, or when a closed loop sent it; in seconds since the first of the test."""
 
     sample: int  # of the sample library
-    prompt_tokens: int
+    prompt_tokens: int = 0
     output_tokens: int = 0
     first_tokens: int = 1  # that TPOT leaves out: those of the first message; LoadGen leaves out one
     issued_s: float | None = None
