@@ -100,14 +100,13 @@ class InFlight(NamedTuple):
 
 class AtTimes(NamedTuple):
     """Arrivals of the user's own: each request at its time, in seconds since the first, answered or not those before
-    it; of conversations, all first turns before all second ones. `by_sample`: each of a trace at its own time."""
+    it. `by_sample`: each of a trace at its own time."""
 
     times: Sequence[float]
-    turn: Turn | None
     by_sample: bool
 
     async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
-        ordered, zero = self.arranged(items), time.perf_counter()
+        ordered, zero = sorted(items, key=attrgetter("sample")) if self.by_sample else items, time.perf_counter()
         async with tasks() as group:
             for request, due in zip(ordered, self.times, strict=True):  # LoadGen issues as many as it was asked for
                 request.issued_s = zero + due
@@ -115,16 +114,6 @@ class AtTimes(NamedTuple):
                     await asyncio.sleep(left)
                 group.create_task(answer(request))
         return ()
-
-    def arranged(self, requests: Items) -> list[Any]:
-        """In the order of their times."""
-        if self.by_sample:
-            return sorted(requests, key=attrgetter("sample"))
-        if self.turn is None:
-            return list(requests)
-        talks = conversations(requests, self.turn)
-        places = [(self.turn(each)[0], place, each) for talk in talks for place, each in enumerate(talk)]
-        return [each for *_, each in sorted(places, key=lambda place: place[:2])]
 
 
 @asynccontextmanager
@@ -181,8 +170,7 @@ def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
         case ClosedLoop() if plan.concurrency:  # of an accuracy test all queries are sent
             return InFlight(plan.concurrency, plan.min_duration_s if timed else inf, plan.min_queries, turn_of(library))
         case Schedule() if timed:  # the user's, or each sample of a trace at its own time
-            by_sample = bool(plan.replay and plan.replay.each_its_own)
-            return AtTimes(library.arrivals or plan.schedule, turn_of(library), by_sample)
+            return AtTimes(library.arrivals or plan.schedule, by_sample=bool(library.arrivals))
         case ClosedLoop() | Schedule():
             return Batches()
     return None
