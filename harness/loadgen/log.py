@@ -294,9 +294,9 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
                 errors.append(str(value))
             elif about.get("is_warning"):
                 warnings.append(str(value))
-        if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
+        if not values.keys() >= {"loadgen_version", "effective_scenario", "effective_test_mode"}:
             raise LogError(f"{path} contains no LoadGen test (empty, cut short, or of another program).")
-        if not all(name in values for name in last_entries(values)):
+        if not values.keys() >= {*last_entries(values)}:
             raise LogError(f"{path}: the test did not finish, so it has no result.")
         for wanted, found in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
             if wanted and found != wanted:

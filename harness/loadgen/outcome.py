@@ -275,18 +275,15 @@ class Outcome(Model):
 
 def from_flat(data: dict[str, Any]) -> dict[str, Any]:
     """A record of format 5 or older, as today's are."""
-    old = {name: value for name, value in data.items() if value is not None}
+    names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
+    old = {names.get(name, name): value for name, value in data.items() if value is not None}
     loads = {"concurrency": ClosedLoop.unit, "qps": Poisson.unit, "samples_per_query": Sequential.unit}
     load, unit = next((old[name], unit) for name, unit in loads.items() if name in old)
-    names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
     latencies = {
         f"{kind}_ms": {point: old.get(f"{kind}_{point}") for point in Times.model_fields}
         for kind in (*KINDS, "client_delay")
     }
-    kept = {
-        names.get(name, name): value for name, value in old.items() if names.get(name, name) in Outcome.model_fields
-    }
-    return kept | {
+    return old | {
         "load": load,
         "unit": unit,
         "has_own_limits": unit == ClosedLoop.unit,

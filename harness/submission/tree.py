@@ -122,7 +122,7 @@ def missing(description: Description) -> list[str]:
     return [
         name
         for name in (*FIELDS, *(name for name in DECLARED if name in description))
-        if name not in description or (not description[name] and name not in MAY_BE_EMPTY and name not in BUILD_FIELDS)
+        if name not in description or not (description[name] or name in MAY_BE_EMPTY + BUILD_FIELDS)
     ]
 
 
@@ -279,8 +279,8 @@ class Entry(NamedTuple):
 
     @property
     def runs(self) -> list[SubmittedRun]:
-        runs = [self.accuracy, self.performance, *([self.test06] if self.test06 else [])]
-        return [run for n, run in enumerate(runs) if run not in runs[:n]]
+        runs = (self.accuracy, self.performance, self.test06)
+        return list({run.path: run for run in runs if run}.values())
 
 
 def read_run(path: Path) -> SubmittedRun:

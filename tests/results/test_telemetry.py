@@ -3,9 +3,9 @@
 import csv
 import gzip
 import json
-import threading
 from functools import partial
 from pathlib import Path
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,13 +85,10 @@ def test_any_text_is_read(text: str) -> None:
 
 
 def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
-    told, stop = iter([FIRST, THEN]), threading.Event()
+    told = iter([FIRST, THEN])
     path = tmp_path / "machine.csv"
-    thread = threading.Thread(target=recorder.record_telemetry, args=(path, stop, [], lambda: [next(told, THEN)]))
-    thread.start()
-    stop.wait(2.4)
-    stop.set()
-    thread.join()
+    with recorder.recording(path, True, lambda: [next(told, THEN)], None, dict):
+        sleep(2.4)
     lines = list(csv.DictReader(path.open()))
     assert [line["requests_running"] for line in lines] == ["7.0", "7.0"]
     found = usage.usage_of(recording.Recording.read(path))
