@@ -287,30 +287,20 @@ RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")  # each tells of its whole engine 
 SOURCES = frozenset(source for column in (*COLUMNS, *WAITS) for source in f"{column.metrics} {column.of_all}".split())
 
 
-class Reader:
-    """Turns one exposition after the other into rows of the table."""
-
-    def __init__(self) -> None:
-        self._before: Readings = {}
-        self._seconds = 0.0
-
-    def values(self, seconds: float, expositions: Iterable[str]) -> list[float | None]:
-        """The columns at a time; None where the engine does not tell, or there is nothing yet to compare with."""
-        now = samples(expositions)
-        values = [self._value(column, now, seconds) for column in COLUMNS]
-        self._before, self._seconds = now, seconds
-        return values
-
-    def _value(self, column: Column, now: Readings, seconds: float) -> float | None:
+def row(before: Readings, now: Readings, seconds: float) -> list[float | None]:
+    """The columns at a reading, so long after the one before; None where the engine does not tell, or there is nothing
+    to compare with."""
+    found, grown = list[float | None](), partial(increase, before, now)
+    for column in COLUMNS:
         values = [value for source in column.metrics.split() for value in now.get(source, [])]
-        grown = partial(increase, self._before, now)
         total, over = {
             "sum": (sum(values), len(values) > 0),
             "mean": (sum(values), len(values)),
-            "rate": (grown(column.metrics), seconds - self._seconds),
+            "rate": (grown(column.metrics), seconds),
             "ratio": (grown(column.metrics), grown(column.of_all)),
         }[column.how]
-        return round(column.scale * total / over, 2) if total is not None and over else None
+        found.append(round(column.scale * total / over, 2) if total is not None and over else None)
+    return found
 
 
 def increase(before: Readings, now: Readings, metrics: str) -> float | None:

@@ -170,8 +170,13 @@ class ServerUse(Model):
         if self.whole >= max(1, WHOLE_SHARE * self.answers):
             found.append(f"{self.whole:,} of {self.answers:,} answers came in one message and have no TPOT")
         if self.is_buffered:
-            share = number(100 * self.bundled / each, 3)
-            found.append(f"TTFT and TPOT do not describe the engine: {share} % of the answers came in bursts")
+            counts = (self.tokens, self.messages, self.first_tokens, self.rushed)
+            tokens, messages, first, rushed = (number(count / each, 3) for count in counts)
+            found.append(
+                f"TTFT and TPOT do not describe the engine: {number(100 * self.bundled / each, 3)} % of the answers "
+                f"came in bursts (mean: {tokens} tokens in {messages} messages, {first} at first, {rushed} messages at "
+                "once)"
+            )
         return found
 
     @property

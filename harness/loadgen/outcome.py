@@ -283,7 +283,8 @@ def from_flat(data: dict[str, Any]) -> dict[str, Any]:
         f"{kind}_ms": {point: old.get(f"{kind}_{point}") for point in Times.model_fields}
         for kind in (*KINDS, "client_delay")
     }
-    return old | {
+    kept = {name: value for name, value in old.items() if name in Outcome.model_fields}
+    return kept | {
         "load": load,
         "unit": unit,
         "has_own_limits": unit == ClosedLoop.unit,

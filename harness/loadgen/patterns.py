@@ -78,16 +78,16 @@ class InFlight(NamedTuple):
     async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
         talks = conversations(items, self.turn) if self.turn else ((item,) for item in items)
         source, unsent = iter(talks), list[Any]()
-        end, sent, latest = time.perf_counter() + self.seconds, 0, -1.0
+        end, sent, latest = time.perf_counter() + self.seconds, 0, -1
 
         async def follow() -> None:
             nonlocal sent, latest
             for talk in source:
-                round = self.turn(talk[0])[0] if self.turn else inf
+                round = self.turn(talk[0])[0] if self.turn else sent  # each alone is one
                 if sent >= self.least and time.perf_counter() >= end and round > latest:
                     unsent.extend(talk)
                     return
-                latest = max(latest, round) if self.turn else latest
+                latest = max(latest, round)
                 for item in talk:
                     sent += 1
                     await answer(item)

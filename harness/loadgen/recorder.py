@@ -114,20 +114,21 @@ def recording(
     stop, troubles = threading.Event(), list[str]()
 
     def record() -> None:
-        begin, engine = time.monotonic(), discovery.Reader()
+        begin = time.monotonic()
         with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
             table, far = csv.writer(file), sorted(remote())
             names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in GPU_NAMES]
             names += [column.name for column in discovery.COLUMNS]
             table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
             psutil.cpu_percent()  # which tells of the time since it was last called
-            engine.values(0.0, prometheus_metrics())
+            then, before = 0.0, discovery.samples(prometheus_metrics())
             while not stop.wait(1.0):
-                seconds = time.monotonic() - begin
+                seconds, counted = time.monotonic() - begin, discovery.samples(prometheus_metrics())
                 machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
                 told, now = read_gpus(), remote()
                 told += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_NAMES]
-                table.writerow([*machine, *told, *engine.values(seconds, prometheus_metrics())])
+                table.writerow([*machine, *told, *discovery.row(before, counted, seconds - then)])
+                then, before = seconds, counted
                 file.flush()
 
     if not wanted:

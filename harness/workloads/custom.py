@@ -117,17 +117,17 @@ def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recor
         at = math.nan
     wanted = f"a number from 0 to {MOST_S:,}; convert dates to seconds since the first request"
     require(0 <= at <= MOST_S, f"{where}: seconds", wanted, seconds)
-    length = whole(f"{where}: input_tokens", prompt, 1, MOST_TOKENS)
-    new = whole(f"{where}: output_tokens", answer, 1, MOST_TOKENS)
-    beginning = whole(f"{where}: prefix_tokens", shared, 1, length) if prefix else 0
+    length = whole(f"{where}: input_tokens", prompt, MOST_TOKENS)
+    new = whole(f"{where}: output_tokens", answer, MOST_TOKENS)
+    beginning = whole(f"{where}: prefix_tokens", shared, length) if prefix else 0
     if shared and not prefix:
         raise UsageError(f"{where}: prefix_tokens needs a prefix_id.")
     return Recorded(at, length, new, line, prefix, beginning)
 
 
-def whole(name: str, text: str, least: int, most: int) -> int:
+def whole(name: str, text: str, most: int) -> int:
     found = int(float(text)) if re.fullmatch(r"[0-9]{1,7}(\.0*)?", text) else -1  # 47.0, as pandas writes it
-    require(least <= found <= most, name, f"a whole number from {least} to {most:,}", text)
+    require(1 <= found <= most, name, f"a whole number from 1 to {most:,}", text)
     return found
 
 

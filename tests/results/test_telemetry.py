@@ -43,8 +43,9 @@ THEN = VLLM.format(running=3, queries=300, hits=50, preempted=3, tokens=1512)
 
 
 def rows(*expositions: str) -> list[dict[str, float | None]]:
-    reader, names = discovery.Reader(), [column.name for column in discovery.COLUMNS]
-    return [dict(zip(names, reader.values(2.0 * n, [text]), strict=True)) for n, text in enumerate(expositions)]
+    names, readings = [column.name for column in discovery.COLUMNS], [discovery.samples([text]) for text in expositions]
+    pairs = zip([{}, *readings], readings, strict=False)
+    return [dict(zip(names, discovery.row(before, now, 2.0), strict=True)) for before, now in pairs]
 
 
 def test_counters_become_increases_and_rates() -> None:
