@@ -13,9 +13,9 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from os import environ
 from pathlib import Path
+from sysconfig import get_path
 from typing import Any
 
 import psutil
@@ -180,19 +180,18 @@ def provide(engine_args: Mapping[str, object]) -> str:
 
 def packaged_toolkit() -> Path | None:
     """The folder of NVIDIA's packages that has nvcc; None where none has."""
-    spec = find_spec("nvidia")
-    places = (spec and spec.submodule_search_locations) or ()
-    return next((path.parent.parent for place in places for path in sorted(Path(place).glob("cu*/bin/nvcc"))), None)
+    found = next(Path(get_path("purelib")).glob("nvidia/cu*/bin/nvcc"), None)
+    return found and found.parent.parent
 
 
 def link_toolkit(packages: Path, home: Path) -> Path:
     """A toolkit in `home`, of links to the packages' files, with the names that a linker looks for. Raises OSError."""
-    (home / "lib64").mkdir(parents=True, exist_ok=True)
+    (lib64 := home / "lib64").mkdir(parents=True, exist_ok=True)
     links = {home / path.name: path for path in packages.iterdir() if path.is_dir()}
     for path in (packages / "lib").glob("*.so*"):
-        links |= {home / "lib64" / path.name: path, home / "lib64" / f"{path.name.partition('.so')[0]}.so": path}
+        links |= {lib64 / path.name: path, lib64 / f"{path.name.partition('.so')[0]}.so": path}
     if driver := driver_library():
-        links[home / "lib64" / "libcuda.so"] = driver
+        links[lib64 / "libcuda.so"] = driver
     for link, target in links.items():
         link.unlink(missing_ok=True)
         link.symlink_to(target)

@@ -88,14 +88,15 @@ class SUT:
             self.report(lg.QuerySamplesComplete, request.id, [0] * PLACEHOLDER)
 
     def run(self, work: Any) -> None:
-        task = self.engine.loop.create_task(work)
+        task = self.engine.loop.create_task(self._guard(work))
         self._tasks.add(task)
-        task.add_done_callback(self._finish)
+        task.add_done_callback(self._tasks.discard)
 
-    def _finish(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) and self.failure is None:
-            self.failure = error
+    async def _guard(self, work: Any) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.failure = self.failure or error
 
     async def attempt(self, request: Request) -> None:
         """Answers a request, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""

@@ -22,7 +22,7 @@ from harness.core.document import render, together
 from harness.core.errors import UsageError, why
 from harness.core.files import check_folder_name, parse_as, read, read_given, submodule_path, write_json, write_text
 from harness.core.reading import INFERENCE, ROOT, names_in, read_text
-from harness.core.system import CPUINFO, System, cpu_line, nvml_gpus
+from harness.core.system import CPUINFO, System, cpu_line
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.folder import FOLDER, Test, facts_of, status_of
 from harness.loadgen.outcome import RunFacts
@@ -96,24 +96,17 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
         found["accelerator_memory_capacity"] = f"{memory:.0f} GiB" if memory else ""
     if len(gpus) == 1:
         found["accelerator_interconnect"] = NOT_APPLICABLE
-    return found | served | (hardware(bool(gpus)) if is_here else {})
+    return found | served | (hardware() if is_here else {})
 
 
-def hardware(gpus: bool) -> Description:
-    """What else this machine tells of itself: sockets, cores, disk, the GPU's link and clock."""
+def hardware() -> Description:
+    """What else this machine tells of itself: sockets, cores, caches, disk."""
     found: Description = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
     with suppress(OSError):
         sockets = set(re.findall(r"^physical id\s*:\s*(\d+)$", CPUINFO.read_text(), re.M))
         cores = cpu_line("cpu cores")
         found |= {"host_processors_per_node": len(sockets) or 1, "host_processor_caches": cpu_line("cache size")}
         found["host_processor_core_count"] = int(cores) if cores else ""
-    if gpus:
-        with suppress(Exception), nvml_gpus() as (nvml, handles):
-            generation = nvml.nvmlDeviceGetMaxPcieLinkGeneration(handles[0])
-            width = nvml.nvmlDeviceGetMaxPcieLinkWidth(handles[0])
-            found["accelerator_host_interconnect"] = f"PCIe Gen{generation} x{width}"
-            clock = nvml.nvmlDeviceGetMaxClockInfo(handles[0], nvml.NVML_CLOCK_SM)
-            found["accelerator_frequency"] = f"{clock} MHz at most"
     return found
 
 

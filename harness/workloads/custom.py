@@ -95,13 +95,12 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
                 break
     except csv.Error as error:
         raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
-    if unfit and len(kept) < 2:
-        raise UsageError(f"{path}: {len(kept)} of its {len(kept) + unfit:,} requests fit {context:,} tokens.")
     trace = Trace(path, tuple(sorted(kept, key=lambda one: one.at_s)), unfit, empty)
     if len(kept) < 2 or len(kept) > MOST_RATE * trace.span_s:
+        fits = f" that fit {context:,} tokens" if unfit else ""
         raise UsageError(
-            f"{path}: needs at least two requests at different times, and no more than {MOST_RATE:,} requests/s on "
-            "average."
+            f"{path}: needs at least two requests at different times{fits}, and no more than {MOST_RATE:,} requests/s "
+            "on average."
         )
     return trace
 
@@ -305,22 +304,16 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
         return draw_library(config, tokenizer, profile, place)
     if config.workload.startswith(cnn_dailymail.MARK):
         return from_requests(config, tokenizer, cnn_dailymail.DESCRIPTION, cnn_dailymail.read(config))
-    workload = named_workload(config.workload)
+    own = Path(config.workload)
+    if config.workload not in WORKLOADS and not own.exists():
+        raise unknown_file_error("--workload", config.workload, list(WORKLOADS))
+    workload = WORKLOADS.get(config.workload) or Workload(config.workload, own, "requests of the user's own")
     if is_profile(config.workload):
         profile = read_profile(config, workload)
         place = f"{workload.path}: input_len {profile.input_len}, output_len {profile.output_len}"
         return draw_library(config, tokenizer, profile, place)
     found = requests_file.read(workload.path or Path(), config.prompt_column or "")
     return from_requests(config, tokenizer, workload.imitates, found)
-
-
-def named_workload(name: str) -> Workload:
-    """The workload of a name, or of a file of the user's own. Raises UsageError where it is neither."""
-    if name in WORKLOADS:
-        return WORKLOADS[name]
-    if not Path(name).exists():
-        raise unknown_file_error("--workload", name, list(WORKLOADS))
-    return Workload(name, Path(name), "requests of the user's own")
 
 
 def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRequests) -> Library:
