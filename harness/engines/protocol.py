@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, TypeVar
@@ -107,7 +107,8 @@ class ServerUse(Model):
     def of(cls, found: Collection[Delivery], sent_tokens: int = 0, **known: Any) -> Self:
         counted = [each.usage for each in found if each.usage]
         usages = counted if counted and len(counted) == len(found) else [TokenCounts()]
-        known |= {name: whole_sum(getattr(usage, name) for usage in usages) for name in TokenCounts._fields}
+        columns = zip(TokenCounts._fields, zip(*usages, strict=True), strict=True)
+        known |= {name: None if None in counts else sum(filter(None, counts)) for name, counts in columns}
         return cls(
             uncounted=len(found) - len(counted) if counted else 0,
             answers=len(found),
@@ -186,12 +187,6 @@ class ServerUse(Model):
             f"{count:,} answers ended with finish_reason {word!r}, which is taken as `stop`"
             for word, count in self.ends.items()
         ]
-
-
-def whole_sum(counts: Iterable[int | None]) -> int | None:
-    """The sum of counts; None where one of them is not known."""
-    each = list(counts)
-    return None if None in each else sum(count or 0 for count in each)
 
 
 Tokens = AsyncIterator[Sequence[int]]  # the ids of an answer, as they come

@@ -319,8 +319,8 @@ def servers_here(addresses: Sequence[str]) -> set[int] | None:
         sockets = [
             each for each in psutil.net_connections("tcp") if each.status == "LISTEN" and each.laddr.port == port
         ]
-        owners = {top_of(each.pid) for each in sockets if each.pid}
-        if not owners or None in owners or any(each.pid is None for each in sockets):
+        owners = {each.pid and top_of(each.pid) for each in sockets}
+        if not owners or None in owners:
             return None
         found |= {pid for pid in owners if pid}
     return found

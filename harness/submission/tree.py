@@ -74,8 +74,8 @@ def declared(facts: RunFacts) -> Description:
 def describe(machine: System, facts: RunFacts | None = None, is_here: bool = True) -> Description:
     """The description of a machine, with what the server of a run tells of itself; of this one more is looked up."""
     gpus, memory = machine.gpus, machine.gpu_memory_gib
-    versions = {**machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
-    stack = ("torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
+    versions = {"Python": machine.python, **machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
+    stack = ("Python", "torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
     served = declared(facts) if facts else {}
     found: Description = {
         name: NOT_APPLICABLE if name.startswith("accelerator_") and not gpus else "" for name in FIELDS
@@ -87,9 +87,7 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
         "accelerators_per_node": len(gpus) or "0",  # the checker takes the number 0 for an empty field
         "framework": served.get(DECLARED[0], f"vLLM {machine.vllm_version}" if machine.vllm_version else ""),
         "operating_system": machine.os,
-        "other_software_stack": ", ".join(
-            [f"Python {machine.python}", *(f"{name} {versions[name]}" for name in stack if versions.get(name))]
-        ),
+        "other_software_stack": ", ".join(f"{name} {versions[name]}" for name in stack if versions.get(name)),
     }
     if gpus:
         found["accelerator_model_name"] = gpus[0]
@@ -295,10 +293,10 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
 
     An entry's accuracy and performance test may come from two runs of the same settings.
     """
-    groups = dict[tuple[str, str], list[SubmittedRun]]()
+    groups = dict[str, list[SubmittedRun]]()
     for run in map(read_run, paths):
-        groups.setdefault((run.config.category, run.config.scenario), []).append(run)
-    entries = [join(runs, f"{category} {scenario}") for (category, scenario), runs in groups.items()]
+        groups.setdefault(f"{run.config.category} {run.config.scenario}", []).append(run)
+    entries = [join(runs, label) for label, runs in groups.items()]
     versions = sorted({entry.config.round for entry in entries})
     if len(versions) > 1:
         raise UsageError(f"these runs are of MLPerf v{' and v'.join(versions)}; a submission is of one round.")
