@@ -131,7 +131,7 @@ class Client:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
         self.session = connect(self.config)
 
-    async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> Tokens:
+    async def answer(self, request: WireRequest, exchange: Exchange) -> Tokens:
         """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
         rest, and no ids once in a while where there is more to come. What is known of it goes into `exchange`.
 
@@ -139,7 +139,6 @@ class Client:
         """
         address, sampling = request.address, self.sampling.of(request.max_new_tokens)
         body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
-        exchange = exchange or Exchange(time.perf_counter())
         async with self.post(address, body, exchange) as response:
             chunks = limit_bytes(response, address, MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens)
             if response.status != 200:
@@ -410,7 +409,7 @@ class RemoteClient:
             for number, parts in self._parts.items():
                 parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
-    async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> Tokens:
+    async def answer(self, request: WireRequest, exchange: Exchange) -> Tokens:
         """As `Client.answer`. Raises EngineError where the process is gone."""
         number = next(self._numbers)
         parts = self._parts[number] = asyncio.Queue()
@@ -420,7 +419,7 @@ class RemoteClient:
             send(self._writer, (number, request))
             while not (reply := await parts.get()).exchange and not reply.error:
                 yield reply.tokens
-            if exchange and reply.exchange:
+            if reply.exchange:
                 exchange.sent_at, exchange.delivery = reply.exchange.sent_at, reply.exchange.delivery
             if reply.error:
                 raise reply.error

@@ -123,12 +123,12 @@ def profiler(traces: Path) -> dict[str, object]:
 
 
 def refusal(error: Exception) -> str:
-    """What vLLM has against its arguments; pydantic, with which it checks them, says so below a heading."""
+    """What vLLM has against its arguments first; pydantic, with which it checks them, says so below a heading."""
     errors = getattr(error, "errors", None)
     if errors is None:
         return first_line(error)
-    said = [(item["loc"][:1], " ".join(str(item["msg"]).removeprefix("Value error, ").split())) for item in errors()]
-    return "; ".join(": ".join([*map(str, where), what]) for where, what in said).rstrip(".")
+    where, what = errors()[0]["loc"][:1], " ".join(errors()[0]["msg"].removeprefix("Value error, ").split())
+    return ": ".join([*map(str, where), what]).rstrip(".")
 
 
 def check_quantization(model: Any) -> None:

@@ -353,7 +353,7 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
     kept = found.requests[: len(found.requests) - unfit]
     content, sharing, salt = digest(kept, config.max_new_tokens), Shared(salt=config.salt or "none"), None
     if sharing.salt != "none":  # after the token that begins every text, where there is one
-        begins = tokenizer.bos_token_id is not None and all(prompt[0] == tokenizer.bos_token_id for prompt in prompts)
+        begins = all(prompt[0] == tokenizer.bos_token_id for prompt in prompts)
         salt = Salt(words_of(tokenizer), int(begins), sharing.salt == "start")
         content = digest(content, sharing)
         notes.append(sharing.text.removeprefix("; "))
