@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from os import environ
@@ -262,13 +262,8 @@ class VLLM(Engine):
         self._llm: Any = None
         self._links: RemoteEngineConnections | None = None
 
-    def start(self, watch: Callable[[], None] = lambda: None) -> None:
-        adopt_orphans()
-        super().start(watch)
-        if "data_parallel_size_local" in self.args:
-            self._links = RemoteEngineConnections(self._llm.engine_core)
-
     async def load(self) -> None:
+        adopt_orphans()
         environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
@@ -298,6 +293,8 @@ class VLLM(Engine):
             self._llm = AsyncLLM.from_vllm_config(settings, usage_context=usage, disable_log_stats=quiet)
             self.kernels = await self._kernels()
             patches.check(self.patched, self.kernels)
+            if "data_parallel_size_local" in self.args:
+                self._links = RemoteEngineConnections(self._llm.engine_core)
         except BenchmarkError:
             raise
         except (TimeoutError, ConnectionError) as error:

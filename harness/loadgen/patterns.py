@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from math import inf
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Schedule, Sequential
 from harness.config.plan import Plan
@@ -27,12 +27,8 @@ Answer = Callable[[Any], Coroutine[Any, Any, None]]  # sends one, and returns wh
 Turn = Callable[[Any], tuple[int, int, int]]  # its round, its conversation, and its place in that
 
 
-class Sender(Protocol):
-    async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
-        """Sends items, which may have no end, at its own pace, and waits for their answers; returns those that were
-        not sent. Raises what an answer raised."""
-
-
+# Each way of sending has a `send` of items, which may have no end: at its own pace, until all are answered. It returns
+# those that were not sent, and raises what an answer raised.
 class Batches(NamedTuple):
     """Offline, SingleStream, MultiStream: `size` items at a time, the next when all are answered; None: all at once.
 
@@ -114,6 +110,9 @@ class AtTimes(NamedTuple):
                     await asyncio.sleep(left)
                 group.create_task(answer(request))
         return ()
+
+
+Sender = Batches | RandomArrivals | InFlight | AtTimes
 
 
 @asynccontextmanager
