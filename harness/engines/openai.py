@@ -91,7 +91,7 @@ class OpenAI(Engine):
         self.args = {
             "server": versions,
             "serves": error_message(first.model),
-            "endpoints": [server.address for server in self.servers],
+            "endpoints": [*self.config.endpoint],
             "exchange": str(self._client.form),
             "client_processes": self.processes,
             "max_in_flight": self.config.max_in_flight,

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar
 
 from harness.config import mlperf
@@ -194,8 +194,7 @@ Result = TypeVar("Result")
 EVERY_S = 0.1
 
 
-@dataclass(frozen=True)
-class Sampling:
+class Sampling(NamedTuple):
     """How answers are generated: greedy, as MLPerf asks, unless a test plants a fault.
 
     `exact`: as many tokens as a request allows, whatever the model says.
@@ -209,7 +208,7 @@ class Sampling:
     def of(self, max_new_tokens: int | None) -> "Sampling":
         """The sampling of one request; None: as long as all."""
         most = max_new_tokens or self.max_new_tokens
-        return replace(self, max_new_tokens=most, min_new_tokens=most if self.exact else self.min_new_tokens)
+        return self._replace(max_new_tokens=most, min_new_tokens=most if self.exact else self.min_new_tokens)
 
 
 GREEDY = Sampling()

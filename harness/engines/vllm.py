@@ -77,11 +77,10 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
 
 def extra_args(config: EngineConfig) -> dict[str, object]:
     """What --engine-arg gives, its keys checked with vLLM, and the names of --engine-patch, which vLLM then hashes."""
+    known = secrets.arguments()
     for key in config.engine_args:
-        if secrets.arguments() and key not in secrets.arguments():
-            raise UsageError(
-                f"--engine-arg {key}: this vLLM has no such argument{did_you_mean(key, sorted(secrets.arguments()))}"
-            )
+        if known and key not in known:
+            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{did_you_mean(key, sorted(known))}")
     if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
         return config.engine_args
     own = config.engine_args.get("additional_config")

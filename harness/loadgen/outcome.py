@@ -237,14 +237,10 @@ class Outcome(Model):
         return self.sent or self.load
 
     @property
-    def is_settled(self) -> bool:
-        """Whether it lasted for so long that as many queries ran as ever will."""
-        return (self.duration_s or inf) >= SETTLED * (self.latency_ms.p50 or 0.0) / 1000
-
-    @property
     def has_grown(self) -> bool:
         """Whether more came than was completed, beyond chance and beyond what fills an idle server."""
-        return self.queue is not None and self.queue.has_grown and (self.is_settled or self.has_waited)
+        is_settled = (self.duration_s or inf) >= SETTLED * (self.latency_ms.p50 or 0.0) / 1000
+        return self.queue is not None and self.queue.has_grown and (is_settled or self.has_waited)
 
     @property
     def has_waited(self) -> bool:

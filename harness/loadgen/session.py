@@ -109,11 +109,13 @@ class SUT:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
         exchange, tokens = Exchange(time.perf_counter()), list[int]()
         begin = exchange.sent_at
+        prompt, most = self.library.request(request.sample, request.order, request.round)
+        request.prompt_tokens = len(prompt)
         if self.clock == "client":
             self.counters.issued += 1
             request.issued_s = begin if request.issued_s is None else request.issued_s
         try:
-            async for new in self.engine.stream(*self.prompt_of(request), exchange, not self.streams):
+            async for new in self.engine.stream(prompt, most, exchange, not self.streams):
                 if self.streams and new and not tokens:
                     self.hear_first(request, new, begin)
                 tokens.extend(new)
@@ -131,12 +133,6 @@ class SUT:
         self.counters.started += 1
         self.counters.first_token_s += now - begin
 
-    def prompt_of(self, request: Request) -> tuple[list[int], int | None]:
-        """What the engine is asked: the prompt, and the most tokens of its answer."""
-        prompt, most = self.library.request(request.sample, request.order, request.round)
-        request.prompt_tokens = len(prompt)
-        return prompt, most
-
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
         delivery = exchange.delivery
@@ -151,7 +147,7 @@ class SUT:
             self.deliveries.append(delivery)
             self.sent_tokens += request.prompt_tokens
         self.counters.tokens += request.output_tokens
-        self.end(request, tokens, request.output_tokens)
+        self.end(request, tokens)
 
     def take_failure(self, request: Request, error: EndpointError) -> None:
         """Counts a request as failed, and tells LoadGen, which waits for every answer: one of `PLACEHOLDER` tokens, or
@@ -170,21 +166,21 @@ class SUT:
             self.report(lg.FirstTokenComplete, request.id, [0])
         self.end(request, [0] * PLACEHOLDER if self.timed else [])
 
-    def end(self, request: Request, tokens: Sequence[int], count: int | None = None) -> None:
+    def end(self, request: Request, tokens: Sequence[int]) -> None:
         """Tells LoadGen of the end of an answer."""
         request.latency_ms = self.ms_since_issue(request, time.perf_counter())
         self.counters.completed += 1
-        self.report(lg.QuerySamplesComplete, request.id, tokens, count)
+        self.report(lg.QuerySamplesComplete, request.id, tokens, request.output_tokens)
 
     def ms_since_issue(self, request: Request, at: float) -> float:
         """Milliseconds since the time from which a request's latencies count."""
         return 1e3 * (at - (request.issued_s or 0.0))
 
-    def report(self, report: Any, id: int, tokens: Sequence[int], count: int | None = None) -> None:
-        """Reports token ids to LoadGen as int32, which takes a copy of the buffer; `count` tokens (None: as many)."""
+    def report(self, report: Any, id: int, tokens: Sequence[int], count: int = 0) -> None:
+        """Reports token ids to LoadGen as int32, which takes a copy of the buffer; `count` tokens (0: as many)."""
         data = array("i", tokens)
         address, length = data.buffer_info()
-        report([lg.QuerySampleResponse(id, address, length * data.itemsize, length if count is None else count)])
+        report([lg.QuerySampleResponse(id, address, length * data.itemsize, count or length)])
 
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:

@@ -103,8 +103,11 @@ def hardware() -> Description:
     with suppress(OSError):
         sockets = set(re.findall(r"^physical id\s*:\s*(\d+)$", CPUINFO.read_text(), re.M))
         cores = cpu_line("cpu cores")
-        found |= {"host_processors_per_node": len(sockets) or 1, "host_processor_caches": cpu_line("cache size")}
-        found["host_processor_core_count"] = int(cores) if cores else ""
+        found |= {
+            "host_processors_per_node": len(sockets) or 1,
+            "host_processor_core_count": int(cores) if cores else "",
+            "host_processor_caches": cpu_line("cache size"),
+        }
     return found
 
 
