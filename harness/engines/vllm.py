@@ -1,7 +1,6 @@
 """vLLM's AsyncLLM in this process, and its arguments. The one file that knows its API; written for vLLM 0.32."""
 
 import asyncio
-import ctypes
 import faulthandler
 import itertools
 import math
@@ -150,61 +149,27 @@ def check_quantization(model: Any) -> None:
         )
 
 
-# A CUDA toolkit for kernels that are compiled at the first start, made of links to the packages of vLLM's lock.
-#
-# FlashInfer 0.7 looks for nvcc in CUDA_HOME, PATH and /usr/local/cuda, and links with -lcudart and -lcuda from
-# CUDA_HOME/lib64 (flashinfer/jit/cpp_ext.py). The packages have nvcc, but neither lib64 nor the names that a linker
-# looks for.
+# A CUDA toolkit for kernels that are compiled at the first start: one that is there, else the links to the packages of
+# vLLM's lock that the set-up made (deploy/cuda_links.sh).
 COMPILED = "FLASHINFER"  # attention backends of this name compile kernels
 TOOLKIT = Path("/usr/local/cuda")
 NO_NVCC = (
     "attention_backend=FLASHINFER compiles its kernels, and no nvcc is in CUDA_HOME, PATH, /usr/local/cuda or the "
-    "installed packages: pip install -r requirements.txt -c constraints-gpu.txt"
+    "environment: make setup, or sh deploy/cuda_links.sh with the environment's folder"
 )
 
 
 def provide(engine_args: Mapping[str, object]) -> str:
-    """Sets CUDA_HOME to a toolkit of links where kernels will be compiled and no toolkit is there; a warning in one
+    """Sets CUDA_HOME to the set-up's links where kernels will be compiled and no toolkit is there; a warning in one
     line where there is no nvcc at all, else nothing."""
     if not str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED):
         return ""
     if environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
         return ""
-    if (packages := packaged_toolkit()) is None:
+    if not (links := next(Path(get_path("purelib")).glob("nvidia/cu*/lib64"), None)):
         return NO_NVCC
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "llama31-mlperf")
-    environ["CUDA_HOME"] = str(link_toolkit(packages, cache / packages.name))
+    environ["CUDA_HOME"] = str(links.parent)
     return ""
-
-
-def packaged_toolkit() -> Path | None:
-    """The folder of NVIDIA's packages that has nvcc; None where none has."""
-    found = next(Path(get_path("purelib")).glob("nvidia/cu*/bin/nvcc"), None)
-    return found and found.parent.parent
-
-
-def link_toolkit(packages: Path, home: Path) -> Path:
-    """A toolkit in `home`, of links to the packages' files, with the names that a linker looks for. Raises OSError."""
-    (lib64 := home / "lib64").mkdir(parents=True, exist_ok=True)
-    links = {home / path.name: path for path in packages.iterdir() if path.is_dir()}
-    for path in (packages / "lib").glob("*.so*"):
-        links |= {lib64 / path.name: path, lib64 / f"{path.name.partition('.so')[0]}.so": path}
-    if driver := driver_library():
-        links[lib64 / "libcuda.so"] = driver
-    for link, target in links.items():
-        link.unlink(missing_ok=True)
-        link.symlink_to(target)
-    return home
-
-
-def driver_library() -> Path | None:
-    """The driver's libcuda, as the loader finds it; None without a driver."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    found = re.search(r"(?m)(/\S*libcuda\.so\S*)$", Path("/proc/self/maps").read_text())
-    return Path(found[1]) if found else None
 
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
