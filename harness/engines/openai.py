@@ -60,8 +60,8 @@ class OpenAI(Engine):
         self.max_model_len = max_model_len
         self.processes = processes or max(1, min(MOST_CLIENTS, core_count() // 2))
         self.tokenizer = tokenizer
-        self.at = ", ".join(config.endpoint)
-        self.name, self.starting = f"the client of {self.at}", f"connecting to {self.at}"
+        self.name = f"the client of {', '.join(config.endpoint)}"
+        self.starting = f"connecting to {', '.join(config.endpoint)}"
         self.servers: list[Server] = []
         self._client = Client(
             config, self.sampling, tokenizer, len(tokenizer), config.model_path, FORMS[config.endpoint_api][0]
@@ -86,7 +86,7 @@ class OpenAI(Engine):
         first = self.servers[0]
         self._client.form, self._client.model = first.form or self._client.form, first.model
         versions = ", ".join(sorted({f"{server.name} {server.version}".strip() for server in self.servers}))
-        self.name = f"the client of {versions} at {self.at}"
+        self.name = f"the client of {versions} at {', '.join(self.config.endpoint)}"
         self.ready = f"connected to {versions}"
         self.args = {
             "server": versions,
