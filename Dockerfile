@@ -47,7 +47,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 ARG REQUIREMENTS=requirements.txt
 ARG TORCH_CPU_INDEX=https://download.pytorch.org/whl/cpu
-COPY ${REQUIREMENTS} constraints-gpu.txt ./
+COPY ${REQUIREMENTS} constraints-gpu.txt deploy/cuda_links.sh ./
 # PyPI's torch is built for CUDA and does not load without its libraries, which requirements-cpu.txt leaves out.
 RUN python3 -m venv /opt/venv \
  && if [ "$REQUIREMENTS" = requirements-cpu.txt ]; then \
@@ -58,7 +58,8 @@ RUN python3 -m venv /opt/venv \
            || { echo "error: torch does not load; pip found no CPU build of it: --build-arg TORCH_CPU_INDEX=... (now" \
                      "$TORCH_CPU_INDEX)" >&2; exit 1; }; }; \
     else \
-      pip install --no-cache-dir -r "$REQUIREMENTS" -c constraints-gpu.txt; \
+      pip install --no-cache-dir -r "$REQUIREMENTS" -c constraints-gpu.txt \
+      && sh cuda_links.sh /opt/venv; \
     fi \
  && { timeout 60 python -m nltk.downloader -q -d /opt/venv/nltk_data punkt_tab \
       && test -d /opt/venv/nltk_data/tokenizers/punkt_tab \

@@ -126,12 +126,13 @@ $(PY):
 	@$(call FITS,$(PYTHON))
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.ready-requirements.txt: requirements.txt constraints-gpu.txt | $(PY)
+$(VENV)/.ready-requirements.txt: requirements.txt constraints-gpu.txt deploy/cuda_links.sh | $(PY)
 	@$(CHECK)
 	@$(call FITS,$(PY))
 	@echo "installing vLLM for a GPU ($(WHY); driver $(or $(DRIVER),not seen here: R$(LEAST_DRIVER) or newer is needed)):" \
 	  "about 11 GB in $(VENV), 3 to 15 minutes by the network"
 	@$(call INSTALL,-r $< -c constraints-gpu.txt)
+	@sh deploy/cuda_links.sh $(VENV)
 	@$(MAKE) --no-print-directory punkt
 	@touch $@
 

@@ -77,7 +77,7 @@ class Repeating(SUT):
 class Wide(SUT):
     """Sends int64 where LoadGen's log is read as int32."""
 
-    def report(self, report: Any, id: int, tokens: Sequence[int], count: int | None = None) -> None:
+    def report(self, report: Any, id: int, tokens: Sequence[int], count: int = 0) -> None:
         data = array("q", tokens)
         address, length = data.buffer_info()
         report([lg.QuerySampleResponse(id, address, length * data.itemsize, length)])

@@ -128,7 +128,7 @@ def record(run: RunFolder, plan: Any, **about: Any) -> None:
     known = {"command": "c", "started": "s", "system": SYSTEM, "deviations": plan.deviations, "schema_version": SCHEMA}
     facts = RunFacts(plan=plan, **(known | about))
     facts.adopt(plan)
-    results.record_facts(run, facts)
+    results.BenchmarkRun(run, None, facts).save()
 
 
 def plain(value: Any) -> Any:

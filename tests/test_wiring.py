@@ -1,8 +1,9 @@
 """Values that functions with several parameters of one kind are handed, and members of masks and sets: what their own
 tests cannot see, and a user would."""
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -145,9 +146,15 @@ def test_the_rate_of_arrivals_is_of_what_was_sent_without_the_drain(tmp_path: Pa
     assert test and test.achieved_qps == pytest.approx(10) and test.arrivals_cv == pytest.approx(0, abs=1e-6)
 
 
-def test_salt_that_is_sent_is_counted() -> None:
-    salt = Salt(range(100), 0, True)
-    library = Library([[1] * 16], [], [], "data", salt=salt)
-    request = Request(0, 16)
-    prompt, _ = SUT.prompt_of(SimpleNamespace(library=library), request)  # type: ignore[arg-type]
-    assert request.prompt_tokens == len(prompt) == 16 + SALT_TOKENS
+def test_salt_that_is_sent_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = list[int]()
+
+    async def stream(prompt: list[int], *_: Any) -> AsyncIterator[list[int]]:
+        sent.extend(prompt)
+        yield [1]
+
+    monkeypatch.setattr(SUT, "report", lambda *_: None)
+    library = Library([[1] * 16], [], [], "data", salt=Salt(range(100), 0, True))
+    request, engine = Request(0, 16), SimpleNamespace(stream=stream)
+    asyncio.run(SUT(engine, library).answer(request))  # type: ignore[arg-type]
+    assert request.prompt_tokens == len(sent) == 16 + SALT_TOKENS

@@ -218,7 +218,7 @@ def serve_command() -> str:
 
 
 def gpu(config: RunConfig) -> str:
-    """GPUs, driver, CUDA, power limits and clocks."""
+    """GPUs, driver, CUDA."""
     found = system.detect()
     if not found.gpus:
         raise UsageError("no GPU is visible to this process")
@@ -226,8 +226,7 @@ def gpu(config: RunConfig) -> str:
     built = max((int(version.partition(".")[0]) for version in runtimes), default=0)
     if int((found.cuda or "0").partition(".")[0]) < built:
         raise UsageError(f"driver {found.driver} supports CUDA {found.cuda}, torch needs {built}: install a newer one")
-    limits = "".join(f"; {limit:,.0f} W, at most {clock} MHz" for limit, _, clock in system.power_limits()[:1])
-    return f"{gpu_names(found.gpus)}, driver {found.driver}, CUDA {found.cuda}{limits}"
+    return f"{gpu_names(found.gpus)}, driver {found.driver}, CUDA {found.cuda}"
 
 
 def gpu_settings(config: RunConfig) -> str:
@@ -235,7 +234,7 @@ def gpu_settings(config: RunConfig) -> str:
     found = system.gpu_settings()
     wrong = [
         f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`"
-        for limit, default, _ in system.power_limits()
+        for limit, default in system.power_limits()
         if limit < default
     ][:1]
     if found.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:

@@ -11,6 +11,5 @@ COMMANDS = {  # the module of each, whose `command` it is, has its name
     "mmlu": "Evaluate MMLU",
     "submission": "Build and check an MLPerf submission",
     "accuracy": "Score another program's accuracy log",
-    "workloads": "Print workload token statistics",
     "mlflow": "Log a run to MLflow",
 }

@@ -143,12 +143,11 @@ class Plan(Load):
     @property
     def schedule(self) -> tuple[float, ...]:
         """When each query is due, in seconds since the first, where the schedule is our own and no trace's: up to the
-        first that is not before the minimum duration, in whole rounds of samples that belong together."""
+        first that is not before the minimum duration."""
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
             return ()
-        query_samples = self.samples if self.whole_rounds else 1
-        return workload.times(name, rate, self.min_duration_s, self.seeds.schedule, query_samples)
+        return workload.times(name, rate, self.min_duration_s, self.seeds.schedule)
 
     @property
     def replay(self) -> Replay | None:

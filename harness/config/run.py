@@ -232,11 +232,6 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         return self.scenario_rules.pattern.is_streamed and self.mode != "accuracy"
 
     @property
-    def is_ordered(self) -> bool:
-        """Whether requests are sent in an order of this program's, so that turns follow one another."""
-        return self.scenario_rules.pattern.is_own_clock
-
-    @property
     def may_see_gpus(self) -> bool:
         """Whether the GPUs that are reported are those that compute."""
         return engine.is_here(self.endpoint) or bool(self.telemetry_url)

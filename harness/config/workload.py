@@ -88,9 +88,9 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
 
 
 @lru_cache(maxsize=4)
-def times(text: str, rate: float, seconds: float, seed: int, together: int = 1) -> tuple[float, ...]:
+def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
     """When each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is not
-    before `seconds`, in whole rounds of `together`. Raises UsageError for more than `MOST_REQUESTS`."""
+    before `seconds`. Raises UsageError for more than `MOST_REQUESTS`."""
     found = parse_arrivals(text)
     assert found is not None  # a shape, and no file
     shape, numbers = found
@@ -99,7 +99,7 @@ def times(text: str, rate: float, seconds: float, seed: int, together: int = 1) 
     first, last = numbers if shape.has_ends else (1.0, 1.0)
     scale = rate / ((first + last) / 2)
     source, due, work = Random(seed), [0.0], 0.0
-    while due[-1] < seconds or len(due) % together:
+    while due[-1] < seconds:
         work += shape.gap(source, numbers)
         due.append(when(work, scale * first, scale * last, seconds))
     return tuple(due)
@@ -122,12 +122,10 @@ def variation(due: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Replay:
-    """The arrivals of a trace as a run has them: `seconds` to the last one. `each_its_own`: the requests are of the
-    trace's lengths, so that each comes at its own time."""
+    """The arrivals of a trace as a run has them: `seconds` to the last one."""
 
     requests: int
     seconds: float
-    each_its_own: bool
 
     def __str__(self) -> str:
         return (
@@ -149,8 +147,8 @@ class ArrivalFlags(Settings):
     """Arrival process instead of LoadGen's: a shape, or a trace file. Implies --scenario
     arrivals. poisson, constant and gamma:CV (bursts with this coefficient of variation) take their rate from
     --server-target-qps; ramp:A-B goes from A to B requests/s; a trace, a CSV file with the columns
-    seconds,input_tokens,output_tokens[,prefix_id,prefix_tokens], is replayed, with requests of its lengths unless
-    --workload gives others. --server-target-qps scales ramps and traces to another mean rate."""
+    seconds,input_tokens,output_tokens[,prefix_id,prefix_tokens], is replayed, with requests of its lengths.
+    --server-target-qps scales ramps and traces to another mean rate."""
 
     @property
     def trace(self) -> Path:
@@ -332,11 +330,14 @@ class WorkloadFlags(ArrivalFlags):
         "--workload has its own prompts: remove it, or --input-len and --output-len.": lambda run: (
             run.is_synthetic and "workload" in run.given
         ),
+        "--arrivals {run.arrivals} has its own requests: remove --workload, or --input-len and --output-len.": (
+            lambda run: run.is_replay and (run.is_synthetic or run.workload != OFFICIAL)
+        ),
         "--max-new-tokens: {run.lengths_from} says how long answers are.": lambda run: (
             run.lengths_from and "max_new_tokens" in run.given
         ),
         "--salt needs --input-len, or a --workload that is a profile or a file.": lambda run: (
-            run.salt is not None and (run.has_trace_lengths or run.is_official_workload)
+            run.salt is not None and (run.is_replay or run.is_official_workload)
         ),
         "--prompt-column needs a file of requests, or hf:NAME, as --workload.": lambda run: (
             run.prompt_column is not None and (run.lengths_from or run.is_official_workload)
@@ -355,13 +356,8 @@ class WorkloadFlags(ArrivalFlags):
         return self.workload == OFFICIAL and self.input_len is None and not self.is_replay
 
     @property
-    def has_trace_lengths(self) -> bool:
-        """Whether a trace says how long requests are."""
-        return self.is_replay and self.workload == OFFICIAL and self.input_len is None
-
-    @property
     def workload_name(self) -> str:
-        if self.has_trace_lengths:
+        if self.is_replay:
             return f"trace {self.trace.name}"
         return self.workload if self.input_len is None else f"input {self.input_len}, output {self.output_len}"
 
@@ -380,12 +376,12 @@ class WorkloadFlags(ArrivalFlags):
         """What else than a file of requests says how long they are, in words; empty where nothing does."""
         if self.is_synthetic:
             return "--output-len"
-        return "the trace" if self.has_trace_lengths else "the profile" if is_profile(self.workload) else ""
+        return "the trace" if self.is_replay else "the profile" if is_profile(self.workload) else ""
 
     @property
     def workload_flag(self) -> str:
         """The flag that asks for other requests than MLPerf's."""
-        if self.has_trace_lengths:
+        if self.is_replay:
             return f"--arrivals {self.arrivals}"
         return "--input-len" if self.is_synthetic else f"--workload {self.workload}"
 

@@ -130,11 +130,10 @@ def gpus() -> list[GPU]:
     return [GPU(name, int(own.total) if own else shared) for name, own in told]
 
 
-def power_limits() -> list[tuple[float, float, int]]:
-    """Of the visible GPUs what each may take, and would by its maker's default, W, and its highest clock, MHz."""
+def power_limits() -> list[tuple[float, float]]:
+    """Of the visible GPUs what each may take, and would by its maker's default, W."""
     powers = map(ask_gpus, ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"))
-    told = zip(*powers, ask_gpus("nvmlDeviceGetMaxClockInfo", SM_CLOCK), strict=True)
-    return [(limit / 1000, default / 1000, clock) for limit, default, clock in told if limit and default and clock]
+    return [(limit / 1000, default / 1000) for limit, default in zip(*powers, strict=True) if limit and default]
 
 
 SWITCH = ("off", "on")

@@ -131,7 +131,7 @@ class Client:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
         self.session = connect(self.config)
 
-    async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> Tokens:
+    async def answer(self, request: WireRequest, exchange: Exchange) -> Tokens:
         """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
         rest, and no ids once in a while where there is more to come. What is known of it goes into `exchange`.
 
@@ -139,7 +139,6 @@ class Client:
         """
         address, sampling = request.address, self.sampling.of(request.max_new_tokens)
         body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
-        exchange = exchange or Exchange(time.perf_counter())
         async with self.post(address, body, exchange) as response:
             chunks = limit_bytes(response, address, MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens)
             if response.status != 200:
@@ -358,35 +357,24 @@ class Reply(NamedTuple):
     exchange: Exchange | None = None
 
 
-@dataclass
-class Channel:
-    """Messages over a socket; those of one turn of the event loop go together."""
+def send(writer: asyncio.StreamWriter, message: object) -> None:
+    """Sends a message; uvloop writes those of one turn of the loop together."""
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    writer.write(len(data).to_bytes(8, "big") + data)
 
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    _waiting: list[Any] = field(default_factory=list)
 
-    def send(self, message: Any) -> None:
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._waiting.append(message)
-
-    def _flush(self) -> None:
-        data = pickle.dumps(self._waiting, pickle.HIGHEST_PROTOCOL)
-        self.writer.write(len(data).to_bytes(8, "big") + data)
-        self._waiting = []
-
-    async def receive(self) -> list[Any]:
-        """The next messages. Raises EOFError when the other side is gone."""
-        try:
-            size = int.from_bytes(await self.reader.readexactly(8), "big")
-            return list(pickle.loads(await self.reader.readexactly(size)))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            raise EOFError from None
+async def receive(reader: asyncio.StreamReader) -> Any:
+    """The next message. Raises EOFError when the other side is gone."""
+    try:
+        size = int.from_bytes(await reader.readexactly(8), "big")
+        return pickle.loads(await reader.readexactly(size))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        raise EOFError from None
 
 
 class RemoteClient:
-    _channel: Channel  # from `open` on
+    _reader: asyncio.StreamReader  # from `open` on, as the next two
+    _writer: asyncio.StreamWriter
     _receiving: asyncio.Task[None]
 
     def __init__(self, client: Client) -> None:
@@ -403,9 +391,9 @@ class RemoteClient:
 
     async def open(self) -> None:
         """Waits until the process is ready; to be called on the loop. Raises EngineError where it is not."""
-        self._channel = Channel(*await asyncio.open_connection(sock=self._ours))
+        self._reader, self._writer = await asyncio.open_connection(sock=self._ours)
         try:
-            await self._channel.receive()
+            await receive(self._reader)
         except EOFError:
             raise EngineError(PROCESS_ENDED) from None
         self._receiving = asyncio.create_task(self._receive())
@@ -413,25 +401,25 @@ class RemoteClient:
     async def _receive(self) -> None:
         try:
             while True:
-                for reply in await self._channel.receive():
-                    if reply.number in self._parts:
-                        self._parts[reply.number].put_nowait(reply)
+                reply = await receive(self._reader)
+                if reply.number in self._parts:
+                    self._parts[reply.number].put_nowait(reply)
         except EOFError:
             self.failure = PROCESS_ENDED
             for number, parts in self._parts.items():
                 parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
-    async def answer(self, request: WireRequest, exchange: Exchange | None = None) -> Tokens:
+    async def answer(self, request: WireRequest, exchange: Exchange) -> Tokens:
         """As `Client.answer`. Raises EngineError where the process is gone."""
         number = next(self._numbers)
         parts = self._parts[number] = asyncio.Queue()
         try:
             if self.failure:
                 raise EngineError(self.failure)
-            self._channel.send((number, request))
+            send(self._writer, (number, request))
             while not (reply := await parts.get()).exchange and not reply.error:
                 yield reply.tokens
-            if exchange and reply.exchange:
+            if reply.exchange:
                 exchange.sent_at, exchange.delivery = reply.exchange.sent_at, reply.exchange.delivery
             if reply.error:
                 raise reply.error
@@ -441,7 +429,7 @@ class RemoteClient:
     async def disconnect(self) -> None:
         """The process ends once nobody talks to it; to be called on the loop."""
         self._receiving.cancel()
-        self._channel.writer.close()
+        self._writer.close()
 
     def close(self) -> None:
         self._process.join(LAST_S)
@@ -459,29 +447,28 @@ def serve(client: Client, theirs: socket.socket) -> None:
 
 async def answer_all(client: Client, theirs: socket.socket) -> None:
     client.open()
-    channel = Channel(*await asyncio.open_connection(sock=theirs))
-    channel.send(READY)
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    send(writer, READY)
     tasks = set[asyncio.Task[None]]()
     try:
         while True:
-            for number, request in await channel.receive():
-                task = asyncio.create_task(answer(client, number, request, channel))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+            task = asyncio.create_task(answer(client, writer, *await receive(reader)))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
     except EOFError:
         await client.session.close()
 
 
-async def answer(client: Client, number: int, request: WireRequest, channel: Channel) -> None:
+async def answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
     """Sends the parts of one answer on as they come."""
     exchange = Exchange(time.perf_counter())
     error: Exception | None = None
     try:
         async for tokens in client.answer(request, exchange):
-            channel.send(Reply(number, tokens))
+            send(writer, Reply(number, tokens))
     except BenchmarkError as known:
         error = known
     except Exception as unknown:
         traceback.print_exception(unknown)  # to engine.log
         error = RuntimeError(f"{type(unknown).__name__}: {first_line(unknown)}")
-    channel.send(Reply(number, error=error, exchange=exchange))
+    send(writer, Reply(number, error=error, exchange=exchange))

@@ -287,30 +287,20 @@ RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")  # each tells of its whole engine 
 SOURCES = frozenset(source for column in (*COLUMNS, *WAITS) for source in f"{column.metrics} {column.of_all}".split())
 
 
-class Reader:
-    """Turns one exposition after the other into rows of the table."""
-
-    def __init__(self) -> None:
-        self._before: Readings = {}
-        self._seconds = 0.0
-
-    def values(self, seconds: float, expositions: Iterable[str]) -> list[float | None]:
-        """The columns at a time; None where the engine does not tell, or there is nothing yet to compare with."""
-        now = samples(expositions)
-        values = [self._value(column, now, seconds) for column in COLUMNS]
-        self._before, self._seconds = now, seconds
-        return values
-
-    def _value(self, column: Column, now: Readings, seconds: float) -> float | None:
+def row(before: Readings, now: Readings, seconds: float) -> list[float | None]:
+    """The columns at a reading, so long after the one before; None where the engine does not tell, or there is nothing
+    to compare with."""
+    found, grown = list[float | None](), partial(increase, before, now)
+    for column in COLUMNS:
         values = [value for source in column.metrics.split() for value in now.get(source, [])]
-        grown = partial(increase, self._before, now)
         total, over = {
             "sum": (sum(values), len(values) > 0),
             "mean": (sum(values), len(values)),
-            "rate": (grown(column.metrics), seconds - self._seconds),
+            "rate": (grown(column.metrics), seconds),
             "ratio": (grown(column.metrics), grown(column.of_all)),
         }[column.how]
-        return round(column.scale * total / over, 2) if total is not None and over else None
+        found.append(round(column.scale * total / over, 2) if total is not None and over else None)
+    return found
 
 
 def increase(before: Readings, now: Readings, metrics: str) -> float | None:
@@ -321,17 +311,16 @@ def increase(before: Readings, now: Readings, metrics: str) -> float | None:
     return max(0.0, sum(sum(now[source]) - sum(before[source]) for source in common))
 
 
-def increases(column: Column, before: Sequence[str], after: Sequence[str]) -> tuple[float, float] | None:
-    """Of the counters of a ratio between two readings of all servers; None where a reading lacks a server, or them."""
-    then, now = samples(before), samples(after)
-    part, whole = (increase(then, now, each) for each in (column.metrics, column.of_all))
-    return None if len(before) != len(after) or part is None or whole is None else (part, whole)
+def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], float | None]:
+    """The increase of counters between two readings of all servers; None where a reading lacks a server, or them."""
+    then, now = map(samples, (before, after) if len(before) == len(after) else ((), ()))
+    return partial(increase, then, now)
 
 
 def cached_percent(before: Sequence[str], after: Sequence[str]) -> float | None:
     """Of the prompt tokens between two readings, the percentage that came from the servers' prefix caches."""
-    found = increases(CACHE, before, after)
-    return None if found is None else CACHE.scale * found[0] / max(1.0, found[1])
+    part, whole = map(growth(before, after), (CACHE.metrics, CACHE.of_all))
+    return None if part is None or whole is None else CACHE.scale * part / max(1.0, whole)
 
 
 def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
@@ -346,8 +335,10 @@ def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int
 def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
     """Milliseconds of each of WAITS, the mean of the requests that ended between two readings; none unless all are
     reported."""
-    found = {column: counts for column in WAITS if (counts := increases(column, before, after)) and counts[1]}
-    means = {column.name: round(column.scale * part / count, 3) for column, (part, count) in found.items()}
+    grown, means = growth(before, after), {}
+    for column in WAITS:
+        if count := grown(column.of_all):
+            means[column.name] = round(column.scale * (grown(column.metrics) or 0.0) / count, 3)
     return means if len(means) == len(WAITS) else {}
 
 

@@ -91,7 +91,7 @@ class OpenAI(Engine):
         self.args = {
             "server": versions,
             "serves": error_message(first.model),
-            "endpoints": [server.address for server in self.servers],
+            "endpoints": [*self.config.endpoint],
             "exchange": str(self._client.form),
             "client_processes": self.processes,
             "max_in_flight": self.config.max_in_flight,
@@ -187,7 +187,7 @@ class OpenAI(Engine):
             waiting = 1  # until its first token
             try:
                 request = WireRequest(server.address, prompt, max_new_tokens, not is_whole)
-                async for tokens in client.answer(request, exchange):
+                async for tokens in client.answer(request, exchange or Exchange(time.perf_counter())):
                     self.last_response_at = time.monotonic()
                     server.unstarted -= waiting
                     waiting = 0

@@ -4,9 +4,9 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar
 
 from harness.config import mlperf
@@ -107,7 +107,8 @@ class ServerUse(Model):
     def of(cls, found: Collection[Delivery], sent_tokens: int = 0, **known: Any) -> Self:
         counted = [each.usage for each in found if each.usage]
         usages = counted if counted and len(counted) == len(found) else [TokenCounts()]
-        known |= {name: whole_sum(getattr(usage, name) for usage in usages) for name in TokenCounts._fields}
+        columns = zip(TokenCounts._fields, zip(*usages, strict=True), strict=True)
+        known |= {name: None if None in counts else sum(filter(None, counts)) for name, counts in columns}
         return cls(
             uncounted=len(found) - len(counted) if counted else 0,
             answers=len(found),
@@ -188,19 +189,12 @@ class ServerUse(Model):
         ]
 
 
-def whole_sum(counts: Iterable[int | None]) -> int | None:
-    """The sum of counts; None where one of them is not known."""
-    each = list(counts)
-    return None if None in each else sum(count or 0 for count in each)
-
-
 Tokens = AsyncIterator[Sequence[int]]  # the ids of an answer, as they come
 Result = TypeVar("Result")
 EVERY_S = 0.1
 
 
-@dataclass(frozen=True)
-class Sampling:
+class Sampling(NamedTuple):
     """How answers are generated: greedy, as MLPerf asks, unless a test plants a fault.
 
     `exact`: as many tokens as a request allows, whatever the model says.
@@ -214,7 +208,7 @@ class Sampling:
     def of(self, max_new_tokens: int | None) -> "Sampling":
         """The sampling of one request; None: as long as all."""
         most = max_new_tokens or self.max_new_tokens
-        return replace(self, max_new_tokens=most, min_new_tokens=most if self.exact else self.min_new_tokens)
+        return self._replace(max_new_tokens=most, min_new_tokens=most if self.exact else self.min_new_tokens)
 
 
 GREEDY = Sampling()
@@ -240,11 +234,7 @@ class Engine:
         self.kernels: dict[str, str] = {}  # once started: its attention backend and linear kernel, as far as it tells
         self.cautions: list[str] = []  # once started: what its user should know of its settings
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        self._thread = threading.Thread(target=lambda: self.loop.run_forever(), name="engine", daemon=True)
 
     def stop_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)

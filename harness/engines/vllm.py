@@ -1,7 +1,6 @@
 """vLLM's AsyncLLM in this process, and its arguments. The one file that knows its API; written for vLLM 0.32."""
 
 import asyncio
-import ctypes
 import faulthandler
 import itertools
 import math
@@ -10,12 +9,12 @@ import shutil
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from os import environ
 from pathlib import Path
+from sysconfig import get_path
 from typing import Any
 
 import psutil
@@ -77,11 +76,10 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
 
 def extra_args(config: EngineConfig) -> dict[str, object]:
     """What --engine-arg gives, its keys checked with vLLM, and the names of --engine-patch, which vLLM then hashes."""
+    known = secrets.arguments()
     for key in config.engine_args:
-        if secrets.arguments() and key not in secrets.arguments():
-            raise UsageError(
-                f"--engine-arg {key}: this vLLM has no such argument{did_you_mean(key, sorted(secrets.arguments()))}"
-            )
+        if known and key not in known:
+            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{did_you_mean(key, sorted(known))}")
     if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
         return config.engine_args
     own = config.engine_args.get("additional_config")
@@ -123,12 +121,12 @@ def profiler(traces: Path) -> dict[str, object]:
 
 
 def refusal(error: Exception) -> str:
-    """What vLLM has against its arguments; pydantic, with which it checks them, says so below a heading."""
+    """What vLLM has against its arguments first; pydantic, with which it checks them, says so below a heading."""
     errors = getattr(error, "errors", None)
     if errors is None:
         return first_line(error)
-    said = [(item["loc"][:1], " ".join(str(item["msg"]).removeprefix("Value error, ").split())) for item in errors()]
-    return "; ".join(": ".join([*map(str, where), what]) for where, what in said).rstrip(".")
+    where, what = errors()[0]["loc"][:1], " ".join(errors()[0]["msg"].removeprefix("Value error, ").split())
+    return ": ".join([*map(str, where), what]).rstrip(".")
 
 
 def check_quantization(model: Any) -> None:
@@ -151,62 +149,27 @@ def check_quantization(model: Any) -> None:
         )
 
 
-# A CUDA toolkit for kernels that are compiled at the first start, made of links to the packages of vLLM's lock.
-#
-# FlashInfer 0.7 looks for nvcc in CUDA_HOME, PATH and /usr/local/cuda, and links with -lcudart and -lcuda from
-# CUDA_HOME/lib64 (flashinfer/jit/cpp_ext.py). The packages have nvcc, but neither lib64 nor the names that a linker
-# looks for.
+# A CUDA toolkit for kernels that are compiled at the first start: one that is there, else the links to the packages of
+# vLLM's lock that the set-up made (deploy/cuda_links.sh).
 COMPILED = "FLASHINFER"  # attention backends of this name compile kernels
 TOOLKIT = Path("/usr/local/cuda")
 NO_NVCC = (
     "attention_backend=FLASHINFER compiles its kernels, and no nvcc is in CUDA_HOME, PATH, /usr/local/cuda or the "
-    "installed packages: pip install -r requirements.txt -c constraints-gpu.txt"
+    "environment: make setup, or sh deploy/cuda_links.sh with the environment's folder"
 )
 
 
 def provide(engine_args: Mapping[str, object]) -> str:
-    """Sets CUDA_HOME to a toolkit of links where kernels will be compiled and no toolkit is there; a warning in one
+    """Sets CUDA_HOME to the set-up's links where kernels will be compiled and no toolkit is there; a warning in one
     line where there is no nvcc at all, else nothing."""
     if not str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED):
         return ""
     if environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
         return ""
-    if (packages := packaged_toolkit()) is None:
+    if not (links := next(Path(get_path("purelib")).glob("nvidia/cu*/lib64"), None)):
         return NO_NVCC
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "llama31-mlperf")
-    environ["CUDA_HOME"] = str(link_toolkit(packages, cache / packages.name))
+    environ["CUDA_HOME"] = str(links.parent)
     return ""
-
-
-def packaged_toolkit() -> Path | None:
-    """The folder of NVIDIA's packages that has nvcc; None where none has."""
-    spec = find_spec("nvidia")
-    places = (spec and spec.submodule_search_locations) or ()
-    return next((path.parent.parent for place in places for path in sorted(Path(place).glob("cu*/bin/nvcc"))), None)
-
-
-def link_toolkit(packages: Path, home: Path) -> Path:
-    """A toolkit in `home`, of links to the packages' files, with the names that a linker looks for. Raises OSError."""
-    (home / "lib64").mkdir(parents=True, exist_ok=True)
-    links = {home / path.name: path for path in packages.iterdir() if path.is_dir()}
-    for path in (packages / "lib").glob("*.so*"):
-        links |= {home / "lib64" / path.name: path, home / "lib64" / f"{path.name.partition('.so')[0]}.so": path}
-    if driver := driver_library():
-        links[home / "lib64" / "libcuda.so"] = driver
-    for link, target in links.items():
-        link.unlink(missing_ok=True)
-        link.symlink_to(target)
-    return home
-
-
-def driver_library() -> Path | None:
-    """The driver's libcuda, as the loader finds it; None without a driver."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    found = re.search(r"(?m)(/\S*libcuda\.so\S*)$", Path("/proc/self/maps").read_text())
-    return Path(found[1]) if found else None
 
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
@@ -263,13 +226,8 @@ class VLLM(Engine):
         self._llm: Any = None
         self._links: RemoteEngineConnections | None = None
 
-    def start(self, watch: Callable[[], None] = lambda: None) -> None:
-        adopt_orphans()
-        super().start(watch)
-        if "data_parallel_size_local" in self.args:
-            self._links = RemoteEngineConnections(self._llm.engine_core)
-
     async def load(self) -> None:
+        adopt_orphans()
         environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
@@ -299,6 +257,8 @@ class VLLM(Engine):
             self._llm = AsyncLLM.from_vllm_config(settings, usage_context=usage, disable_log_stats=quiet)
             self.kernels = await self._kernels()
             patches.check(self.patched, self.kernels)
+            if "data_parallel_size_local" in self.args:
+                self._links = RemoteEngineConnections(self._llm.engine_core)
         except BenchmarkError:
             raise
         except (TimeoutError, ConnectionError) as error:

@@ -140,13 +140,6 @@ def first_facts() -> dict[str, Any]:
     }
 
 
-def record_facts(run: RunFolder, facts: RunFacts) -> None:
-    """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""
-    kept = facts.model_dump(mode="json")
-    kept["plan"]["config"]["engine_arg"] = [secrets.hide_word(pair) for pair in facts.plan.config.engine_arg]
-    write_json(run.path / "config.json", kept)
-
-
 def status_of(folder: Path) -> RunStatus | None:
     """How far a run came; None where it left no status. Raises UsageError for a status that cannot be read."""
     return read_if_any(folder / "status.json", RunStatus)
@@ -386,7 +379,10 @@ class BenchmarkRun(NamedTuple):
             self.display.say(f"not comparable with MLPerf results: {document.together(new)}", style="yellow")
 
     def save(self) -> None:
-        record_facts(self.folder, self.facts)
+        """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""
+        kept = self.facts.model_dump(mode="json")
+        kept["plan"]["config"]["engine_arg"] = [secrets.hide_word(pair) for pair in self.config.engine_arg]
+        write_json(self.folder.path / "config.json", kept)
 
     def warn_short(self) -> None:
         if self.plan.too_short:

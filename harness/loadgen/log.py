@@ -100,37 +100,21 @@ def exceeded_limits(values: Values) -> dict[Limit, tuple[float, float]]:
 
 
 def min_duration(values: Values) -> Said:
-    expected = values.get("requested_single_stream_expected_latency_ns")
+    target, expected = values.get("effective_target_qps"), values.get("requested_single_stream_expected_latency_ns")
     remedy = {
-        "Offline": f"raise --offline-expected-qps{now(values.get('effective_target_qps'), 'samples/s')}",
-        "Server": f"raise --server-target-qps{now(values.get('effective_target_qps'), 'queries/s')}",
-    }.get(str(values.get("effective_scenario")), f"lower the expected latency{now(expected and expected / 1e6, 'ms')}")
-    least = values.get("effective_min_duration_ms")
-    ran = measured_s(values)
-    if ran is None or least is None:
-        yield "the test ended before its minimum duration", remedy
-    else:
-        least /= 1000
-        yield f"the test ran {number(ran)} s, {number(least - ran, 3)} s short of its minimum of {least:g} s", remedy
-
-
-def measured_s(values: Values) -> float | None:
-    """The seconds that LoadGen holds against the minimum duration: until the last sample was complete (Offline),
-    scheduled (Server) or issued (SingleStream)."""
-    if values.get("effective_scenario") == "Offline":
-        return offline_duration(values)
-    rate = values.get("result_scheduled_samples_per_sec") or values.get("result_qps_with_loadgen_overhead")
-    queries = values.get("result_query_count")
-    return (queries - 1) / rate if rate and queries else None
+        "Offline": f"raise --offline-expected-qps{now(target, 'samples/s')}",
+        "Server": f"raise --server-target-qps{now(target, 'queries/s')}",
+    }.get(values["effective_scenario"], f"lower the expected latency{now(expected and expected / 1e6, 'ms')}")
+    least = values.get("effective_min_duration_ms", 0) / 1000
+    # In Server LoadGen holds the time up to the last sample that was scheduled against it.
+    ran = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values) or 0.0
+    yield f"the test ran {number(ran)} s, {number(least - ran, 3)} s short of its minimum of {least:g} s", remedy
 
 
 def min_queries(values: Values) -> Said:
+    queries, least = values.get("result_query_count", 0), values.get("effective_min_query_count", 0)
     remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
-    queries, least = values.get("result_query_count"), values.get("effective_min_query_count")
-    if queries is not None and least and queries < least:
-        yield f"{queries:,} queries were issued, {least - queries:,} fewer than the minimum of {least:,}", remedy
-    else:
-        yield "too few queries were issued", remedy
+    yield f"{queries:,} queries were issued, {least - queries:,} fewer than the minimum of {least:,}", remedy
 
 
 def early_stopping(values: Values) -> Said:
@@ -140,9 +124,8 @@ def early_stopping(values: Values) -> Said:
     """
     late = "latency" in failed_checks(values)
     remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"
-    queries = values.get("result_query_count")
-    processed = "the" if queries is None else f"{queries:,}"
-    unsure = f"{processed} queries are too few to be sure of the {{}} p{percentile(values):g} (early stopping)"
+    queries = values.get("result_query_count", 0)
+    unsure = f"{queries:,} queries are too few to be sure of the {{}} p{percentile(values):g} (early stopping)"
     found, exceeded = [], exceeded_limits(values)
     for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
         if limit in exceeded:
@@ -311,9 +294,9 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
                 errors.append(str(value))
             elif about.get("is_warning"):
                 warnings.append(str(value))
-        if any(name not in values for name in ("loadgen_version", "effective_scenario", "effective_test_mode")):
+        if not values.keys() >= {"loadgen_version", "effective_scenario", "effective_test_mode"}:
             raise LogError(f"{path} contains no LoadGen test (empty, cut short, or of another program).")
-        if not all(name in values for name in last_entries(values)):
+        if not values.keys() >= {*last_entries(values)}:
             raise LogError(f"{path}: the test did not finish, so it has no result.")
         for wanted, found in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
             if wanted and found != wanted:
@@ -370,11 +353,15 @@ def offline_duration(values: Values) -> float | None:
     return None if last is None else last / 1e9
 
 
-def scheduled_duration(values: Values) -> float | None:
-    """Server, SingleStream: LoadGen's rate is (samples - 1) / seconds; they end when the last issued query completes
-    (Server) or is issued (SingleStream)."""
-    rate, queries = values.get(entries(values).samples or ""), values.get("result_query_count")
+def duration_at(values: Values, entry: str) -> float | None:
+    """Seconds by an entry that is a rate, which in LoadGen is (samples - 1) / seconds."""
+    rate, queries = values.get(entry), values.get("result_query_count")
     return finite((queries - 1) / rate) if queries and rate else None
+
+
+def scheduled_duration(values: Values) -> float | None:
+    """Server, SingleStream: they end when the last issued query completes (Server) or is issued (SingleStream)."""
+    return duration_at(values, entries(values).samples or "")
 
 
 def sequential_duration(values: Values) -> float | None:

@@ -237,14 +237,10 @@ class Outcome(Model):
         return self.sent or self.load
 
     @property
-    def is_settled(self) -> bool:
-        """Whether it lasted for so long that as many queries ran as ever will."""
-        return (self.duration_s or inf) >= SETTLED * (self.latency_ms.p50 or 0.0) / 1000
-
-    @property
     def has_grown(self) -> bool:
         """Whether more came than was completed, beyond chance and beyond what fills an idle server."""
-        return self.queue is not None and self.queue.has_grown and (self.is_settled or self.has_waited)
+        is_settled = (self.duration_s or inf) >= SETTLED * (self.latency_ms.p50 or 0.0) / 1000
+        return self.queue is not None and self.queue.has_grown and (is_settled or self.has_waited)
 
     @property
     def has_waited(self) -> bool:
@@ -275,17 +271,15 @@ class Outcome(Model):
 
 def from_flat(data: dict[str, Any]) -> dict[str, Any]:
     """A record of format 5 or older, as today's are."""
-    old = {name: value for name, value in data.items() if value is not None}
+    names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
+    old = {names.get(name, name): value for name, value in data.items() if value is not None}
     loads = {"concurrency": ClosedLoop.unit, "qps": Poisson.unit, "samples_per_query": Sequential.unit}
     load, unit = next((old[name], unit) for name, unit in loads.items() if name in old)
-    names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
     latencies = {
         f"{kind}_ms": {point: old.get(f"{kind}_{point}") for point in Times.model_fields}
         for kind in (*KINDS, "client_delay")
     }
-    kept = {
-        names.get(name, name): value for name, value in old.items() if names.get(name, name) in Outcome.model_fields
-    }
+    kept = {name: value for name, value in old.items() if name in Outcome.model_fields}
     return kept | {
         "load": load,
         "unit": unit,

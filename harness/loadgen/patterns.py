@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from math import inf
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Schedule, Sequential
 from harness.config.plan import Plan
@@ -27,12 +27,8 @@ Answer = Callable[[Any], Coroutine[Any, Any, None]]  # sends one, and returns wh
 Turn = Callable[[Any], tuple[int, int, int]]  # its round, its conversation, and its place in that
 
 
-class Sender(Protocol):
-    async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
-        """Sends items, which may have no end, at its own pace, and waits for their answers; returns those that were
-        not sent. Raises what an answer raised."""
-
-
+# Each way of sending has a `send` of items, which may have no end: at its own pace, until all are answered. It returns
+# those that were not sent, and raises what an answer raised.
 class Batches(NamedTuple):
     """Offline, SingleStream, MultiStream: `size` items at a time, the next when all are answered; None: all at once.
 
@@ -78,16 +74,16 @@ class InFlight(NamedTuple):
     async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
         talks = conversations(items, self.turn) if self.turn else ((item,) for item in items)
         source, unsent = iter(talks), list[Any]()
-        end, sent, latest = time.perf_counter() + self.seconds, 0, -1.0
+        end, sent, latest = time.perf_counter() + self.seconds, 0, -1
 
         async def follow() -> None:
             nonlocal sent, latest
             for talk in source:
-                round = self.turn(talk[0])[0] if self.turn else inf
+                round = self.turn(talk[0])[0] if self.turn else sent  # each alone is one
                 if sent >= self.least and time.perf_counter() >= end and round > latest:
                     unsent.extend(talk)
                     return
-                latest = max(latest, round) if self.turn else latest
+                latest = max(latest, round)
                 for item in talk:
                     sent += 1
                     await answer(item)
@@ -100,14 +96,13 @@ class InFlight(NamedTuple):
 
 class AtTimes(NamedTuple):
     """Arrivals of the user's own: each request at its time, in seconds since the first, answered or not those before
-    it; of conversations, all first turns before all second ones. `by_sample`: each of a trace at its own time."""
+    it. `by_sample`: each of a trace at its own time."""
 
     times: Sequence[float]
-    turn: Turn | None
     by_sample: bool
 
     async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
-        ordered, zero = self.arranged(items), time.perf_counter()
+        ordered, zero = sorted(items, key=attrgetter("sample")) if self.by_sample else items, time.perf_counter()
         async with tasks() as group:
             for request, due in zip(ordered, self.times, strict=True):  # LoadGen issues as many as it was asked for
                 request.issued_s = zero + due
@@ -116,15 +111,8 @@ class AtTimes(NamedTuple):
                 group.create_task(answer(request))
         return ()
 
-    def arranged(self, requests: Items) -> list[Any]:
-        """In the order of their times."""
-        if self.by_sample:
-            return sorted(requests, key=attrgetter("sample"))
-        if self.turn is None:
-            return list(requests)
-        talks = conversations(requests, self.turn)
-        places = [(self.turn(each)[0], place, each) for talk in talks for place, each in enumerate(talk)]
-        return [each for *_, each in sorted(places, key=lambda place: place[:2])]
+
+Sender = Batches | RandomArrivals | InFlight | AtTimes
 
 
 @asynccontextmanager
@@ -181,8 +169,7 @@ def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
         case ClosedLoop() if plan.concurrency:  # of an accuracy test all queries are sent
             return InFlight(plan.concurrency, plan.min_duration_s if timed else inf, plan.min_queries, turn_of(library))
         case Schedule() if timed:  # the user's, or each sample of a trace at its own time
-            by_sample = bool(plan.replay and plan.replay.each_its_own)
-            return AtTimes(library.arrivals or plan.schedule, turn_of(library), by_sample)
+            return AtTimes(library.arrivals or plan.schedule, by_sample=bool(library.arrivals))
         case ClosedLoop() | Schedule():
             return Batches()
     return None

@@ -105,51 +105,42 @@ def joules(gpus: int | None) -> float | None:
 def recording(
     path: Path, wanted: bool, prometheus_metrics: Callable[[], list[str]], gpus: int | None, remote: Remote
 ) -> Iterator[list[str]]:
-    """Writes one line a second to the CSV file `path` while the block runs, if `wanted`; gives a list of what went
-    wrong, which is whole once the block has ended.
+    """Writes one line a second to the CSV file `path` while the block runs, if `wanted`; what one does not tell is left
+    empty. Gives a list of what went wrong, which is whole once the block has ended.
 
     `prometheus_metrics` gives the engine's own metrics, in Prometheus' text format; of the visible GPUs the first count
     (None: all). `remote` gives what is reported of GPUs elsewhere, by GPU and column.
     """
     stop, troubles = threading.Event(), list[str]()
+
+    def record() -> None:
+        begin = time.monotonic()
+        with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
+            table, far = csv.writer(file), sorted(remote())
+            names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in GPU_NAMES]
+            names += [column.name for column in discovery.COLUMNS]
+            table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
+            psutil.cpu_percent()  # which tells of the time since it was last called
+            then, before = 0.0, discovery.samples(prometheus_metrics())
+            while not stop.wait(1.0):
+                seconds, counted = time.monotonic() - begin, discovery.samples(prometheus_metrics())
+                machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
+                told, now = read_gpus(), remote()
+                told += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_NAMES]
+                table.writerow([*machine, *told, *discovery.row(before, counted, seconds - then)])
+                then, before = seconds, counted
+                file.flush()
+
     if not wanted:
         yield troubles
         return
-    recorder = threading.Thread(
-        target=record_telemetry, args=(path, stop, troubles, prometheus_metrics, gpus, remote), daemon=True
-    )
+    recorder = threading.Thread(target=record, daemon=True)
     recorder.start()
     try:
         yield troubles
     finally:
         stop.set()
         recorder.join(timeout=2)
-
-
-def record_telemetry(
-    path: Path,
-    stop: threading.Event,
-    troubles: list[str],
-    prometheus_metrics: Callable[[], list[str]] = list,
-    gpus: int | None = None,
-    remote: Remote = dict,
-) -> None:
-    """Samples machine and engine until `stop` is set; what one does not tell is left empty."""
-    begin, engine = time.monotonic(), discovery.Reader()
-    with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
-        table, far = csv.writer(file), sorted(remote())
-        names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in GPU_NAMES]
-        names += [column.name for column in discovery.COLUMNS]
-        table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
-        psutil.cpu_percent()  # which tells of the time since it was last called
-        engine.values(0.0, prometheus_metrics())
-        while not stop.wait(1.0):
-            seconds = time.monotonic() - begin
-            machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
-            told, now = read_gpus(), remote()
-            told += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_NAMES]
-            table.writerow([*machine, *told, *engine.values(seconds, prometheus_metrics())])
-            file.flush()
 
 
 @contextmanager
@@ -328,8 +319,8 @@ def servers_here(addresses: Sequence[str]) -> set[int] | None:
         sockets = [
             each for each in psutil.net_connections("tcp") if each.status == "LISTEN" and each.laddr.port == port
         ]
-        owners = {top_of(each.pid) for each in sockets if each.pid}
-        if not owners or None in owners or any(each.pid is None for each in sockets):
+        owners = {each.pid and top_of(each.pid) for each in sockets}
+        if not owners or None in owners:
             return None
         found |= {pid for pid in owners if pid}
     return found

@@ -8,7 +8,6 @@ under test takes the times. The column `clock` says whose they are; a time that 
 import csv
 import gzip
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -94,7 +93,7 @@ class Request:
     arrival was due, or when a closed loop sent it; in seconds since the first of the test."""
 
     sample: int  # of the sample library
-    prompt_tokens: int
+    prompt_tokens: int = 0
     output_tokens: int = 0
     first_tokens: int = 1  # that TPOT leaves out: those of the first message; LoadGen leaves out one
     issued_s: float | None = None
@@ -104,8 +103,8 @@ class Request:
     clock: Clock = ""
     failure: str = ""  # its error message; the times are those of the failure
     order: int = 0  # of issue: its line
-    round: int = 0  # how often its sample was issued before
-    id: int = 0  # LoadGen's number of it
+    round: int = 0  # how often its sample was issued before, and ...
+    id: int = 0  # ... LoadGen's number of it, as long as it is sent
 
     @property
     def done_s(self) -> float | None:
@@ -139,17 +138,14 @@ def decimal(value: float | None) -> str:
 
 def read_requests(folder: Path) -> list[Request]:
     """The rows of requests.csv. Raises UsageError, which names the line, for a damaged one."""
-    path, found, rounds = folder / FILE, list[Request](), Counter[int]()
+    path, found = folder / FILE, list[Request]()
     try:
         with open_regular(path, LARGEST_FILE) as file:
             table = csv.reader(file)
             if (head := tuple(next(table, ()))) != COLUMNS:
                 raise UsageError(f"{path}:1: columns {', '.join(head) or 'missing'}; expected {', '.join(COLUMNS)}.")
             for cells in table:
-                request = parse_line(cells, len(found))
-                request.round = rounds[request.sample]
-                rounds[request.sample] += 1
-                found.append(request)
+                found.append(parse_line(cells, len(found)))
     except OSError as error:
         raise UsageError(f"{path}: {why(error)}.") from None
     except (ValueError, csv.Error) as error:

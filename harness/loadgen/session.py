@@ -12,7 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -64,8 +64,7 @@ class SUT:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
         now, new = time.perf_counter() if self.clock == "loadgen" else None, list[Request]()
         for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
-            prompt, round = len(self.library.prompts[index]), self._issues[index]
-            new.append(Request(index, prompt, issued_s=now, order=order, round=round, id=id))
+            new.append(Request(index, issued_s=now, order=order, round=self._issues[index], id=id))
             self._issues[index] += 1
         self.requests += new
         if self.clock == "loadgen":  # else each is counted when it is sent
@@ -89,14 +88,15 @@ class SUT:
             self.report(lg.QuerySamplesComplete, request.id, [0] * PLACEHOLDER)
 
     def run(self, work: Any) -> None:
-        task = self.engine.loop.create_task(work)
+        task = self.engine.loop.create_task(self._guard(work))
         self._tasks.add(task)
-        task.add_done_callback(self._finish)
+        task.add_done_callback(self._tasks.discard)
 
-    def _finish(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) and self.failure is None:
-            self.failure = error
+    async def _guard(self, work: Any) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.failure = self.failure or error
 
     async def attempt(self, request: Request) -> None:
         """Answers a request, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
@@ -109,11 +109,13 @@ class SUT:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
         exchange, tokens = Exchange(time.perf_counter()), list[int]()
         begin = exchange.sent_at
+        prompt, most = self.library.request(request.sample, request.order, request.round)
+        request.prompt_tokens = len(prompt)
         if self.clock == "client":
             self.counters.issued += 1
             request.issued_s = begin if request.issued_s is None else request.issued_s
         try:
-            async for new in self.engine.stream(*self.prompt_of(request), exchange, not self.streams):
+            async for new in self.engine.stream(prompt, most, exchange, not self.streams):
                 if self.streams and new and not tokens:
                     self.hear_first(request, new, begin)
                 tokens.extend(new)
@@ -131,12 +133,6 @@ class SUT:
         self.counters.started += 1
         self.counters.first_token_s += now - begin
 
-    def prompt_of(self, request: Request) -> tuple[list[int], int | None]:
-        """What the engine is asked: the prompt, and the most tokens of its answer."""
-        prompt, most = self.library.request(request.sample, request.order, request.round)
-        request.prompt_tokens = len(prompt)
-        return prompt, most
-
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
         delivery = exchange.delivery
@@ -151,7 +147,7 @@ class SUT:
             self.deliveries.append(delivery)
             self.sent_tokens += request.prompt_tokens
         self.counters.tokens += request.output_tokens
-        self.end(request, tokens, request.output_tokens)
+        self.end(request, tokens)
 
     def take_failure(self, request: Request, error: EndpointError) -> None:
         """Counts a request as failed, and tells LoadGen, which waits for every answer: one of `PLACEHOLDER` tokens, or
@@ -170,21 +166,21 @@ class SUT:
             self.report(lg.FirstTokenComplete, request.id, [0])
         self.end(request, [0] * PLACEHOLDER if self.timed else [])
 
-    def end(self, request: Request, tokens: Sequence[int], count: int | None = None) -> None:
+    def end(self, request: Request, tokens: Sequence[int]) -> None:
         """Tells LoadGen of the end of an answer."""
         request.latency_ms = self.ms_since_issue(request, time.perf_counter())
         self.counters.completed += 1
-        self.report(lg.QuerySamplesComplete, request.id, tokens, count)
+        self.report(lg.QuerySamplesComplete, request.id, tokens, request.output_tokens)
 
     def ms_since_issue(self, request: Request, at: float) -> float:
         """Milliseconds since the time from which a request's latencies count."""
         return 1e3 * (at - (request.issued_s or 0.0))
 
-    def report(self, report: Any, id: int, tokens: Sequence[int], count: int | None = None) -> None:
-        """Reports token ids to LoadGen as int32, which takes a copy of the buffer; `count` tokens (None: as many)."""
+    def report(self, report: Any, id: int, tokens: Sequence[int], count: int = 0) -> None:
+        """Reports token ids to LoadGen as int32, which takes a copy of the buffer; `count` tokens (0: as many)."""
         data = array("i", tokens)
         address, length = data.buffer_info()
-        report([lg.QuerySampleResponse(id, address, length * data.itemsize, length if count is None else count)])
+        report([lg.QuerySampleResponse(id, address, length * data.itemsize, count or length)])
 
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:
@@ -387,27 +383,22 @@ class LoadGenSession:
         recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: recorder.readings(urls)[0])
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
         taken, here = (self.busy_gpus, bool(system.gpus())) if config.is_in_process else ([], False)
-        with recorded as troubles, recorder.watch_others(taken, here, config.endpoint) as load:
+        with recorded as lines, recorder.watch_others(taken, here, config.endpoint) as load:
             yield
-        for trouble in troubles:
-            self.display.say(trouble, style="yellow")
-        slower = "" if config.endpoint else f": {recorder.SLOWER_WARNING}"
-        for warning in [] if self.warned else load.warnings():
-            self.display.say(f"{warning}{slower}", style="yellow")
-            self.warned = True
+        slower, others = "" if config.endpoint else f": {recorder.SLOWER_WARNING}", load.warnings()
+        lines += [f"{warning}{slower}" for warning in others if not self.warned]
+        self.warned |= bool(others)
         after = recorder.joules(gpus)
         used = None if before is None or after is None else after - before
         if urls and tested.timed:
             exported = recording.Recording.read(path)
             used = recording.joules_by_power(exported)
             if missing := recording.missing_readings(exported):
-                self.display.say(
-                    f"--telemetry-url: no values in {missing:,} of {len(exported.seconds):,} readings", style="yellow"
-                )
+                lines.append(f"--telemetry-url: no values in {missing:,} of {len(exported.seconds):,} readings")
         told = engine.prometheus_metrics()
         use = outcome.MachineUse(
             others_cpu_cores=load.cpu_cores,
-            background_load=load.warnings(),
+            background_load=others,
             gpu_joules=None if used is None else round(used, 1),
             server_gpus=models,
             waits_ms=discovery.mean_waits(exposed, told),
@@ -422,8 +413,9 @@ class LoadGenSession:
                 replicas=discovery.idle_replicas(exposed, told),
             )
             files.write_json(folder / SERVER, server.model_dump())
-            for line in (*server.disagreements, *server.notes):
-                self.display.say(line, style="yellow")
+            lines += [*server.disagreements, *server.notes]
+        for line in lines:
+            self.display.say(line, style="yellow")
 
     def samples(self, plan: Plan) -> Library:
         """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be
@@ -443,11 +435,12 @@ class LoadGenSession:
     def raise_cause(self, failure: BaseException) -> NoReturn:
         """Raises what failed in a test: the engine's own end where an answer came empty because of it, which may show
         a moment later."""
-        until = time.monotonic() + (END_SHOWS_S if isinstance(failure, EmptyAnswerError) else 0.0)
-        while not self.engine.failure and time.monotonic() < until:
-            time.sleep(0.1)
-        if isinstance(failure, EmptyAnswerError) and self.engine.failure:
-            raise EngineError(self.engine.ended) from failure
+        if isinstance(failure, EmptyAnswerError):
+            until = time.monotonic() + END_SHOWS_S
+            while not self.engine.failure and time.monotonic() < until:
+                time.sleep(0.1)
+            if self.engine.failure:
+                raise EngineError(self.engine.ended) from failure
         raise failure
 
 
@@ -456,7 +449,8 @@ def keep_requests(tested: SUT, folder: Path, measured: bool) -> None:
     takes them. Raises LogError where its trace is of other requests, OSError."""
     requests = tested.requests
     if not measured:
-        requests = [replace(each, issued_s=None, sent_ms=None, ttft_ms=None, latency_ms=None) for each in requests]
+        for request in requests:
+            request.issued_s = request.sent_ms = request.ttft_ms = request.latency_ms = None
     elif tested.clock == "client":
         begin = min((request.issued_s or 0.0 for request in requests), default=0.0)
         for request in requests:

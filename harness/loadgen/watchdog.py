@@ -127,9 +127,7 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
 def stage(log: Path) -> str:
     """What goes on, and how far it is if the log says so; empty before the first sign."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            text = file.read().decode(errors="replace")
+        text = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
     except OSError:
         return ""
     for line in reversed(re.split(r"[\r\n]+", text)):

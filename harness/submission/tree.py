@@ -22,7 +22,7 @@ from harness.core.document import render, together
 from harness.core.errors import UsageError, why
 from harness.core.files import check_folder_name, parse_as, read, read_given, submodule_path, write_json, write_text
 from harness.core.reading import INFERENCE, ROOT, names_in, read_text
-from harness.core.system import CPUINFO, System, cpu_line, nvml_gpus
+from harness.core.system import CPUINFO, System, cpu_line
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.folder import FOLDER, Test, facts_of, status_of
 from harness.loadgen.outcome import RunFacts
@@ -74,8 +74,8 @@ def declared(facts: RunFacts) -> Description:
 def describe(machine: System, facts: RunFacts | None = None, is_here: bool = True) -> Description:
     """The description of a machine, with what the server of a run tells of itself; of this one more is looked up."""
     gpus, memory = machine.gpus, machine.gpu_memory_gib
-    versions = {**machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
-    stack = ("torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
+    versions = {"Python": machine.python, **machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
+    stack = ("Python", "torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
     served = declared(facts) if facts else {}
     found: Description = {
         name: NOT_APPLICABLE if name.startswith("accelerator_") and not gpus else "" for name in FIELDS
@@ -87,33 +87,27 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
         "accelerators_per_node": len(gpus) or "0",  # the checker takes the number 0 for an empty field
         "framework": served.get(DECLARED[0], f"vLLM {machine.vllm_version}" if machine.vllm_version else ""),
         "operating_system": machine.os,
-        "other_software_stack": ", ".join(
-            [f"Python {machine.python}", *(f"{name} {versions[name]}" for name in stack if versions.get(name))]
-        ),
+        "other_software_stack": ", ".join(f"{name} {versions[name]}" for name in stack if versions.get(name)),
     }
     if gpus:
         found["accelerator_model_name"] = gpus[0]
         found["accelerator_memory_capacity"] = f"{memory:.0f} GiB" if memory else ""
     if len(gpus) == 1:
         found["accelerator_interconnect"] = NOT_APPLICABLE
-    return found | served | (hardware(bool(gpus)) if is_here else {})
+    return found | served | (hardware() if is_here else {})
 
 
-def hardware(gpus: bool) -> Description:
-    """What else this machine tells of itself: sockets, cores, disk, the GPU's link and clock."""
+def hardware() -> Description:
+    """What else this machine tells of itself: sockets, cores, caches, disk."""
     found: Description = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
     with suppress(OSError):
         sockets = set(re.findall(r"^physical id\s*:\s*(\d+)$", CPUINFO.read_text(), re.M))
         cores = cpu_line("cpu cores")
-        found |= {"host_processors_per_node": len(sockets) or 1, "host_processor_caches": cpu_line("cache size")}
-        found["host_processor_core_count"] = int(cores) if cores else ""
-    if gpus:
-        with suppress(Exception), nvml_gpus() as (nvml, handles):
-            generation = nvml.nvmlDeviceGetMaxPcieLinkGeneration(handles[0])
-            width = nvml.nvmlDeviceGetMaxPcieLinkWidth(handles[0])
-            found["accelerator_host_interconnect"] = f"PCIe Gen{generation} x{width}"
-            clock = nvml.nvmlDeviceGetMaxClockInfo(handles[0], nvml.NVML_CLOCK_SM)
-            found["accelerator_frequency"] = f"{clock} MHz at most"
+        found |= {
+            "host_processors_per_node": len(sockets) or 1,
+            "host_processor_core_count": int(cores) if cores else "",
+            "host_processor_caches": cpu_line("cache size"),
+        }
     return found
 
 
@@ -122,7 +116,7 @@ def missing(description: Description) -> list[str]:
     return [
         name
         for name in (*FIELDS, *(name for name in DECLARED if name in description))
-        if name not in description or (not description[name] and name not in MAY_BE_EMPTY and name not in BUILD_FIELDS)
+        if name not in description or not (description[name] or name in MAY_BE_EMPTY + BUILD_FIELDS)
     ]
 
 
@@ -279,8 +273,8 @@ class Entry(NamedTuple):
 
     @property
     def runs(self) -> list[SubmittedRun]:
-        runs = [self.accuracy, self.performance, *([self.test06] if self.test06 else [])]
-        return [run for n, run in enumerate(runs) if run not in runs[:n]]
+        runs = (self.accuracy, self.performance, self.test06)
+        return list({run.path: run for run in runs if run}.values())
 
 
 def read_run(path: Path) -> SubmittedRun:
@@ -302,10 +296,10 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
 
     An entry's accuracy and performance test may come from two runs of the same settings.
     """
-    groups = dict[tuple[str, str], list[SubmittedRun]]()
+    groups = dict[str, list[SubmittedRun]]()
     for run in map(read_run, paths):
-        groups.setdefault((run.config.category, run.config.scenario), []).append(run)
-    entries = [join(runs, f"{category} {scenario}") for (category, scenario), runs in groups.items()]
+        groups.setdefault(f"{run.config.category} {run.config.scenario}", []).append(run)
+    entries = [join(runs, label) for label, runs in groups.items()]
     versions = sorted({entry.config.round for entry in entries})
     if len(versions) > 1:
         raise UsageError(f"these runs are of MLPerf v{' and v'.join(versions)}; a submission is of one round.")

@@ -228,9 +228,11 @@ def find(config: RunConfig) -> str:
         return str(path)
     name, version = HUB_DATASET
     kept = Path(constants.HF_HOME) / "datasets" / name.replace("/", "___") / version
-    if not kept.exists() and not is_hub_reachable():
+    if kept.exists():
+        return str(kept)
+    if not is_hub_reachable():
         raise UsageError(f"{name} not found, and the hub not reachable: {instead(config)}.")
-    return str(kept) if kept.exists() else f"{name}, to be downloaded"
+    return f"{name}, to be downloaded"
 
 
 def instead(config: RunConfig) -> str:

@@ -1,7 +1,5 @@
 """A workload as samples: a file's requests, a data set's, drawn lengths, a trace's; as token ids, with the length of
 each answer.
-
-`python -m harness workloads [NAME OR FILE ...]` prints the token statistics of workloads.
 """
 
 import csv
@@ -14,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from harness.config import checkpoint, engine, mlperf
+from harness.config import mlperf
 from harness.config.run import RunConfig
 from harness.config.workload import (
     COLUMNS,
@@ -32,11 +30,10 @@ from harness.config.workload import (
     WorkloadProfile,
     is_profile,
 )
-from harness.core.document import Table, number
+from harness.core.document import number
 from harness.core.errors import UsageError, first_line
 from harness.core.files import read_given, require, unknown_file_error
 from harness.core.reading import load_yaml
-from harness.core.statistics import Spread
 from harness.workloads import cnn_dailymail, requests_file
 from harness.workloads.cnn_dailymail import Library, Salt
 from harness.workloads.requests_file import StoredRequest, StoredRequests, Tokens
@@ -46,12 +43,6 @@ FLAG = "--arrivals"
 MOST_BYTES = 2**30
 MOST_S = 10**10
 PAGE = "docs/workloads.md#recorded-arrivals"
-PUBLISHED = {  # a column of a published trace -> who published it
-    "chat_id": "Bailian",
-    "hash_ids": "Mooncake",
-    "Request tokens": "BurstGPT",
-    "ContextTokens": "Azure",
-}
 
 
 class Recorded(NamedTuple):
@@ -85,7 +76,9 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
     if not path.exists():
         raise unknown_file_error(FLAG, str(path), list(SHAPES))
     text = read_given(FLAG, path, "text", str, most=MOST_BYTES).removeprefix("\ufeff")
-    check_header(path, text.partition("\n")[0])
+    if text.partition("\n")[0].strip() not in (COLUMNS, COLUMNS + PREFIX):
+        wanted = f"{COLUMNS}[{PREFIX}]: {PAGE} says how to make it."
+        raise UsageError(f"{path}: not a trace; the first line must be {wanted}")
     reader, kept, unfit, empty = csv.reader(text.splitlines(), strict=True), list[Recorded](), 0, 0
     try:
         names = next(reader)
@@ -102,23 +95,14 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
                 break
     except csv.Error as error:
         raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
-    if unfit and len(kept) < 2:
-        raise UsageError(f"{path}: {len(kept)} of its {len(kept) + unfit:,} requests fit {context:,} tokens.")
     trace = Trace(path, tuple(sorted(kept, key=lambda one: one.at_s)), unfit, empty)
     if len(kept) < 2 or len(kept) > MOST_RATE * trace.span_s:
+        fits = f" that fit {context:,} tokens" if unfit else ""
         raise UsageError(
-            f"{path}: needs at least two requests at different times, and no more than {MOST_RATE:,} requests/s on "
-            "average."
+            f"{path}: needs at least two requests at different times{fits}, and no more than {MOST_RATE:,} requests/s "
+            "on average."
         )
     return trace
-
-
-def check_header(path: Path, line: str) -> None:
-    """Raises UsageError for a file of another kind."""
-    if line.strip() not in (COLUMNS, COLUMNS + PREFIX):
-        publisher = next((name for column, name in PUBLISHED.items() if column in line), "")
-        what = f"a trace as {publisher} publishes it" if publisher else "not a trace"
-        raise UsageError(f"{path}: {what}; the first line must be {COLUMNS}[{PREFIX}]: {PAGE} says how to make it.")
 
 
 def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
@@ -132,17 +116,17 @@ def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recor
         at = math.nan
     wanted = f"a number from 0 to {MOST_S:,}; convert dates to seconds since the first request"
     require(0 <= at <= MOST_S, f"{where}: seconds", wanted, seconds)
-    length = whole(f"{where}: input_tokens", prompt, 1, MOST_TOKENS)
-    new = whole(f"{where}: output_tokens", answer, 1, MOST_TOKENS)
-    beginning = whole(f"{where}: prefix_tokens", shared, 1, length) if prefix else 0
+    length = whole(f"{where}: input_tokens", prompt, MOST_TOKENS)
+    new = whole(f"{where}: output_tokens", answer, MOST_TOKENS)
+    beginning = whole(f"{where}: prefix_tokens", shared, length) if prefix else 0
     if shared and not prefix:
         raise UsageError(f"{where}: prefix_tokens needs a prefix_id.")
     return Recorded(at, length, new, line, prefix, beginning)
 
 
-def whole(name: str, text: str, least: int, most: int) -> int:
+def whole(name: str, text: str, most: int) -> int:
     found = int(float(text)) if re.fullmatch(r"[0-9]{1,7}(\.0*)?", text) else -1  # 47.0, as pandas writes it
-    require(least <= found <= most, name, f"a whole number from {least} to {most:,}", text)
+    require(1 <= found <= most, name, f"a whole number from 1 to {most:,}", text)
     return found
 
 
@@ -198,8 +182,8 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, pl
     read, write, seed = profile.input_len, profile.output_len, config.seed or 0
     source, words = Random(seed), words_of(tokenizer)
     count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
-    if sharing.turns > 1 and not config.is_ordered:
-        raise UsageError("turns need --concurrency or --arrivals: other scenarios issue requests in random order.")
+    if sharing.turns > 1 and config.concurrency is None:
+        raise UsageError("turns need --concurrency: elsewhere a turn does not wait for the one before.")
     if sharing.turns > 1 and count < sharing.turns:
         raise UsageError(f"--total-sample-count {count}: a conversation has {sharing.turns} turns.")
     mean = sharing.prefix_len + (read.median * (sharing.turns + 1) + write.median * (sharing.turns - 1)) / 2
@@ -243,7 +227,7 @@ def conversations(
     return prompts, new, talks if profile.turns > 1 else None
 
 
-def replay_trace(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay, list[float]]:
+def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     """Seconds from the first request of a trace to each, at the rate that is asked for, as long as --min-duration says.
 
     Raises UsageError where the trace is shorter than that, or too little of it is left.
@@ -260,7 +244,7 @@ def replay_trace(config: RunConfig, trace: Trace, lengths: bool) -> tuple[Replay
         due = due[: next(place for place, at in enumerate(due) if at >= least) + 1]
     if len(due) < 2:
         raise UsageError(f"--arrivals {trace.path}: fewer than two requests within --min-duration.")
-    return Replay(len(due), due[-1], lengths), due
+    return Replay(len(due), due[-1]), due
 
 
 def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
@@ -268,7 +252,7 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     count = None if config.total_sample_count == "auto" else config.total_sample_count
     most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
     trace = read_trace(config.trace, count, most)
-    replay, due = replay_trace(config, trace, lengths=True)
+    replay, due = replay_trace(config, trace)
     requests = trace.requests[: len(due)]
     if (tokens := sum(one.prompt_tokens for one in requests)) > MOST_SYNTHETIC:
         raise UsageError(f"{trace.path}: prompts of {tokens:,} tokens in all; use fewer (--total-sample-count).")
@@ -311,23 +295,8 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     """
     if config.is_official_workload:
         return None
-    if config.has_trace_lengths:
+    if config.is_replay:
         return library_of_trace(config, tokenizer)
-    library = load_requests(config, tokenizer)
-    if not config.is_replay:
-        return library
-    replay, due = replay_trace(config, read_trace(config.trace), lengths=False)
-    assert library.request_set
-    return replace(
-        library,
-        arrivals=due,
-        conversations=None,
-        request_set=replace(library.request_set, replay=replay, whole_rounds=False),
-    )
-
-
-def load_requests(config: RunConfig, tokenizer: Any) -> Library:
-    """The requests of a workload, or of lengths, without a trace's times. Raises UsageError."""
     if config.input_len:
         given = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
         profile = WorkloadProfile(about=DESCRIPTION, **given)
@@ -335,22 +304,16 @@ def load_requests(config: RunConfig, tokenizer: Any) -> Library:
         return draw_library(config, tokenizer, profile, place)
     if config.workload.startswith(cnn_dailymail.MARK):
         return from_requests(config, tokenizer, cnn_dailymail.DESCRIPTION, cnn_dailymail.read(config))
-    workload = named_workload(config.workload)
+    own = Path(config.workload)
+    if config.workload not in WORKLOADS and not own.exists():
+        raise unknown_file_error("--workload", config.workload, list(WORKLOADS))
+    workload = WORKLOADS.get(config.workload) or Workload(config.workload, own, "requests of the user's own")
     if is_profile(config.workload):
         profile = read_profile(config, workload)
         place = f"{workload.path}: input_len {profile.input_len}, output_len {profile.output_len}"
         return draw_library(config, tokenizer, profile, place)
     found = requests_file.read(workload.path or Path(), config.prompt_column or "")
     return from_requests(config, tokenizer, workload.imitates, found)
-
-
-def named_workload(name: str) -> Workload:
-    """The workload of a name, or of a file of the user's own. Raises UsageError where it is neither."""
-    if name in WORKLOADS:
-        return WORKLOADS[name]
-    if not Path(name).exists():
-        raise unknown_file_error("--workload", name, list(WORKLOADS))
-    return Workload(name, Path(name), "requests of the user's own")
 
 
 def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRequests) -> Library:
@@ -390,11 +353,11 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
     kept = found.requests[: len(found.requests) - unfit]
     content, sharing, salt = digest(kept, config.max_new_tokens), Shared(salt=config.salt or "none"), None
     if sharing.salt != "none":  # after the token that begins every text, where there is one
-        begins = tokenizer.bos_token_id is not None and all(prompt[0] == tokenizer.bos_token_id for prompt in prompts)
+        begins = all(prompt[0] == tokenizer.bos_token_id for prompt in prompts)
         salt = Salt(words_of(tokenizer), int(begins), sharing.salt == "start")
         content = digest(content, sharing)
         notes.append(sharing.text.removeprefix("; "))
-    keeps_turns = found.turns and config.is_ordered  # else LoadGen's random order is the order
+    keeps_turns = found.turns and config.concurrency is not None  # else nobody waits for an answer
     talks = [request.number for request in chosen] if keeps_turns else None
     return with_request_set(
         Library(prompts, [], [], str(found.path), new, conversations=talks, salt=salt),
@@ -436,15 +399,3 @@ def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> Tokens:
     except Exception as error:  # whatever the template's author raises
         raise UsageError(f"{where}: the model's chat template refuses it: {first_line(error)}.") from None
     return list(tokenizer.encode(text, add_special_tokens=False))  # the template's own are in it
-
-
-def table(names: Sequence[str], model: str) -> str:
-    """The token statistics of workloads as a Markdown table. Raises UsageError."""
-    rows, tokenizer = list[list[object]](), checkpoint.load_tokenizer(engine.EngineConfig(model=model))
-    for name in names:
-        if found := load(RunConfig(model=model, workload=name, mode="performance", concurrency="auto"), tokenizer):
-            spreads = (Spread.of([len(prompt) for prompt in found.prompts]), Spread.of(found.new_tokens or []))
-            cells = (f"{number(s.mean)}, {number(s.p50)}, {number(s.p99)}" for s in spreads if s)
-            rows.append([name, len(found), *cells])
-    head = ["workload", "requests", "input tokens: mean, p50, p99", "most output tokens: mean, p50, p99"]
-    return str(Table(head, rows))

@@ -182,7 +182,7 @@ def test_what_no_run_needs_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_setting_that_slows_a_card_is_a_note(
     limit: float, settings: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system, "power_limits", lambda: [(700.0, 700.0, 1980), (limit, 700.0, 1980)])
+    monkeypatch.setattr(system, "power_limits", lambda: [(700.0, 700.0), (limit, 700.0)])
     monkeypatch.setattr(system, "gpu_settings", lambda: settings)
     (check,) = (each for each in doctor.CHECKS if each.name == "GPU settings")
     found = doctor.finding(check, DEMO)

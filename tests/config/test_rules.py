@@ -30,6 +30,7 @@ REFUSED: tuple[dict[str, Any], ...] = (
     {"input_len": "8", "output_len": "8", "workload": "chat", "mode": "performance"},
     {"input_len": "8", "output_len": "8", "max_new_tokens": 8, "mode": "performance"},
     {"workload": "long-chat", "max_new_tokens": 8, "mode": "performance"},
+    {"arrivals": "trace.csv", "workload": "chat", "mode": "performance"},
     {"salt": "start"},
     {"prompt_column": "text"},
     {"workload": "chat"},

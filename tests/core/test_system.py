@@ -4,7 +4,6 @@ import csv
 import os
 import signal
 import sys
-import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -125,15 +124,12 @@ def tell_and_crash(asked: Connection, count: int) -> None:
 
 def record(table: Path, troubles: list[str], told: str = "") -> list[dict[str, str]]:
     """Two lines of a recording and until it holds this text, however long that takes."""
-    stop, until = threading.Event(), time.monotonic() + 60
-    thread = threading.Thread(target=recorder.record_telemetry, args=(table, stop, troubles))
-    thread.start()
-    text = ""
-    while time.monotonic() < until and not (text.count("\n") > 2 and told in text):
-        time.sleep(0.1)
-        text = table.read_text() if table.exists() else ""
-    stop.set()
-    thread.join()
+    text, until = "", time.monotonic() + 60
+    with recorder.recording(table, True, list, None, dict) as found:
+        while time.monotonic() < until and not (text.count("\n") > 2 and told in text):
+            time.sleep(0.1)
+            text = table.read_text() if table.exists() else ""
+    troubles += found
     return list(csv.DictReader(table.open()))
 
 

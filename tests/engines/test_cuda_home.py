@@ -27,43 +27,53 @@ extern "C" int run(float *values) {
 
 
 @pytest.fixture(autouse=True)
-def no_toolkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(vllm, "TOOLKIT", tmp_path / "none")
-    monkeypatch.delenv("CUDA_HOME", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-
-
-def packages(folder: Path) -> Path:
-    """A folder as NVIDIA's packages leave one."""
+def packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of packages of an environment, as NVIDIA's leave it, where no toolkit is installed."""
+    site = tmp_path / "venv" / "lib" / "python3.12" / "site-packages"
     for name in ("bin/nvcc", "include/cuda.h", "lib/libcudart.so.13", "nvvm/bin/cicc"):
-        path = folder / "nvidia" / "cu13" / name
+        path = site / "nvidia" / "cu13" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
-    return folder / "nvidia" / "cu13"
+    monkeypatch.setattr(vllm, "TOOLKIT", tmp_path / "none")
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(vllm, "get_path", lambda name: str(site))
+    return site
+
+
+def link(venv: Path) -> None:
+    subprocess.run(["sh", "deploy/cuda_links.sh", str(venv)], cwd=ROOT, check=True)
 
 
 def test_a_toolkit_that_is_there_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(vllm, "packaged_toolkit", lambda: packages(tmp_path))
+    link(tmp_path / "venv")
     monkeypatch.setenv("CUDA_HOME", "/opt/cuda")
     assert vllm.provide(FLASHINFER) == "" and os.environ["CUDA_HOME"] == "/opt/cuda"
 
 
-def test_what_compiles_nothing_needs_no_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm, "packaged_toolkit", lambda: None)
+def test_what_compiles_nothing_needs_no_toolkit() -> None:
     assert vllm.provide({"attention_backend": "TRITON_ATTN"}) == vllm.provide({}) == ""
-    assert tells(vllm.provide(FLASHINFER), "no nvcc ", ": pip install -r requirements.txt -c constraints-gpu.txt")
+    assert tells(vllm.provide(FLASHINFER), "no nvcc ", ": make setup")
+    assert "CUDA_HOME" not in os.environ
 
 
-def test_links_have_the_names_that_a_linker_looks_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(vllm, "packaged_toolkit", lambda: packages(tmp_path))
+def test_links_have_the_names_that_a_linker_looks_for(tmp_path: Path, packages: Path) -> None:
+    link(tmp_path)  # without packages there is nothing to link
     for _ in range(2):  # the second time the links are there
+        link(tmp_path / "venv")
         os.environ.pop("CUDA_HOME", None)
         assert vllm.provide(FLASHINFER) == ""
         home = Path(os.environ["CUDA_HOME"])
+        assert home == packages / "nvidia" / "cu13"
         assert (home / "bin" / "nvcc").is_file() and (home / "include" / "cuda.h").is_file()
         assert (home / "lib64" / "libcudart.so").resolve().name == "libcudart.so.13"
+        assert (home / "lib64" / "libcuda.so").is_symlink()  # a driver's, also where it comes later
     os.environ.pop("CUDA_HOME")
+
+
+def test_the_set_up_makes_them_in_an_environment_and_in_the_image() -> None:
+    assert "sh deploy/cuda_links.sh $(VENV)" in (ROOT / "Makefile").read_text()
+    assert "sh cuda_links.sh /opt/venv" in (ROOT / "Dockerfile").read_text()
 
 
 @pytest.mark.slow
@@ -71,13 +81,16 @@ def test_kernels_compile_and_link_from_the_locked_packages_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.undo()
+    site = tmp_path / "real" / "lib" / "python3.12" / "site-packages"
     locked = re.findall(NEEDED, (ROOT / "constraints-gpu.txt").read_text(), re.M)
     assert len(locked) == 5
-    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "site"), *locked]
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site), *locked]
     if (done := subprocess.run(install, capture_output=True, text=True)).returncode:
         pytest.skip(f"the packages cannot be had here: {done.stderr.strip().splitlines()[-1:]}")
-    home = vllm.link_toolkit(tmp_path / "site" / "nvidia" / "cu13", tmp_path / "home")
+    link(tmp_path / "real")
+    home = site / "nvidia" / "cu13"
     if not (stub := home / "lib64" / "libcuda.so").exists():  # a machine without a driver
+        stub.unlink()
         source = tmp_path / "stub.c"
         source.write_text("int cuDeviceGet(int *device, int number) { return 0; }\n")
         subprocess.run(["gcc", "-shared", "-o", str(stub), str(source)], check=True)

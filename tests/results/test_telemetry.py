@@ -3,9 +3,9 @@
 import csv
 import gzip
 import json
-import threading
 from functools import partial
 from pathlib import Path
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,8 +43,9 @@ THEN = VLLM.format(running=3, queries=300, hits=50, preempted=3, tokens=1512)
 
 
 def rows(*expositions: str) -> list[dict[str, float | None]]:
-    reader, names = discovery.Reader(), [column.name for column in discovery.COLUMNS]
-    return [dict(zip(names, reader.values(2.0 * n, [text]), strict=True)) for n, text in enumerate(expositions)]
+    names, readings = [column.name for column in discovery.COLUMNS], [discovery.samples([text]) for text in expositions]
+    pairs = zip([{}, *readings], readings, strict=False)
+    return [dict(zip(names, discovery.row(before, now, 2.0), strict=True)) for before, now in pairs]
 
 
 def test_counters_become_increases_and_rates() -> None:
@@ -85,13 +86,10 @@ def test_any_text_is_read(text: str) -> None:
 
 
 def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
-    told, stop = iter([FIRST, THEN]), threading.Event()
+    told = iter([FIRST, THEN])
     path = tmp_path / "machine.csv"
-    thread = threading.Thread(target=recorder.record_telemetry, args=(path, stop, [], lambda: [next(told, THEN)]))
-    thread.start()
-    stop.wait(2.4)
-    stop.set()
-    thread.join()
+    with recorder.recording(path, True, lambda: [next(told, THEN)], None, dict):
+        sleep(2.4)
     lines = list(csv.DictReader(path.open()))
     assert [line["requests_running"] for line in lines] == ["7.0", "7.0"]
     found = usage.usage_of(recording.Recording.read(path))

@@ -224,7 +224,7 @@ def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
     made.record(run, plan.with_note("a lower rate", target_qps=5.0))
     kept = results.facts_of(run.path)
     kept.stages = [Stage("calibrating", 1.5, "load")]
-    results.record_facts(run, kept)
+    results.BenchmarkRun(run, None, kept).save()
     facts = read_json(run.path / "config.json")
     assert (facts["plan"]["target_qps"], facts["plan"]["notes"][-1]) == (5.0, "a lower rate")
     assert facts["stages"] == [["calibrating", 1.5, "load"]]

@@ -76,16 +76,12 @@ def test_a_ramp_goes_from_one_rate_to_the_other() -> None:
     st.floats(0.1, 200),
     st.floats(0.01, 50),
     st.integers(0, 99),
-    st.integers(1, 7),
 )
-def test_times_go_forward_and_end_where_they_should(
-    text: str, rate: float, seconds: float, seed: int, together: int
-) -> None:
-    due = workload.times(text, rate, seconds, seed, together)
+def test_times_go_forward_and_end_where_they_should(text: str, rate: float, seconds: float, seed: int) -> None:
+    due = workload.times(text, rate, seconds, seed)
     assert list(due) == sorted(due) and due[0] == 0
-    assert due[-1] >= seconds and len(due) % together == 0
-    assert len(due) <= together or due[-1 - together] < seconds
-    assert due == workload.times(text, rate, seconds, seed, together)
+    assert due[-1] >= seconds > due[-2]
+    assert due == workload.times(text, rate, seconds, seed)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +111,8 @@ def test_a_trace_is_read_in_the_order_of_its_times(trace: Any) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_trace_as_it_is_published_is_refused_by_name(name: str, trace: Any) -> None:
-    said = rf"a trace as {name} publishes it; the first line must be {HEAD}.*docs/workloads.md#recorded-arrivals"
+def test_a_trace_as_it_is_published_is_refused_with_the_page_that_says_how_to_make_one(name: str, trace: Any) -> None:
+    said = rf"not a trace; the first line must be {HEAD}.*docs/workloads.md#recorded-arrivals"
     with pytest.raises(UsageError, match=said):
         custom.read_trace(trace(PUBLISHED[name]))
 
@@ -230,9 +226,10 @@ def test_an_address_is_not_fetched_and_a_large_file_has_a_remedy(tmp_path: Path,
         custom.read_trace(tmp_path / "large.csv")
 
 
-def test_other_requests_at_the_times_of_a_trace(tokenizer: Any, trace: Any) -> None:
-    found, library = plan(config(arrivals=str(trace(PLAIN)), workload="chat"), tokenizer)
-    assert len(library.prompts) > 6 and (found.queries, len(library.arrivals)) == (6, 6)
+@pytest.mark.parametrize("others", [{"workload": "chat"}, {"input_len": "40", "output_len": "8"}], ids=str)
+def test_a_trace_has_its_own_requests(others: dict[str, Any], trace: Any) -> None:
+    with pytest.raises(UsageError, match=r"--arrivals .* has its own requests: remove --workload"):
+        config(arrivals=str(trace(PLAIN)), **others)
 
 
 @pytest.mark.slow
