@@ -105,16 +105,22 @@ def min_duration(values: Values) -> Said:
         "Offline": f"raise --offline-expected-qps{now(target, 'samples/s')}",
         "Server": f"raise --server-target-qps{now(target, 'queries/s')}",
     }.get(values["effective_scenario"], f"lower the expected latency{now(expected and expected / 1e6, 'ms')}")
-    least = values.get("effective_min_duration_ms", 0) / 1000
     # In Server LoadGen holds the time up to the last sample that was scheduled against it.
-    ran = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values) or 0.0
-    yield f"the test ran {number(ran)} s, {number(least - ran, 3)} s short of its minimum of {least:g} s", remedy
+    ran = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values)
+    least = values.get("effective_min_duration_ms")
+    short = (
+        f"{number(least / 1000 - ran, 3)} s short of its minimum of {least / 1000:g} s"
+        if least and ran
+        else "too short"
+    )
+    yield f"the test ran {number(ran)} s, {short}", remedy
 
 
 def min_queries(values: Values) -> Said:
-    queries, least = values.get("result_query_count", 0), values.get("effective_min_query_count", 0)
+    queries, least = values.get("result_query_count"), values.get("effective_min_query_count")
+    fewer = f"{least - queries:,} fewer than the minimum of {least:,}" if least and queries is not None else "too few"
     remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
-    yield f"{queries:,} queries were issued, {least - queries:,} fewer than the minimum of {least:,}", remedy
+    yield f"{number(queries, 9)} queries were issued, {fewer}", remedy
 
 
 def early_stopping(values: Values) -> Said:
@@ -124,8 +130,8 @@ def early_stopping(values: Values) -> Said:
     """
     late = "latency" in failed_checks(values)
     remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"
-    queries = values.get("result_query_count", 0)
-    unsure = f"{queries:,} queries are too few to be sure of the {{}} p{percentile(values):g} (early stopping)"
+    queries = number(values.get("result_query_count"), 9)
+    unsure = f"{queries} queries are too few to be sure of the {{}} p{percentile(values):g} (early stopping)"
     found, exceeded = [], exceeded_limits(values)
     for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
         if limit in exceeded:
