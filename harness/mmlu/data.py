@@ -288,7 +288,7 @@ class MMLUConfig(ServerFlags):
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
     """Evaluations are written to PATH/mmlu/."""
     details: bool = flag(False, OUTPUT, "nothing")
-    """1: print every subject's score, and keep the text of each question beside its answer."""
+    """1: keep the text of each question beside its answer."""
 
     BASIC = """
         num_fewshot subjects model total_sample_count precision quantization kv_cache_dtype endpoint

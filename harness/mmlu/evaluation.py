@@ -21,7 +21,6 @@ from harness.core.document import (
     Block,
     Code,
     Document,
-    Finished,
     Line,
     Picture,
     Section,
@@ -268,20 +267,8 @@ def sections(
     """The picture, the scores by domain and by subject, and how they came about."""
     system = facts.system
     yield Section(picture.title, "", [picture], is_open=True)
-    low, high = map(percent, summary.interval_95)
-    right = f"{number(summary.correct)} of {number(summary.n)} right"
-    whole = f"**{percent(summary.overall_accuracy)} %** ± {percent(summary.standard_error)} (standard error), {right}"
-    rate = summary.cache_hit_rate
-    known = "unknown" if rate is None else f"{percent(rate, 1)} %"
-    overall_rows = [
-        ["accuracy", Finished(whole)],
-        ["95 % interval", f"{low} to {high} %"],
-        ["mean of the subjects", f"{percent(summary.macro_average)} % over {summary.subjects} subjects"],
-        ["questions/s", f"{number(summary.questions_per_s)} in {summary.seconds:.1f} s, model load left out"],
-        ["prefix cache", f"{known} of {number(summary.prompt_tokens)} prompt tokens"],
-    ]
     by_domain = Table(["domain", *HEAD], [[name, *score_cells(part)] for name, part in domains.items()])
-    yield Section("Scores", right, [Table(["", ""], overall_rows), by_domain])
+    yield Section("Domains", f"{len(domains)} domains", [by_domain])
     listed = [[name.replace("_", " "), DOMAIN_OF[name], *score_cells(part)] for name, part in subjects.items()]
     yield Section("Subjects", f"{summary.subjects} subjects", [Table(["subject", "domain", *HEAD], listed)])
     chosen, right_ones = (
@@ -360,12 +347,14 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: Sc
     small = sum(part.n < FEW for part in subjects.values())
     undrawn = f"; {small} of them have fewer than {FEW} questions and are not drawn" * bool(small)
     rate = summary.cache_hit_rate
-    hits = "" if rate is None else f", {percent(rate, 1)} % prefix-cache hits"
+    hits = "unknown" if rate is None else f"{percent(rate, 1)} %"
     notes = "; ".join(summary.notes)
     lines = [
+        Line("95 % interval", f"{percent(low)} to {percent(high)} %; {summary.correct:,} of {summary.n:,} right"),
         Line("by domain", ", ".join(f"{name} {percent(part.accuracy)} %" for name, part in domains.items())),
         Line("by subject", f"mean of the {summary.subjects} subjects {percent(summary.macro_average)} %{undrawn}"),
-        Line("speed", f"{number(summary.questions_per_s)} questions/s{hits}"),
+        Line("speed", f"{number(summary.questions_per_s)} questions/s"),
+        Line("prefix cache", f"{hits} of {number(summary.prompt_tokens)} prompt tokens"),
         Line("careful", notes and f"not the model's MMLU score: {notes}", "careful"),
     ]
     title = f"{percent(summary.overall_accuracy)} % right{error}{guessed}"
