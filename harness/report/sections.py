@@ -20,7 +20,7 @@ from harness.core.document import (
     percent,
     plural,
 )
-from harness.loadgen.outcome import Doubt, Outcome, RunFacts
+from harness.loadgen.outcome import Outcome, RunFacts
 from harness.report import answer
 from harness.report.page import SHARE, LoadPicture
 from harness.results import advice, metrics, telemetry
@@ -70,7 +70,7 @@ def measured_with(report: RunReport) -> Iterator[Section]:
         "label": cell(literal(meta.label)) if meta.label else "",
         "model": f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})",
         "GPU" if summary.gpus else "machine": answer.machine(summary),
-        "precision": precision(summary) if is_ours else "unknown",
+        "precision": meta.weights or f"{meta.precision}, quantization {meta.quantization}" if is_ours else "unknown",
         "engine": answer.engine(summary),
         "rules": f"MLPerf v{meta.mlperf_version}{' and its seeds' * (config.seed is None)}",
         "workload": plan.request_set.name if plan.request_set else "",
@@ -107,11 +107,6 @@ def measured_with(report: RunReport) -> Iterator[Section]:
     blocks += [facts_table(run | (engine if is_ours else server) | machine), Code(meta.command)]
     blocks += [facts_table({"environment": cell(Finished(variables))}, "environment")] if variables else []
     yield Section("Measured with", meta.weights or meta.precision, [*blocks, Finished("[All settings](config.json).")])
-
-
-def precision(summary: Summary) -> str:
-    meta = summary.meta
-    return meta.weights or f"{meta.precision}, quantization {meta.quantization}"
 
 
 def bounds(report: RunReport) -> Iterator[Section]:
@@ -185,7 +180,6 @@ def numbers(report: RunReport) -> Iterator[Section]:
     blocks += [*([tried] if tried else []), facts_table(rows)]
     yield Section("Numbers", f"{number(part.tokens_per_sec)} output tokens/s{lasted}", blocks)
     yield from latencies(report, test)
-    yield from lengths(summary, test)
     if said := [*remarks(summary, test)]:
         yield Section("Remarks", plural(len(said), "remark"), [said])
 
@@ -223,19 +217,6 @@ def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
         source = f"This program took these times, in `{test.folder}/requests.csv`"
     traced = "; TPOT is from its trace, over the answers that have one" if test.single_token else ""
     yield Section("Latency", outcome, [*blocks, f"{source}{traced}."])
-
-
-def lengths(summary: Summary, test: Performance) -> Iterator[Section]:
-    read, written = test.input_lengths, test.output_lengths
-    is_few = summary.result is not None and summary.result.has(Doubt.FEW)
-    if read and written:
-        points = ("min", "mean", "p50", "p99", "max")
-        rows = [
-            [name, *(None if point == "p99" and is_few else getattr(found, point) for point in points)]
-            for name, found in (("input", read), ("output", written))
-        ]
-        outcome = f"{number(read.mean)} input and {number(written.mean)} output tokens on average"
-        yield Section("Lengths", outcome, [Table(["tokens of a request", *points], rows)])
 
 
 def remarks(summary: Summary, test: Performance) -> Iterator[str]:
@@ -403,14 +384,12 @@ def machine(report: RunReport) -> Iterator[Section]:
 
 def files(report: RunReport) -> Iterator[Section]:
     printed = "the engine" if report.summary.is_in_process else "the client"
-    said = [
+    said = (
         "[report.html](report.html): this page as one file; [summary.json](summary.json): every number above; "
-        f"[engine.log](engine.log): what {printed} printed",
-        *(f"{mode}: {links(paths)}" for mode, paths in report.summary.logs.files.items()),
-    ]
-    where = "`docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`"
-    terms = f"The terms are explained in {where}."
-    yield Section("Files", "every log of the run's folder", [[*map(Finished, said)], terms])
+        f"[engine.log](engine.log): what {printed} printed; of each test LoadGen's logs are in a folder. The terms are "
+        "explained in `docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`."
+    )
+    yield Section("Files", "what else is in the run's folder", [Finished(said)])
 
 
 PARTS = (measured_with, bounds, loads, numbers, workload, accuracy, compliance, profile, machine, files)

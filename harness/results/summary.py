@@ -103,38 +103,24 @@ class Run(Model):
 
 
 class Logs(Model):
-    """Paths relative to the run folder. The first four are of the performance test where there was one."""
+    """Paths relative to the run folder. The first two are of the performance test where there was one."""
 
     summary_txt: str | None = None
     detail_txt: str | None = None
     accuracy_json: str | None = None
     rouge_json: str | None = None
-    accuracy: Known[list[str]] = None
-    performance: Known[list[str]] = None
-    test06: Known[list[str]] = None
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """The files of each test of a run, and by name those that people look for."""
-        files = {
-            test: sorted(str(path.relative_to(folder)) for path in (folder / name).glob("*") if path.is_file())
-            for test, name in FOLDER.items()
-            if (folder / name).is_dir()
+        """Those of a run that are there."""
+        scored, timed = FOLDER["accuracy"], FOLDER["performance"]
+        paths = {
+            "summary_txt": (f"{timed}/mlperf_log_summary.txt", f"{scored}/mlperf_log_summary.txt"),
+            "detail_txt": (f"{timed}/{DETAIL}", f"{scored}/{DETAIL}"),
+            "accuracy_json": (f"{scored}/mlperf_log_accuracy.json",),
+            "rouge_json": (f"{scored}/{SCORES_FILE}",),
         }
-        scored = {Path(path).name: path for path in files.get("accuracy", ())}
-        named = scored | {Path(path).name: path for path in files.get("performance", ())}
-        return cls(
-            summary_txt=named.get("mlperf_log_summary.txt"),
-            detail_txt=named.get(DETAIL),
-            accuracy_json=scored.get("mlperf_log_accuracy.json"),
-            rouge_json=scored.get(SCORES_FILE),
-            **files,
-        )
-
-    @property
-    def files(self) -> dict[str, list[str]]:
-        """All files by test."""
-        return {name: value for name, value in self if isinstance(value, list)}
+        return cls(**{name: next((p for p in known if (folder / p).is_file()), None) for name, known in paths.items()})
 
 
 class Summary(File):
