@@ -76,8 +76,7 @@ def value_of(item: object, column: Column) -> object:
     return column(item)
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table of a page, as Markdown where it is written out: numbers as `number` has them. A page may have its own in
     place of a named one."""
 
@@ -189,8 +188,7 @@ Tone = Literal["", "good", "careful", "bad", "unknown"]
 Cells = Sequence[str]
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A label and the text under it; a command is never broken into lines."""
 
     label: str
@@ -224,8 +222,7 @@ class Section(NamedTuple):
     is_open: bool = False
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """The answer, its subject, and what must be known of it; `levels` are the rows of a table, the head first."""
 
     title: str

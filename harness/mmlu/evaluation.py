@@ -5,7 +5,6 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -97,8 +96,7 @@ class MMLUHistory(File):
     notes: list[str] = []
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What the model chose for a question: log-probabilities of the four letters, which sum to 1 as probabilities."""
 
     prompt: Prompt
@@ -238,10 +236,8 @@ def write(
         if config.details:
             write_text(place / "details.jsonl", details(data, rows))
         picture = save({"scores": ("Accuracy by domain and subject", panels(domains, subjects))}, place / "plots")
-        found = replace(
-            document(config, facts, summary, domains, subjects),
-            sections=[*sections(config, facts, data.source, summary, domains, subjects, *picture.values())],
-        )
+        parts = sections(config, facts, data.source, summary, domains, subjects, *picture.values())
+        found = document(config, facts, summary, domains, subjects)._replace(sections=[*parts])
         write_text(place / "report.md", to_markdown(found))
         write_text(place / "report.html", page(found))
     return summary, found

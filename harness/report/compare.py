@@ -1,10 +1,9 @@
 """Finished runs to be compared: which, their settings and results, and why two speeds may not be compared."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.config.mlperf import ROUGE, SHORT_SCORES
@@ -22,11 +21,10 @@ from harness.results.summary import Summary
 SAMPLES = "samples.csv"
 
 
-@dataclass(frozen=True)
-class Divergence:
+class Divergence(NamedTuple):
     """Where the answers of A and B to one sample part: the token of each there, or that it had ended; their scores."""
 
-    index: int
+    sample: int
     prompt_tokens: float | None
     position: int
     a: str
@@ -35,8 +33,7 @@ class Divergence:
     score_b: float | None
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """The answers of two runs to the same samples."""
 
     samples: int
@@ -48,7 +45,7 @@ class Pair:
     def words(self) -> str:
         said = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
         first = next(iter(self.differing), None)
-        return f"{said}, the first in sample {first.index} from token {first.position} on" if first else said
+        return f"{said}, the first in sample {first.sample} from token {first.position} on" if first else said
 
     @property
     def tone(self) -> Tone:
@@ -72,8 +69,7 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     return Pair(len(lengths), dict(zip(ROUGE, changes, strict=True)), same_splitter, differing)
 
 
-@dataclass(frozen=True)
-class ComparedRun:
+class ComparedRun(NamedTuple):
     folder: Path
     facts: RunFacts
     summary: Summary

@@ -4,7 +4,6 @@ Two runs with an accuracy test on the same samples are compared answer by answer
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from io import BytesIO
 from itertools import starmap
 from pathlib import Path
@@ -74,7 +73,7 @@ def names(runs: Runs) -> list[str]:
 
 SHOWN_ANSWERS = 20  # answers that differ
 DIVERGENCE: dict[str, Column] = {
-    "sample": lambda one: str(one.index),
+    "sample": lambda one: str(one.sample),
     "prompt tokens": "prompt_tokens",
     "first differing token": "position",
     "A there": "a",
@@ -205,7 +204,7 @@ def scores(pair: Pair) -> Iterator[Block]:
 
 def write_html(path: Path, runs: Runs, found: Document) -> None:
     shown = Section("In pictures", "", [Picture(NAME, "Side by side", "", panels(runs))], is_open=True)
-    files.write_text(path, page(replace(found, sections=[shown, *found.sections])))
+    files.write_text(path, page(found._replace(sections=[shown, *found.sections])))
 
 
 def finding(runs: Runs) -> str:

@@ -7,7 +7,6 @@ the runs differ among themselves too much to tell.
 import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from harness.config import comparability, mlperf
@@ -52,8 +51,7 @@ class Condition(NamedTuple):
         return value > self.bound if self.above else value < self.bound
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     condition: str
     verdict: Verdict
     baseline: str = ""
@@ -129,7 +127,7 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
 
 
 def not_judged(one: Condition, why: str, *figures: str) -> Judgement:
-    return replace(Judgement(one.text, "NOT JUDGED", *figures), why=why)
+    return Judgement(one.text, "NOT JUDGED", *figures)._replace(why=why)
 
 
 def judgement_of(sides: Sides, one: Condition) -> Judgement:
@@ -181,7 +179,7 @@ def judge_pair(one: Condition, pair: Pair) -> Judgement:
     """What comes of a condition on the answers: on a score, or whether more than allowed have other tokens."""
     if one.metric:
         return judge_score(one, pair, one.metric.name)
-    return replace(judge_worst(one, [100 * len(pair.differing) / pair.samples]), change=pair.words)
+    return judge_worst(one, [100 * len(pair.differing) / pair.samples])._replace(change=pair.words)
 
 
 def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
@@ -196,7 +194,7 @@ def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
     found = judge_change(one, Change(mean, low, high, "samples"), *sides)
     if found.verdict == "FAIL" and score.few:
         why = f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
-        return replace(found, verdict="NOT JUDGED", why=why)
+        return found._replace(verdict="NOT JUDGED", why=why)
     return found
 
 

@@ -6,7 +6,6 @@ All of it follows from the folder: config.json, LoadGen's logs, the scores.
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
     shown = "loads" if picture else main.name if main else "search"
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
     return page.page(
-        replace(document, lines=[*level_lines(picture), *document.lines]),
+        document._replace(lines=[*level_lines(picture), *document.lines]),
         ("environment", "search", "overview", shown),
         "run.html.j2",
         data=picture.data(f"{summary.meta.run}.csv", watts) if picture else None,
@@ -107,7 +106,7 @@ def build(folder: Path) -> Summary:
     document = answer.document(summary, whole=True)
     pictures |= {"overview": overview(document, folder / "plots" / "overview.png")}
     report = RunReport(summary, facts, pictures, loads)
-    document = replace(document, sections=[*report.sections])
+    document = document._replace(sections=[*report.sections])
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", to_markdown(document))
     write_text(folder / "report.html", html(report, document, test))

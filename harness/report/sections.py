@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from harness.config.patterns import ClosedLoop
 from harness.core.document import (
@@ -30,8 +30,7 @@ from harness.results.summary import Summary
 Rows = Mapping[str, str]  # of a table of two columns; empty ones are left out
 
 
-@dataclass(frozen=True)
-class RunReport:
+class RunReport(NamedTuple):
     """What the sections are made of."""
 
     summary: Summary

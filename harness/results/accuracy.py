@@ -66,7 +66,7 @@ class Accuracy(Model):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def scores(self) -> dict[str, Annotated[float, Field(ge=0)]]:
+    def scores(self) -> dict[str, float]:
         """ROUGE is F1 x100, the mean over samples; gen_len is characters, summed over samples."""
         return {check.name: check.score for check in self.checks}
 

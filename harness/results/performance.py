@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import JsonValue, model_validator
 
 from harness.config import engine
 from harness.config.mlperf import Limits, Tail
@@ -110,7 +110,7 @@ class Conditions(Model):
     scenario: str
     valid: bool
     invalid_reasons: list[Said] = []
-    duration_s: Annotated[float, Field(gt=0)] | None
+    duration_s: float | None
     """Of the performance test, as LoadGen measured."""
     samples: int | None
     samples_per_query: int = 1

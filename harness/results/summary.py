@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue
 
 from harness.config.comparability import Comparable, differences
-from harness.config.mlperf import SCENARIO, SCENARIOS, SEEDS, Scenario
+from harness.config.mlperf import SCENARIO, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.workload import OFFICIAL
 from harness.core import reading, screen
@@ -27,7 +27,6 @@ from harness.results.performance import Performance
 from harness.results.profile import Profile
 
 SCHEMA_FILE = reading.ROOT / "templates" / "summary.schema.json"
-Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]
 
 
 CURVES = (ClosedLoop.unit, Sequential.unit)  # units of loads whose tests are all of one length
@@ -41,11 +40,11 @@ class Meta(Model):
     """What the user calls it; several runs may share a label."""
     started: str
     command: str
-    mlperf_version: str = Field(json_schema_extra={"enum": [*SEEDS]})
+    mlperf_version: str
     model: str
-    category: str = Field(json_schema_extra={"enum": [*SCENARIOS]})
+    category: str
     workload: str = OFFICIAL
-    scenario: str = Field(json_schema_extra={"enum": [*SCENARIO]})
+    scenario: str
     mode: Literal["accuracy", "performance", "both"]
     samples: Annotated[int, Field(ge=1)]
     comparable: bool
@@ -132,7 +131,7 @@ class Summary(File):
     system: System
     run: Run
     logs: Logs = Logs()
-    plots: dict[str, Picture | None] = {}
+    plots: dict[str, str | None] = {}
     """Name and path, relative to the run folder; tokens_per_sec and latency_cdf are null where not drawn."""
     digests: dict[str, str] = {}
     """SHA-256 of each file that this one is made from, by its path in the run folder; empty in older summaries."""

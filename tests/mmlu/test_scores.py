@@ -1,7 +1,6 @@
 """MMLU's scores: accuracy and its errors."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from statistics import stdev
 
@@ -40,7 +39,7 @@ def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
 
 
 def test_a_tie_goes_to_the_first_letter() -> None:
-    tied = replace(row(0, "B", "A"), choice=ChoiceLogprobs((-2.0, -1.0, -1.0, -3.0), 0))
+    tied = row(0, "B", "A")._replace(choice=ChoiceLogprobs((-2.0, -1.0, -1.0, -3.0), 0))
     assert (tied.prediction, tied.is_tied, tied.is_correct) == ("B", True, True)
 
 
