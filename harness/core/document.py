@@ -223,7 +223,8 @@ class Section(NamedTuple):
 
 
 class Document(NamedTuple):
-    """The answer, its subject, and what must be known of it; `levels` are the rows of a table, the head first."""
+    """The answer, its subject, and what must be known of it, without the lines that have no text; `levels` are the rows
+    of a table, the head first."""
 
     title: str
     subject: str
@@ -235,7 +236,7 @@ class Document(NamedTuple):
 
 def to_markdown(document: Document) -> str:
     """The document as a Markdown page."""
-    lines = Table(["", ""], [[line.label, cell(Finished(harmless(line.text)))] for line in document.lines])
+    lines = Table(["", ""], [[line.label, cell(Finished(harmless(line.text)))] for line in document.lines if line.text])
     parts = [f"# {harmless(document.title)}", harmless(document.subject)]
     if document.lines:
         parts += ["## Verdict", str(lines)]

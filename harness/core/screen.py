@@ -263,7 +263,7 @@ def show(console: Console, document: Document, path: object = None) -> None:
     for text in [*wrap(document.subject, WIDTH), *table(document.levels)]:
         say(text)
     for line in document.lines:
-        for text in paragraph(line):
+        for text in paragraph(line) if line.text else ():
             say(text, line.tone)
     if path:
         say(f"report: {path}")

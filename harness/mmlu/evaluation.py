@@ -355,7 +355,7 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: Sc
     ]
     title = f"{percent(summary.overall_accuracy)} % right{error}{guessed}"
     subject = f"MMLU, {size} on {summary.subjects} subjects, {machine}{engine}"
-    return Document(title, subject, [line for line in lines if line.text])
+    return Document(title, subject, lines)
 
 
 def panels(domains: Scores, subjects: Scores) -> list[Panel]:

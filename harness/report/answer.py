@@ -73,7 +73,7 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
     """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report;
     `scatter` of earlier runs."""
     about = ": ".join(filter(None, (summary.meta.label, subject(summary))))
-    said = [line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text]
+    said = [*lines(summary, whole), Line("scatter", scatter)]
     return Document(title(summary), about, said, levels(summary), tone(summary))
 
 
@@ -307,9 +307,7 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     yield from (f"{said}; --fail-if does not judge this run" for said in test.background_load)
     busy = [each.text for each in summary.levels if each.has(Doubt.BUSY)]
     if busy and not test.background_load:
-        judges = (
-            "; one of them may be the best, so --fail-if does not judge this run" if summary.background_load else ""
-        )
+        judges = "; one of them may be the best, so --fail-if does not judge this run" * bool(summary.background_load)
         yield f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count{judges}"
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"

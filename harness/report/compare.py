@@ -135,10 +135,6 @@ class ComparedRun(NamedTuple):
         return score.verdict if score else None
 
     @property
-    def validity(self) -> str | None:
-        return self.summary.result.verdict.word if self.summary.result else None
-
-    @property
     def busy(self) -> str:
         """What other programs took of the machine during its performance test."""
         return "; ".join(self.summary.background_load)

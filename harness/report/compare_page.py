@@ -40,9 +40,11 @@ def panels(runs: Runs) -> list[Panel]:
     figures = {metric: [metric.figure(run.summary) for run in runs] for metric in metrics_of("panel")}
     shown = {metric: found for metric, found in figures.items() if sum(each.value is not None for each in found) > 1}
     found: list[Panel] = [bars(runs, metric, each) for metric, each in shown.items()]
-    named = [each for each in zip(names(runs), runs, strict=True) if each[1].summary.run.search]
-    loads = {name: LoadPicture.of(run.summary, run.facts.plan.limits) for name, run in named}
-    swept = {name: each for name, each in loads.items() if each}
+    swept = {
+        name: loads
+        for name, run in zip(names(runs), runs, strict=True)
+        if run.summary.run.search and (loads := LoadPicture.of(run.summary, run.facts.plan.limits))
+    }
     if len(swept) > 1:
         found += pictures.curves(swept)
     return found
@@ -67,7 +69,7 @@ def names(runs: Runs) -> list[str]:
     machines = [str(matrix.AXES["gpu"](run.summary)).replace("NVIDIA ", "") for run in runs]
     if len(set(machines)) > 1:  # what tells the runs apart stands first
         said = [f"{machine}: {name}" for machine, name in zip(machines, said, strict=True)]
-    cut = [one if len(one) <= LONGEST_NAME else f"{one[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}" for one in said]
+    cut = [one[:LONGEST_NAME] for one in said]
     return [f"{name} ({cut[: n + 1].count(name)})" if cut.count(name) > 1 else name for n, name in enumerate(cut)]
 
 
@@ -92,7 +94,7 @@ RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
     ("attention", "attention backend", "summary.meta.kernels.attention"),
     ("linear", "linear kernel", "summary.meta.kernels.linear"),
     ("verdict", "accuracy", "verdict"),
-    ("valid", "performance", "validity"),
+    ("valid", "performance", "summary.result.verdict.word"),
     ("others", "other programs", "busy"),
     ("ended", "ended early", "summary.meta.ended"),
 )
@@ -168,8 +170,7 @@ def document(runs: Runs) -> Document:
         Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
     ]
     subject = answer.subject(*(run.summary for run in runs))
-    kept, tone = [line for line in lines if line.text], "careful" if alone else ""
-    return Document(title, subject, kept, tone=tone, sections=[*sections(runs, pair)])  # type: ignore[arg-type]
+    return Document(title, subject, lines, tone="careful" if alone else "", sections=[*sections(runs, pair)])
 
 
 def sections(runs: Runs, pair: Pair | None) -> Iterator[Section]:

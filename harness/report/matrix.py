@@ -62,7 +62,7 @@ class Matrix(NamedTuple):
         found = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=sort_key)
         shown = [
             metric
-            for metric in metrics_of(place_of(axes))
+            for metric in metrics_of("batch matrix" if BATCH in axes else "matrix")
             if any(cell.figures[metric.name].value is not None for cell in found)
         ]
         return cls(axes, found, shown, reference)
@@ -119,11 +119,6 @@ class Matrix(NamedTuple):
         return Bars(f"{speed.label} by {' and '.join(self.axes)}", speed.label, rows)
 
 
-def place_of(axes: Sequence[str]) -> Place:
-    """Where METRICS lists the columns."""
-    return "batch matrix" if BATCH in axes else "matrix"
-
-
 def sort_key(cell: Cell) -> list[tuple[str, float]]:
     """By the last axis first; what begins with a number by its unit, then by the number."""
     parts = [(text, re.match(r"[\d.]+", text)) for text in reversed(cell.axes.values())]
@@ -132,7 +127,8 @@ def sort_key(cell: Cell) -> list[tuple[str, float]]:
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
-    score, place, levels = summary.accuracy, place_of(axes), summary.levels if BATCH in axes else []
+    score, levels = summary.accuracy, summary.levels if BATCH in axes else []
+    place: Place = "batch matrix" if BATCH in axes else "matrix"
     names = {"gpu": str(AXES["gpu"](summary)), "model": answer.model(summary), "label": summary.meta.label or ""}
     gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
     tests: list[Outcome | None] = [*levels] or [summary.result]

@@ -61,9 +61,8 @@ class LoadPoint(NamedTuple):
     @property
     def standing(self) -> str:
         """The verdict, and what it does not say."""
-        overruled = f"overruled by {self.overruled}" if self.overruled else ""
-        grew = "but the queue grew" if self.mark == "grew" else ""
-        return ", ".join(filter(None, (self.test.verdict.word, overruled, grew)))
+        overruled = f", overruled by {self.overruled}" if self.overruled else ""
+        return f"{self.test.verdict.word}{overruled}{', but the queue grew' * (self.mark == 'grew')}"
 
     @property
     def doubt(self) -> str:

@@ -63,9 +63,9 @@ def scores(accuracy: Accuracy) -> Bars:
     """Each score as a share of the reference's, with its thresholds and, of a part of the samples, its interval."""
     rows = []
     for check in accuracy.checks:
-        known = (check.score, *(check.interval or ()), check.low, *([check.high] if check.high else []))
-        share, *found = (100 * value / check.reference for value in known)
-        between, marks = ((found[0], found[1]), found[2:]) if check.interval else (None, found)
+        known = [check.score, check.low, *([check.high] if check.high else [])]
+        share, *marks = (100 * value / check.reference for value in known)
+        between = [100 * end / check.reference for end in check.interval or ()]
         dot = Part(share, share, "red" if check.verdict == "FAIL" else "blue")
         rows.append(Bar(check.name, number(check.score), (), between, marks, dot))
     span = Scale.around([100.0, *(value for row in rows for value in row.values)])

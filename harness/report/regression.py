@@ -221,7 +221,6 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
         Line("run", ", ".join(str(run.folder) for run in sides.runs)),
         Line("next", "" if is_passed else next_command(sides, judgements), is_command=True),
     ]
-    lines = [line for line in lines if line.text]
     return Document(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])
 
 

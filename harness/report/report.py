@@ -242,8 +242,9 @@ def check(folder: Path) -> tuple[list[str], str]:
             found += probes(folder, facts)
             unmade = score_again(copy / FOLDER["accuracy"], facts)
             summary = build(copy)
-            made = (path for path in sorted(copy.rglob("*")) if path.is_file() and not path.is_symlink())
-            for path in made:
+            for path in sorted(copy.rglob("*")):
+                if path.is_dir() or path.is_symlink():
+                    continue
                 name = path.relative_to(copy)
                 found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[:MOST]
             if (beside / HISTORY).exists() and ended_early(folder) is None:

@@ -1,7 +1,7 @@
 """A run's report, section by section: what came out, what limits it, its numbers, and how to do it again."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from harness.config.patterns import ClosedLoop
@@ -20,7 +20,7 @@ from harness.core.document import (
     percent,
     plural,
 )
-from harness.loadgen.outcome import Outcome, RunFacts
+from harness.loadgen.outcome import RunFacts
 from harness.report import answer
 from harness.report.page import SHARE, LoadPicture
 from harness.results import advice, metrics, telemetry
@@ -53,10 +53,6 @@ def facts_table(rows: Rows, name: str = "") -> Table:
 
 def listed(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-def links(paths: Sequence[str]) -> str:
-    return ", ".join(f"[{path.rpartition('/')[2]}]({path})" for path in paths)
 
 
 def measured_with(report: RunReport) -> Iterator[Section]:
@@ -126,17 +122,8 @@ def loads(report: RunReport) -> Iterator[Section]:
     summary, tests, drawn = report.summary, report.summary.tests, report.loads
     if not tests:
         return
-    own = tests[0].has_own_limits
-    kept, valid, invalid = (
-        ("within the limits", "over", "over") if own else ("held", "VALID with a growing queue", "INVALID")
-    )
-
-    def word(each: Outcome) -> str:
-        if each.verdict.tone == "careful":
-            return each.verdict.word
-        return kept if each.has_kept else valid if each.valid else invalid
-
-    outcome = ", ".join(f"{count} {name}" for name, count in Counter(map(word, tests)).most_common())
+    words = Counter("queue grew" if each.valid and each.has_grown else each.verdict.word for each in tests)
+    outcome = ", ".join(f"{count} {word}" for word, count in words.most_common())
     blocks: list[Block] = []
     if "search" in report.pictures:
         blocks += [*report.picture("search"), answer.tested(summary)]
@@ -277,12 +264,10 @@ def accuracy(report: RunReport) -> Iterator[Section]:
         columns["95 % interval"] = lambda check: between(*check.interval)
     part = " (part of the set; since the reference covers all of it, bootstrap intervals decide the verdict)"
     version = f" of NLTK {score.splitter_version}" if score.splitter_version else ""
-    names = " and ".join(score.approximate)
-    approximate = f"; NLTK's punkt_tab data are not installed, so {names} are approximate" if names else ""
     about = (
         f"{number(score.samples)} samples{part * (not score.full_set)}, {number(score.generated_tokens)} generated "
         f"tokens, {number(score.characters)} characters; {percent(score.at_token_limit / score.samples, 0)} % of the "
-        f"answers end at the token limit. Sentences split by: {score.splitter}{version}{approximate}."
+        f"answers end at the token limit. Sentences split by: {score.splitter}{version}."
     )
     worst = (
         "[The ten worst answers](Accuracy/worst.md) with article and reference; [every sample](Accuracy/samples.csv)."
@@ -342,7 +327,8 @@ def profile(report: RunReport) -> Iterator[Section]:
     if found.device == "GPU":
         largest |= {"bytes a token": "bytes_per_token", "TB/s": ("tb_per_s", 2), "% of memory's": ("memory_percent", 2)}
     tables = [Table.of(found.kinds, {"kind": "name"} | parts), Table.of(found.largest, largest)]
-    traces = Finished(f"Open in [Perfetto](https://ui.perfetto.dev): {links(found.traces)}.")
+    links = ", ".join(f"[{path.rpartition('/')[2]}]({path})" for path in found.traces)
+    traces = Finished(f"Open in [Perfetto](https://ui.perfetto.dev): {links}.")
     yield Section("Profile", found.headline, [about, *report.picture("profile"), *tables, traces])
 
 

@@ -157,6 +157,7 @@ class Conditions(Model):
             failures=with_counts(failures),
             errors=with_counts(log.errors),
             warnings=with_counts(log.warnings),
+            longer=sum(each.output_tokens > plan.max_new_tokens for each in test.answered),
         )
 
 
@@ -179,11 +180,6 @@ class Throughput(Model):
     samples_per_sec: float | None = None
     longer: int = 0
     """Answers that are longer than the run allowed."""
-
-    @staticmethod
-    def of(test: TestRun, facts: RunFacts) -> Values:
-        longer = sum(each.output_tokens > facts.plan.max_new_tokens for each in test.answered)
-        return fields_from(Throughput, test) | {"longer": longer}
 
 
 class Latencies(Model):
@@ -341,8 +337,8 @@ def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
     ):
         if found != planned:
             raise LogError(f"{test.folder}: a log of another run: its {name}: {found}, not {planned}.")
-    fields = fields_from(Performance, log)
-    for part in (Conditions, Throughput, Latencies, Machine, Economics):
+    fields = fields_from(Performance, log) | fields_from(Throughput, test)
+    for part in (Conditions, Latencies, Machine, Economics):
         fields |= part.of(test, facts)
     made = Performance(**fields | {"steady": Steady.of(test, facts), "folder": str(test.folder.relative_to(run))})
     if plan.pattern.is_paced or not made.duration_s:
