@@ -55,11 +55,6 @@ def code(text: object) -> str:
     return Finished(one_line(str(text)).replace("`", "'"))
 
 
-def literal(text: str) -> str:
-    """Text on one line that shows every mark as it is."""
-    return Finished(re.sub(r"([\\`*_~<>\[\]])", r"\\\1", one_line(text)))
-
-
 def quoted(text: str) -> str:
     return Finished("\n> ".join(map(escape, text.splitlines())))
 

@@ -79,26 +79,26 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 
 def title(summary: Summary) -> str:
     """The result with its meaning, or the verdict that takes its place."""
-    test, found, score = summary.performance, summary.result, summary.accuracy
+    test, found = summary.performance, summary.result
     if test is None or found is None or test.tokens_per_sec is None:
         return without_speed(summary)
     disputed = "DISPUTED: " if found.has(Doubt.DISPUTED) else ""
     if not found.valid and not found.has_own_limits:
         return f"INVALID: {disputed}{broken(test)}"
-    passed = f", accuracy {score.verdict}" if score and score.verdict == "PASS" else ""
+    passed = ", accuracy PASS" * (summary.gate == "PASS")
     return f"{disputed}{speed(summary, test, found)}{passed}"
 
 
 def without_speed(summary: Summary) -> str:
-    score, meta = summary.accuracy, summary.meta
-    if score is None:
+    meta = summary.meta
+    if summary.gate is None:
         kept = [each.text for each in summary.curve if each.has_kept and each.verdict.tone == "good"]
         held = f"; {kept[-1]} kept its limits until then" if kept else ""
         return f"No result{f': {meta.ended}' if meta.ended else ''}{held}"
-    if score.verdict == "FAIL":
+    if summary.gate == "FAIL":
         stopped = "; no speed was measured" if meta.mode == "both" else ""
         return f"accuracy FAIL: the answers differ from the reference{stopped}"
-    return f"accuracy {score.verdict}"
+    return f"accuracy {summary.gate}"
 
 
 def broken(test: Performance) -> str:
@@ -210,9 +210,9 @@ def engine(summary: Summary) -> str:
 
 
 def tone(summary: Summary) -> Tone:
-    found, score = summary.result, summary.accuracy
+    found = summary.result
     if found is None:
-        return TONES.get(score.verdict, "") if score else "bad"
+        return TONES.get(summary.gate, "") if summary.gate else "bad"
     return "careful" if found.has(Doubt.DISPUTED) else found.verdict.tone
 
 
@@ -222,7 +222,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     yield from (Line("disputed", said, "careful") for said in (test.disagreements if test else []))
     if meta.ended and (test or summary.accuracy):
         yield Line("ended early", meta.ended, "bad")
-    if not test and summary.accuracy and summary.accuracy.verdict == "FAIL" and meta.mode == "both":
+    if not test and summary.gate == "FAIL" and meta.mode == "both":
         yield Line("speed", "not measured: the gate failed first; --no-exit-on-accuracy-fail goes on", "bad")
     yield from verdicts(summary)
     if test:

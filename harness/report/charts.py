@@ -120,7 +120,7 @@ class Bar(NamedTuple):
 
     @property
     def values(self) -> list[float]:
-        parts = [*self.parts, *([self.dot] if self.dot else [])]
+        parts = [*self.parts, *filter(None, [self.dot])]
         return [*(end for part in parts for end in (part.begin, part.end)), *self.interval, *self.marks]
 
 

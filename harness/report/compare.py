@@ -81,13 +81,12 @@ class ComparedRun(NamedTuple):
     @property
     def comparable(self) -> Comparable:
         """All that another run may differ in, its performance test included."""
-        found, score = self.summary.result, self.summary.accuracy
-        config, system = self.facts.config, self.summary.system
+        found, config, system = self.summary.result, self.facts.config, self.summary.system
         has_rate = found is not None and self.summary.scenario.pattern.is_rated
         flaws = [
-            *([GATE_FAILED] if score and score.verdict == "FAIL" else []),
+            *[GATE_FAILED] * (self.summary.gate == "FAIL"),
             *(found.flaws if found else []),
-            *([CONFIGURED] if has_rate and config.server_target_qps != "max" else []),
+            *[CONFIGURED] * (has_rate and config.server_target_qps != "max"),
         ]
         return self.facts.comparable._replace(
             machine={"gpus": system.gpus} if system.gpus else {"cpu": system.cpu, "cores": system.cores},
@@ -128,11 +127,6 @@ class ComparedRun(NamedTuple):
     @property
     def gpus(self) -> str:
         return gpu_names(self.summary.gpu_models)
-
-    @property
-    def verdict(self) -> str | None:
-        score = self.summary.accuracy
-        return score.verdict if score else None
 
     @property
     def busy(self) -> str:

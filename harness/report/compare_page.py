@@ -93,7 +93,7 @@ RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
     ("gpus", "GPU", "gpus"),
     ("attention", "attention backend", "summary.meta.kernels.attention"),
     ("linear", "linear kernel", "summary.meta.kernels.linear"),
-    ("verdict", "accuracy", "verdict"),
+    ("verdict", "accuracy", "summary.gate"),
     ("valid", "performance", "summary.result.verdict.word"),
     ("others", "other programs", "busy"),
     ("ended", "ended early", "summary.meta.ended"),
@@ -187,10 +187,9 @@ def scores(pair: Pair) -> Iterator[Block]:
     yield f"{number(pair.samples)} samples in both."
     rows = []
     for name, score in pair.scores.items():
-        is_clear = (score.low > 0 or score.high < 0) and not score.few
-        change, between = f"{score.change:+.4f}", f"{score.low:+.4f} to {score.high:+.4f}"
-        sides = number(score.before, 6), number(score.after, 6)
-        rows.append([name, *sides, change, between, "differs" if is_clear else "no clear difference"])
+        said = "differs" if (score.low > 0 or score.high < 0) and not score.few else "no clear difference"
+        sides, between = (number(score.before, 6), number(score.after, 6)), f"{score.low:+.4f} to {score.high:+.4f}"
+        rows.append([name, *sides, f"{score.change:+.4f}", between, said])
     yield Table(["score", "A", "B", "B - A", "95 % interval (paired bootstrap)", ""], rows)
     if not pair.same_splitter:
         yield (

@@ -127,10 +127,10 @@ def sort_key(cell: Cell) -> list[tuple[str, float]]:
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
-    score, levels = summary.accuracy, summary.levels if BATCH in axes else []
+    levels = summary.levels if BATCH in axes else []
     place: Place = "batch matrix" if BATCH in axes else "matrix"
     names = {"gpu": str(AXES["gpu"](summary)), "model": answer.model(summary), "label": summary.meta.label or ""}
-    gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
+    gate = "the accuracy gate failed" * (summary.gate == "FAIL")
     tests: list[Outcome | None] = [*levels] or [summary.result]
     for one in tests:
         found, flaw = figures(one if one and levels else summary, place), "no speed was measured"

@@ -63,7 +63,7 @@ def scores(accuracy: Accuracy) -> Bars:
     """Each score as a share of the reference's, with its thresholds and, of a part of the samples, its interval."""
     rows = []
     for check in accuracy.checks:
-        known = [check.score, check.low, *([check.high] if check.high else [])]
+        known = [check.score, check.low, *filter(None, [check.high])]
         share, *marks = (100 * value / check.reference for value in known)
         between = [100 * end / check.reference for end in check.interval or ()]
         dot = Part(share, share, "red" if check.verdict == "FAIL" else "blue")
@@ -255,7 +255,7 @@ def machine(
     seconds = recording.seconds
     across = Scale.around(seconds, 0.0)
     shaded = [(across.low, steady[0]), (steady[1], max(across.high, steady[1]))] if steady else []
-    panels = [*([gpu_times(times)] if times else []), *load_strip(recording)]
+    panels = [*[gpu_times(times)] * bool(times), *load_strip(recording)]
     panels += recorded(recording, across, shaded)
     if not panels:
         return []

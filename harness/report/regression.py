@@ -121,7 +121,7 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     """What comes of each condition, and before them of the accuracy gate where a run failed it."""
     if why := sides.difference(OF_ANSWERS):
         return [not_judged(one, why) for one in conditions]
-    failed = [run.folder.name for run in sides.runs if run.verdict == "FAIL"]
+    failed = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
     gate = [Judgement(GATE, "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
     return [*gate, *(judgement_of(sides, one) for one in conditions)]
 
@@ -168,7 +168,7 @@ def with_answers(sides: Sides, one: Condition) -> Judgement:
     for run in sides.runs:
         if (pair := run.paired_answers(first)) is None:
             why = f"{run.folder.name} and {first.folder.name} have no answers to the same samples"
-            if mute := [each.folder.name for each in (run, first) if each.verdict is None]:
+            if mute := [each.folder.name for each in (run, first) if each.summary.gate is None]:
                 why = f"{mute[0]} has no accuracy test: run it with --mode both"
             return not_judged(one, why)
         found.append(judge_pair(one, pair))

@@ -133,8 +133,8 @@ def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str |
         compliance={"test06": judged} if judged else None,
         profile=read_if_any(folder / traces.FOLDER / traces.RESULT, traces.Profile),
     )
-    deviations = [*facts.deviations, *([Statement(UNFINISHED, kind=Kind.DEVIATION)] if ended else [])]
-    deviations += result_deviations(run, facts.config.mode, facts.plan.engine_state.cache_counted)
+    counted = facts.plan.engine_state.cache_counted
+    deviations = [*facts.deviations, *result_deviations(run, facts.config.mode, counted, ended)]
     return Summary(
         schema_version=SCHEMA,
         meta=meta(folder, facts, deviations, ended),
@@ -185,13 +185,14 @@ def meta(folder: Path, facts: RunFacts, deviations: list[Statement], ended: str 
     return Meta(**{name: values[name] for name in Meta.model_fields})
 
 
-def result_deviations(run: Run, mode: str, counted: bool = False) -> Iterator[Statement]:
+def result_deviations(run: Run, mode: str, counted: bool = False, ended: str | None = None) -> Iterator[Statement]:
     """Why what came out cannot stand beside MLPerf's, whatever the settings were; `counted`: the server had
     reported before what comes from its cache."""
     score, test = run.accuracy, run.performance
     unseen = test is not None and test.server is not None and test.server.cached_percent is None and counted
     failed = number(test.failed_requests) if test and test.failed_requests else ""
     found = {
+        UNFINISHED: ended,
         "accuracy was not checked": test and not score,
         comparability.GATE_FAILED: score and score.verdict == "FAIL",
         f"approximate {' and '.join(score.approximate if score else ())}": score and score.approximate,

@@ -15,7 +15,6 @@ from harness.core.document import (
     Table,
     cell,
     code,
-    literal,
     number,
     percent,
     plural,
@@ -62,7 +61,7 @@ def measured_with(report: RunReport) -> Iterator[Section]:
     unknown = "" if is_ours else "unknown: the server's; of this client: "
     each = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
     run = {
-        "label": cell(literal(meta.label)) if meta.label else "",
+        "label": meta.label,
         "model": f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})",
         "GPU" if summary.gpus else "machine": answer.machine(summary),
         "precision": meta.weights or f"{meta.precision}, quantization {meta.quantization}" if is_ours else "unknown",
@@ -72,7 +71,6 @@ def measured_with(report: RunReport) -> Iterator[Section]:
         "data": f"{meta.data}, prompts of {number(meta.mean_prompt_tokens)} tokens on average" * bool(meta.data),
         "date": f"{meta.started[:10]}, run {meta.run}",
         "answers": f"at most {meta.max_new_tokens} new tokens, {'greedy' if is_ours else 'temperature 0'}",
-        "settings": ", ".join(config.engine_arg),
         "checkpoint": meta.checkpoint or "",
     }
     engine = {
@@ -148,12 +146,6 @@ def numbers(report: RunReport) -> Iterator[Section]:
     part = test.counted
     lasted = f", {number(test.duration_s)} s" if test.duration_s else ""
     blocks = report.picture("tokens_per_sec")
-    if part is not test:
-        blocks.append(
-            f"With {number(test.concurrency)} in flight, without the ramps of that test: "
-            f"**{number(part.tokens_per_sec)} output tokens/s**. The whole test, ramps included: "
-            f"{number(test.tokens_per_sec)} output tokens/s, {number(test.samples_per_sec)} samples/s."
-        )
     tried = [
         f"Attempt {n}{f', at {each.text}' if each.load else ''}: {each.verdict.word}, "
         f"{each.why or 'with room'}; its logs are in `{each.folder}/`."
@@ -163,7 +155,7 @@ def numbers(report: RunReport) -> Iterator[Section]:
     if summary.is_in_process:
         size = summary.meta.batch_size
         rows["batching"] = f"fixed batches of {size}, one after the other" if size else "continuous batching"
-    blocks += [*([tried] if tried else []), facts_table(rows)]
+    blocks += [*[tried] * bool(tried), facts_table(rows)]
     yield Section("Numbers", f"{number(part.tokens_per_sec)} output tokens/s{lasted}", blocks)
     yield from latencies(report, test)
     if said := [*remarks(summary, test)]:
@@ -177,11 +169,7 @@ def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
     middles = {"TTFT": part.ttft_ms, "TPOT": part.tpot_ms, "whole answer": part.latency_ms}
     outcome = ", ".join(f"{name} p50 {number(found.p50)} ms" for name, found in middles.items() if found)
     blocks: list[Block] = [*report.picture("latency_cdf"), answer.latencies(summary)]
-    if part is not test:
-        slowest = {"TTFT": test.ttft_ms, "TPOT": test.tpot_ms}
-        ends = (f"{test.named(kind)} {number(each.p99)} ms" for kind, each in slowest.items() if each)
-        blocks.append(f"The whole test, ramps included: {', '.join(ends)}.")
-    elif between := answer.intervals(test):
+    if part is test and (between := answer.intervals(test)):
         said = "95 % intervals, ms, of the requests of this test (results scatter more from run to run)"
         blocks.append(f"{said}: {'; '.join(between)}.")
     if test.arrivals:
@@ -197,12 +185,8 @@ def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
             f"{number(test.waits_ms['queue'])} ms in the engine's queue and {number(test.waits_ms['prefill'])} ms for "
             "its prefill."
         )
-    source = "Latency and TTFT are" if test.single_token else "These latencies are"
-    source = f"{source} LoadGen's own measurements"
-    if test.concurrency or test.arrivals:
-        source = f"This program took these times, in `{test.folder}/requests.csv`"
-    traced = "; TPOT is from its trace, over the answers that have one" if test.single_token else ""
-    yield Section("Latency", outcome, [*blocks, f"{source}{traced}."])
+    source = "This program" if test.concurrency or test.arrivals else "LoadGen"
+    yield Section("Latency", outcome, [*blocks, f"{source} took these times; `{test.folder}/requests.csv` has them."])
 
 
 def remarks(summary: Summary, test: Performance) -> Iterator[str]:
@@ -246,7 +230,7 @@ def workload(report: RunReport) -> Iterator[Section]:
             f"{found.name} ({found.about}), not MLPerf's: {number(meta.samples)} of {number(found.samples)} requests, "
             f"answers of {most}; digest {found.digest}."
         )
-        yield Section("Workload", found.name, [said, *([found.notes] if found.notes else [])])
+        yield Section("Workload", found.name, [said, *[found.notes] * bool(found.notes)])
 
 
 def accuracy(report: RunReport) -> Iterator[Section]:

@@ -334,10 +334,9 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
         log=digest(folder / "mlperf_log_accuracy.json"),
     )
     write_json(folder / "rouge.json", result.flat())
-    lengths = [len(prompt) for prompt in library.prompts]
     lines = (
-        (index, lengths[index], len(answers[index]), stops[index], *(f"{value:.4f}" for value in shares), characters)
-        for index, (*shares, characters) in enumerate(rows)
+        (n, len(library.prompts[n]), len(answers[n]), stops[n], *(f"{value:.4f}" for value in shares), characters)
+        for n, (*shares, characters) in enumerate(rows)
     )
     head = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters")
     write_table(folder / "samples.csv", head, lines)

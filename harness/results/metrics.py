@@ -52,9 +52,11 @@ class Metric(NamedTuple):
     def doubts(self) -> tuple[Doubt, ...]:
         """What makes it doubtful, where it holds of the test."""
         kind, *point = self.steps  # a latency and its percentile
-        found = [Doubt.INVALID, Doubt.DISPUTED, Doubt.BUSY] if self.path.startswith(TEST) else []
-        found += [Doubt.FEW] if point == ["p99"] else []
-        return (*found, *([Doubt.BUFFERED] if kind in ("ttft_ms", "tpot_ms") else []))
+        return (
+            *[Doubt.INVALID, Doubt.DISPUTED, Doubt.BUSY] * self.path.startswith(TEST),
+            *[Doubt.FEW] * (point == ["p99"]),
+            *[Doubt.BUFFERED] * (kind in ("ttft_ms", "tpot_ms")),
+        )
 
     def figure(self, source: Summary | Outcome) -> Figure:
         """The value with the doubts that it has, of a run or of one test."""

@@ -149,6 +149,11 @@ class Summary(File):
         return self.run.accuracy
 
     @property
+    def gate(self) -> Verdict | None:
+        """The accuracy gate's verdict."""
+        return self.accuracy.verdict if self.accuracy else None
+
+    @property
     def price(self) -> float | None:
         """An hour of the machine, where it was given."""
         test = self.performance
@@ -279,7 +284,7 @@ class History(File):
             valid=test.valid if test else None,
             samples_per_query=test.samples_per_query if test else None,
             mean_new_tokens=tokens / test.samples if test and tokens and test.samples else None,
-            verdict=score.verdict if score else None,
+            verdict=summary.gate,
             scores=score.scores if score else None,
             gpus=summary.gpu_models,
             background_load=summary.background_load,
