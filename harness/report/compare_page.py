@@ -8,6 +8,7 @@ from io import BytesIO
 from itertools import starmap
 from pathlib import Path
 from statistics import mean
+from string import ascii_uppercase
 from typing import NamedTuple
 
 from harness.config import comparability, mlperf
@@ -246,7 +247,7 @@ def table(runs: Runs) -> Table:
 
 
 def letters(count: int) -> list[str]:
-    return [chr(ord("A") + n) if n < 26 else str(n + 1) for n in range(count)]
+    return [*ascii_uppercase, *map(str, range(len(ascii_uppercase) + 1, count + 1))][:count]
 
 
 def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from harness.core.errors import UsageError
 from harness.loadgen.outcome import Figure, Outcome
 from harness.report import answer
 from harness.report.charts import Bar, Bars, Part
-from harness.results.metrics import BY_NAME, COST, Metric, Place, figures, metrics_of
+from harness.results.metrics import BY_NAME, COST, Metric, Place, metrics_of
 from harness.results.summary import Summary
 
 BATCH = "batch"  # an axis of the levels within a run
@@ -133,7 +133,8 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     gate = "the accuracy gate failed" * (summary.gate == "FAIL")
     tests: list[Outcome | None] = [*levels] or [summary.result]
     for one in tests:
-        found, flaw = figures(one if one and levels else summary, place), "no speed was measured"
+        source, flaw = one if one and levels else summary, "no speed was measured"
+        found = {metric.name: metric.figure(source) for metric in metrics_of(place)}
         if one:
             flaw = "; ".join(filter(None, (gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))))
         if one and levels and summary.price:

@@ -222,7 +222,7 @@ def without_places(text: str) -> str:
 def block_html(block: Block) -> str:
     if isinstance(block, Picture):
         return chart(*block.panels, title=block.title)
-    return to_html(without_places(block_text(block)))
+    return WITHOUT_HEAD.sub("", str(renderer().render(without_places(block_text(block)))))
 
 
 def chart(*panels: Panel, title: str = "") -> str:
@@ -242,10 +242,6 @@ def renderer() -> Any:
 
 
 WITHOUT_HEAD = re.compile(r"<thead>\n<tr>\n(<th></th>\n)+</tr>\n</thead>\n")  # which only Markdown must have
-
-
-def to_html(markdown: str) -> str:
-    return WITHOUT_HEAD.sub("", str(renderer().render(markdown)))
 
 
 TEMPLATES = ROOT / "templates" / "page"

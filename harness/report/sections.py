@@ -179,12 +179,6 @@ def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
             "clockwork, 1 pure chance, more is bursts). Each latency counts from the time at which its request was "
             "due."
         )
-    if test.waits_ms:
-        blocks.append(
-            "Before its first token a request waited on average, by the engine's own histograms, "
-            f"{number(test.waits_ms['queue'])} ms in the engine's queue and {number(test.waits_ms['prefill'])} ms for "
-            "its prefill."
-        )
     source = "This program" if test.concurrency or test.arrivals else "LoadGen"
     yield Section("Latency", outcome, [*blocks, f"{source} took these times; `{test.folder}/requests.csv` has them."])
 
@@ -343,10 +337,7 @@ def machine(report: RunReport) -> Iterator[Section]:
         for name, quantity in known.items()
         if name in usage
     ]
-    told = telemetry.ENGINES - usage.keys()
-    unseen = ", ".join(item.label for item in telemetry.QUANTITIES if item.name in told)
-    more = f"; the engine's own metrics have no counter for {unseen}" if unseen else ""
-    source = Finished(f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)){more}.")
+    source = Finished(f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)).")
     table = Table(["performance test", "mean", "max"], rows)
     yield Section("What the engine and the machine did", outcome, [*blocks, table, source])
 

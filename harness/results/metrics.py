@@ -240,11 +240,6 @@ def values(summary: Summary, place: Place) -> dict[str, float | None]:
     return {metric.name: metric.of(summary) for metric in metrics_of(place)}
 
 
-def figures(source: Summary | Outcome, place: Place) -> dict[str, Figure]:
-    """What a place shows of a run, or of one test, by name."""
-    return {metric.name: metric.figure(source) for metric in metrics_of(place)}
-
-
 def rows(summary: Summary) -> list[tuple[Metric, str]]:
     """The metrics that a run has, for its report's table with one a line."""
     found = [metric for metric in metrics_of("report") if metric.figure(summary).value is not None]

@@ -262,7 +262,7 @@ def shares(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> li
     whole = sum(map(sum, sums.values())) or 1.0
     return [
         Share(
-            name=name if len(name) <= NAME_LENGTH else name[: NAME_LENGTH - 3] + "...",
+            name=name[:NAME_LENGTH],
             kind=kind(name),
             ms=sum(each) / 1000,
             percent=100 * sum(each) / whole,

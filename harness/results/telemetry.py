@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from harness.core.document import Kind, Statement, number
 from harness.core.schema import Model
-from harness.engines import discovery
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import RunFacts, Usage
 from harness.loadgen.recording import FILE, Recording
@@ -147,7 +146,6 @@ QUANTITIES = (
     Quantity("memory_gib", "main memory", "GiB"),
 )
 BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
-ENGINES = {column.name for column in discovery.COLUMNS}  # quantities of an engine's own metrics
 
 
 Used = Mapping[str, Usage]  # by the name of a quantity
