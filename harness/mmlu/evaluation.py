@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from harness import engines
 from harness.config import checkpoint
 from harness.config.plan import resolve
-from harness.core import errors, processes, screen, secrets, system
+from harness.core import errors, processes, screen, secrets, statistics, system
 from harness.core.document import (
     Block,
     Code,
@@ -31,10 +31,9 @@ from harness.core.document import (
 )
 from harness.core.files import as_json, whole_or_nothing, write_json, write_table, write_text
 from harness.core.schema import SCHEMA, File
-from harness.core.statistics import wilson
 from harness.engines.protocol import ChoiceLogprobs, Engine
 from harness.loadgen import folder as results
-from harness.loadgen.outcome import Facts
+from harness.loadgen import outcome
 from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig, Prompt
@@ -44,7 +43,7 @@ from harness.report.page import page
 
 
 # What an MMLU evaluation leaves behind, typed: config.json, overall.json and the lines of its history.
-class MMLUFacts(Facts):
+class MMLUFacts(outcome.Facts):
     """config.json: every setting, and what is known of the evaluation."""
 
     config: dict[str, JsonValue]
@@ -147,7 +146,7 @@ def score(rows: Iterable[Answer]) -> Score:
     n, correct = len(hits), sum(hits)
     accuracy = correct / n
     error = math.sqrt(accuracy * (1 - accuracy) / (n - 1)) if n > 1 else None
-    return Score(n, correct, accuracy, error, *wilson(correct, n))
+    return Score(n, correct, accuracy, error, *statistics.wilson(correct, n))
 
 
 Scores = dict[str, Score]  # by subject, or by domain

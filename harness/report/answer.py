@@ -13,8 +13,7 @@ from harness.core.processes import with_flag
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
 from harness.loadgen.outcome import KINDS, MOST, Doubt, Outcome
-from harness.results import advice, metrics
-from harness.results.accuracy import Accuracy
+from harness.results import accuracy, advice, metrics
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 
@@ -271,7 +270,7 @@ def verdicts(summary: Summary) -> Iterator[Line]:
         yield Line(name.upper(), audit.verdict, TONES[audit.verdict])
 
 
-def scores(score: Accuracy) -> str:
+def scores(score: accuracy.Accuracy) -> str:
     """The first score with its threshold, those below theirs, and the number of samples."""
     low = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
     said = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in low)

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.config.mlperf import ROUGE, SHORT_SCORES
-from harness.core import files
+from harness.core import files, reading, statistics
 from harness.core.document import Tone, gpu_names, number
 from harness.core.errors import UsageError
-from harness.core.reading import as_text
-from harness.core.statistics import PairedChange, paired_changes
 from harness.loadgen.folder import FOLDER, facts_of, readable_status
 from harness.loadgen.outcome import RunFacts
 from harness.results.accuracy import read_log
@@ -37,7 +35,7 @@ class Pair(NamedTuple):
     """The answers of two runs to the same samples."""
 
     samples: int
-    scores: dict[str, PairedChange]
+    scores: dict[str, statistics.PairedChange]
     same_splitter: bool
     differing: list[Divergence]
 
@@ -59,7 +57,7 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     lengths, others = (table["prompt_tokens"] for table in tables)
     if lengths != others or tables[0]["index"] != tables[1]["index"]:
         return None
-    changes = paired_changes(*([*zip(*(table[name] for name in ROUGE), strict=True)] for table in tables))
+    changes = statistics.paired_changes(*([*zip(*(table[name] for name in ROUGE), strict=True)] for table in tables))
     logs, differing = [read_log(run / "mlperf_log_accuracy.json", len(lengths)) for run in (a, b)], []
     for n, sides in enumerate(zip(*logs, strict=True)):
         pairs = enumerate(zip_longest(*sides, fillvalue="(ended)"))
@@ -153,7 +151,7 @@ def words(value: Any) -> str:
             return "unset"
         case list() | tuple():
             return " ".join(map(str, value)) or "none"
-    return as_text(value)
+    return reading.as_text(value)
 
 
 def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:

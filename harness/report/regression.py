@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from harness.config import comparability, mlperf
-from harness.core import files
+from harness.core import files, statistics
 from harness.core.document import Document, Line, Tone, number
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.processes import command_of
-from harness.core.statistics import FEWEST_DIFFERING
 from harness.report import answer, compare, compare_page
 from harness.report.compare import ComparedRun, Pair, Runs
 from harness.results.metrics import ALONE, BY_NAME, METHOD, Change, Metric
@@ -193,7 +192,7 @@ def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
     mean, low, high = (1 + value / score.before for value in (score.change, score.low, score.high))
     found = judge_change(one, Change(mean, low, high, "samples"), *sides)
     if found.verdict == "FAIL" and score.few:
-        why = f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
+        why = f"too few samples, or fewer than {statistics.FEWEST_DIFFERING} of them with another score"
         return found._replace(verdict="NOT JUDGED", why=why)
     return found
 

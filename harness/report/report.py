@@ -9,29 +9,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.config import comparability
-from harness.config.patterns import ClosedLoop
+from harness.config import comparability, patterns
 from harness.core import files, reading
 from harness.core.document import Document, Kind, Line, Statement, number, to_markdown
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.files import read_if_any, write_json, write_text
 from harness.core.schema import RENDERED, SCHEMA
 from harness.loadgen import folder as results
-from harness.loadgen import outcome
+from harness.loadgen import log, outcome
 from harness.loadgen.folder import FOLDER, ended_early, facts_of, history
-from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.outcome import RunFacts, at_load
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page
 from harness.report.charts import Bar, Bars, Part, Scale, overview
-from harness.report.page import LoadPicture
 from harness.report.pictures import draw_pictures, gpu_times
 from harness.report.sections import RunReport
-from harness.results import accuracy, claims, metrics
+from harness.results import accuracy, claims, load, metrics
 from harness.results import profile as traces
-from harness.results.accuracy import SCORES_FILE, ScoresFile
 from harness.results.claims import MADE, PAGES, Claim, compare, differing
-from harness.results.load import outcome_of
 from harness.results.performance import Performance, performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
 
@@ -64,9 +59,9 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
     )
 
 
-def level_lines(picture: LoadPicture | None) -> Iterator[Line]:
+def level_lines(picture: page.LoadPicture | None) -> Iterator[Line]:
     """Which levels keep one's own limits."""
-    if picture and picture.unit == ClosedLoop.unit:
+    if picture and picture.unit == patterns.ClosedLoop.unit:
         if best := picture.best:
             yield Line(best.doubt or "within the limits", f"with {best.name}", best.test.verdict.tone)
         if over := dict.fromkeys(one.name for one in picture.loads if one.test.reasons and not one.overruled):
@@ -99,7 +94,7 @@ def build(folder: Path) -> Summary:
         status = results.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
-    loads = LoadPicture.of(summary, facts.plan.limits)
+    loads = page.LoadPicture.of(summary, facts.plan.limits)
     pictures = draw_pictures(folder, summary, test, loads)
     plots = summary.plots | {name: picture.path for name, picture in pictures.items()}
     summary = summary.model_copy(update={"plots": plots})
@@ -156,10 +151,10 @@ def result_test(folder: Path, facts: RunFacts, whole: bool) -> Measured | None:
         logs, plan = FOLDER["performance"], facts.plan
         if best and best.folder:  # which older versions did not note
             logs, plan = best.folder, outcome.at_load(plan, best)
-        if (folder / logs / DETAIL).exists():
+        if (folder / logs / log.DETAIL).exists():
             try:
                 return TestRun.read(folder / logs, plan), facts.model_copy(update={"plan": plan})
-            except (LogError, UsageError):
+            except (log.LogError, UsageError):
                 if whole:
                     raise
     return None
@@ -219,7 +214,7 @@ def write_index(results_dir: Path) -> None:
 
 HISTORY, AGAIN = "history.jsonl", "made again"
 MOST = 20  # differences of a file that are named
-SCORED = (SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
+SCORED = (accuracy.SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
 
 
 # Whether a run's files say what its logs say.
@@ -260,13 +255,13 @@ def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
     """Whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
     for kept in (*facts.probes, *facts.attempts):
         plan = at_load(facts.plan, kept)
-        made = outcome_of(TestRun.read(folder / kept.folder, plan), plan, folder)
+        made = load.outcome_of(TestRun.read(folder / kept.folder, plan), plan, folder)
         yield from compare(f"config.json of {kept.folder}: ", dict(kept), AGAIN, dict(made))
 
 
 def score_again(folder: Path, facts: RunFacts) -> str:
     """Scores the accuracy log of a copy; why it cannot, in words. Raises BenchmarkError for a damaged log."""
-    if not (scores := files.read_if_any(folder / SCORES_FILE, ScoresFile)):
+    if not (scores := files.read_if_any(folder / accuracy.SCORES_FILE, accuracy.ScoresFile)):
         return ""
     try:
         library, tokenizer = accuracy.load_again(facts.plan, scores)

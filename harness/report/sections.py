@@ -20,8 +20,7 @@ from harness.core.document import (
     plural,
 )
 from harness.loadgen.outcome import RunFacts
-from harness.report import answer
-from harness.report.page import SHARE, LoadPicture
+from harness.report import answer, page
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
@@ -35,7 +34,7 @@ class RunReport(NamedTuple):
     summary: Summary
     facts: RunFacts
     pictures: Mapping[str, Picture]
-    loads: LoadPicture | None
+    loads: page.LoadPicture | None
 
     def picture(self, name: str) -> list[Block]:
         return [self.pictures[name]] if name in self.pictures else []
@@ -132,7 +131,7 @@ def loads(report: RunReport) -> Iterator[Section]:
             alone = "" if drawn.best.is_full else ", by a probe alone"
             blocks.append(
                 f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}{alone}); a peak of P "
-                f"requests/s takes ceil(P / {number(SHARE * drawn.rate)}) replicas."
+                f"requests/s takes ceil(P / {number(page.SHARE * drawn.rate)}) replicas."
             )
         full = ", of full tests in `Attempts/`" * bool(summary.run.attempts)
         blocks.append(f"Each is a separate LoadGen test; its logs are in `Probes/`{full}.")

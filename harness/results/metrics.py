@@ -30,14 +30,13 @@ ESTIMATE = "estimate"  # what --quick found, in a file of that name
 
 
 class Metric(NamedTuple):
-    """`path` leads to the value in a Summary; `streaming`: only where first tokens are reported to LoadGen."""
+    """`path` leads to the value in a Summary."""
 
     name: str
     label: str  # with its unit
     path: str
     better: Better
     places: Places
-    streaming: bool = False
     digits: int = 4
     rate_flag: str = ""  # only of scenarios whose load this flag gives
     in_process: bool = False  # only of an engine in this process
@@ -79,11 +78,7 @@ class Metric(NamedTuple):
     def is_of(self, summary: Summary) -> bool:
         """Whether such a run has this metric."""
         pattern = summary.scenario.pattern
-        return (
-            (pattern.is_streamed or not self.streaming)
-            and (summary.is_in_process or not self.in_process)
-            and self.rate_flag in ("", pattern.rate_flag)
-        )
+        return (summary.is_in_process or not self.in_process) and self.rate_flag in ("", pattern.rate_flag)
 
     def text(self, value: float | None) -> str:
         coarse = self.coarse and value is not None
@@ -129,11 +124,8 @@ def test(name: str, label: str, better: Better, shown: Places, path: str = "", *
 def latency(kind: str, point: str, *more: Place, places: Places = ("compare",)) -> Metric:
     """A percentile of one kind of latency, or its mean; MLflow has all. Offline's count from the start of the
     test, since all requests are issued at once."""
-    streamed = kind != "latency"
-    label = f"{kind.upper() if streamed else kind} {point}, ms"
-    return test(
-        f"{kind}_{point}_ms", label, "lower", (*places, *more, "mlflow"), f"{kind}_ms.{point}", streaming=streamed
-    )
+    label = f"{kind if kind == 'latency' else kind.upper()} {point}, ms"
+    return test(f"{kind}_{point}_ms", label, "lower", (*places, *more, "mlflow"), f"{kind}_ms.{point}")
 
 
 def score(name: str, label: str) -> Metric:

@@ -9,22 +9,18 @@ from typing import Any, Self
 
 from pydantic import JsonValue, model_validator
 
-from harness.config import engine
+from harness.config import engine, workload
 from harness.config.mlperf import Limits, Tail
-from harness.config.workload import variation
 from harness.core import document, statistics
-from harness.core.document import number
 from harness.core.schema import Model, Said
-from harness.core.statistics import Spread
 from harness.engines.protocol import ServerUse
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
 from harness.loadgen.outcome import KINDS, Doubt, MachineUse, Outcome, RunFacts, Times, Usage
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun, steady_part
-from harness.results import telemetry
+from harness.results import claims, telemetry
 from harness.results.accuracy import Count
-from harness.results.claims import leaves
 from harness.results.economics import Economics
 
 Values = dict[str, Any]  # of fields, by name
@@ -150,7 +146,7 @@ class Conditions(Model):
             samples_per_query=plan.samples_per_query,
             concurrency=plan.concurrency,
             arrivals=plan.config.arrivals,
-            arrivals_cv=variation(sent) if sent else None,
+            arrivals_cv=workload.variation(sent) if sent else None,
             target_qps=plan.pattern.target_qps(plan.target_qps, log.target_qps),
             achieved_qps=rate,
             failed_requests=len(failures) if engine.may_fail(plan.config.max_failed, 10**9) else None,
@@ -169,8 +165,8 @@ class Throughput(Model):
     the text encoded with the model's tokenizer. `disagreements` has a difference of more than 2 %."""
     total_input_tokens: int | None = None
     """Prompt tokens; null in runs that did not record them."""
-    input_lengths: Spread | None = None
-    output_lengths: Spread | None = None
+    input_lengths: statistics.Spread | None = None
+    output_lengths: statistics.Spread | None = None
     tokens_per_sec: float | None = None
     """Output tokens per second, as LoadGen measured."""
     input_tokens_per_sec: float | None = None
@@ -351,7 +347,7 @@ def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
 
 def impossible(test: Performance, longest_ms: float | None) -> Iterator[str]:
     """Numbers that no test can have: negative ones, and latencies beyond `longest_ms`, None where any can be."""
-    for name, value in leaves(test.model_dump()):
+    for name, value in claims.leaves(test.model_dump()):
         if isinstance(value, int | float) and value < 0:
             yield f"{name} is {value:g}"
     whole = longest_ms * 1.001 if longest_ms else None  # by what clocks differ
@@ -362,7 +358,7 @@ def impossible(test: Performance, longest_ms: float | None) -> Iterator[str]:
         ("TPOT", test.tpot_ms, longest),
     ):
         if times and most is not None and times.max > most * (1 + 1e-9):
-            yield f"the longest {name} is {number(times.max)} ms, beyond {number(most)} ms"
+            yield f"the longest {name} is {document.number(times.max)} ms, beyond {document.number(most)} ms"
 
 
 def intervals(test: TestRun) -> Intervals:

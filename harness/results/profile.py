@@ -20,10 +20,9 @@ from typing import Any, Literal, NamedTuple
 from harness.config.engine import BYTES_PER_WEIGHT
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
-from harness.core import files, reading, schema
+from harness.core import files, reading, schema, system
 from harness.core.document import number
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
-from harness.core.system import gpus
 from harness.engines.protocol import Engine
 from harness.loadgen import folder as results
 from harness.loadgen import log as loadgen_log
@@ -291,7 +290,7 @@ def with_traffic(found: Profile, plan: Plan) -> Profile:
 
     Each call is counted with the mean tokens of a step.
     """
-    card, state = CARDS.get("".join({gpu.name for gpu in gpus()})), plan.engine_state  # none of unlike GPUs
+    card, state = CARDS.get("".join({gpu.name for gpu in system.gpus()})), plan.engine_state  # none of unlike GPUs
     if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:
         return found
     width = BYTES_PER_WEIGHT[plan.config.precision]
