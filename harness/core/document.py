@@ -116,6 +116,11 @@ def number(value: float | None, digits: int = 4, sign: str = "") -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def joined(between: str, *parts: str | None) -> str:
+    """The parts that say something."""
+    return between.join(filter(None, parts))
+
+
 def plural(count: float, noun: str) -> str:
     """So many of a thing: 1 probe, 1,200 probes."""
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"

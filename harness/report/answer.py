@@ -8,7 +8,7 @@ from harness.config import comparability, mlperf
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
-from harness.core.document import Cells, Document, Line, Table, Tone, names_of, number, plural
+from harness.core.document import Cells, Document, Line, Table, Tone, joined, names_of, number, plural
 from harness.core.processes import with_flag
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
@@ -71,7 +71,7 @@ TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 def document(summary: Summary, whole: bool = False, scatter: str = "") -> Document:
     """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report;
     `scatter` of earlier runs."""
-    about = ": ".join(filter(None, (summary.meta.label, subject(summary))))
+    about = joined(": ", summary.meta.label, subject(summary))
     said = [*lines(summary, whole), Line("scatter", scatter)]
     return Document(title(summary), about, said, levels(summary), tone(summary))
 
@@ -130,7 +130,7 @@ def speed(summary: Summary, test: Performance, found: Outcome) -> str:
 def standing(found: Outcome) -> str:
     """The verdict on one's own limits, and how much it rests on."""
     if found.reasons:
-        return ": ".join(filter(None, ("over the limits", " and ".join(found.over))))
+        return joined(": ", "over the limits", " and ".join(found.over))
     if found.has(Doubt.BUSY):  # nobody can tell
         return "not judged: the machine was busy"
     return f"{f'all of {number(found.queries)} requests ' if found.has(Doubt.FEW) else ''}within the limits"
@@ -350,4 +350,4 @@ def footer(*summaries: Summary) -> str:
         (one.meta.label, subject(one), one.meta.started[:10], NOT_COMPARABLE.removeprefix("not " * one.meta.comparable))
         for one in summaries
     ]
-    return " \N{MIDDLE DOT} ".join(filter(None, shared(each)))
+    return joined(" \N{MIDDLE DOT} ", *shared(each))

@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from harness.core.document import Document, Picture, number
+from harness.core.document import Document, Picture, joined, number
 from harness.core.errors import plain
 
 PALETTE = {  # by the names that page.css has for its own
@@ -139,7 +139,7 @@ class Bars(NamedTuple):
     def x(self) -> str:
         """What stands at the axis."""
         is_any_hollow = any(part.is_hollow for row in self.rows for part in row.parts)
-        return "; ".join(filter(None, (self.axis, HOLLOW * is_any_hollow)))
+        return joined("; ", self.axis, HOLLOW * is_any_hollow)
 
     @property
     def scale(self) -> Scale:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from harness.core.document import Table, gpu_names, number
+from harness.core.document import Table, gpu_names, joined, number
 from harness.core.errors import UsageError
 from harness.loadgen.outcome import Figure, Outcome
 from harness.report import answer
@@ -98,7 +98,7 @@ class Matrix(NamedTuple):
             is_unsure = bool(cell.flaw or other.flaw or mine.doubts or theirs.doubts)
             is_known = mine.value is not None and theirs.value
             found.append(f"{number(mine.value / theirs.value, 3)}×{UNSURE * is_unsure}" if is_known else "–")  # type: ignore[operator]
-        why = "; ".join(dict.fromkeys(filter(None, (cell.flaw, other.flaw))))
+        why = joined("; ", *dict.fromkeys((cell.flaw, other.flaw)))
         return [*[""] * (len(self.heads) - 1), f"to {self.reference}", *found, f"* {why}" if why else ""]
 
     def numbers(self) -> tuple[list[str], list[list[object]]]:
@@ -136,7 +136,7 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
         source, flaw = one if one and levels else summary, "no speed was measured"
         found = {metric.name: metric.figure(source) for metric in metrics_of(place)}
         if one:
-            flaw = "; ".join(filter(None, (gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))))
+            flaw = joined("; ", gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))
         if one and levels and summary.price:
             found[COST] = Figure(one.cost(summary.price))
         yield Cell(places(summary, axes, one if levels else None), names, found, flaw)

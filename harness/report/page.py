@@ -154,8 +154,8 @@ class LoadPicture(NamedTuple):
 
     def has_kept(self, one: LoadPoint) -> bool:
         """Whether a test may be an answer, and kept the limits."""
-        is_over = one.test.has_own_limits and one.test.reasons  # also where the limits of its run are not known
-        return one.stands and not is_over and not one.over(self.limits)
+        # also where the limits of its run are not known
+        return one.stands and not (one.test.has_own_limits and one.test.reasons) and not one.over(self.limits)
 
     @property
     def best(self) -> LoadPoint | None:

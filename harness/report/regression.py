@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from harness.config import comparability, mlperf
 from harness.core import files, statistics
-from harness.core.document import Document, Line, Tone, number
+from harness.core.document import Document, Line, Tone, joined, number
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.processes import command_of
 from harness.report import answer, compare, compare_page
@@ -60,11 +60,11 @@ class Judgement(NamedTuple):
 
     @property
     def figures(self) -> str:
-        return "; ".join(filter(None, (self.change, self.run, self.baseline and f"baseline {self.baseline}")))
+        return joined("; ", self.change, self.run, self.baseline and f"baseline {self.baseline}")
 
     @property
     def text(self) -> str:
-        return ": ".join(filter(None, (self.figures, self.why)))
+        return joined(": ", self.figures, self.why)
 
 
 def condition(text: str) -> Condition:
@@ -112,8 +112,7 @@ class Sides(NamedTuple):
             return "other prices (price_per_hour)"
         if lacking := [run.folder.name for run in self.everyone if metric.of(run.summary) is None]:
             return f"{lacking[0]} has no {metric.label}"
-        follows = metric.name.endswith(("_per_sec", "_percent"))
-        return self.difference(IGNORED if follows else OF_LATENCIES)
+        return self.difference(IGNORED if metric.name.endswith(("_per_sec", "_percent")) else OF_LATENCIES)
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:

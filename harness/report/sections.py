@@ -249,10 +249,9 @@ def accuracy(report: RunReport) -> Iterator[Section]:
     worst = (
         "[The ten worst answers](Accuracy/worst.md) with article and reference; [every sample](Accuracy/samples.csv)."
     )
-    outcome = f"{score.verdict}: {first}; {number(score.samples)} samples"
     yield Section(
         "Accuracy",
-        outcome,
+        f"{score.verdict}: {first}; {number(score.samples)} samples",
         [*report.picture("scores"), Table.of(score.checks, columns | {"verdict": "verdict"}), about, Finished(worst)],
     )
 
@@ -323,14 +322,6 @@ def machine(report: RunReport) -> Iterator[Section]:
         return
     usage, known = test.usage, telemetry.BY_NAME
     outcome = ", ".join(f"{known[name].text} {number(usage[name].mean)}" for name in NAMED_LOADS if name in usage)
-    blocks = report.picture("machine")
-    if test.gpu_time:
-        last = test.gpu_time[-1]
-        clock = "by NVML" if last.is_clock_of_nvml else "the highest that this run recorded"
-        blocks += [
-            "Of each second, load x (1 - clock / maximum) counts as a lowered clock; the maximum is "
-            f"{number(last.max_clock_mhz)} MHz, {clock}.",
-        ]
     rows = [
         [quantity.text, *(number(getattr(usage[name], point), quantity.digits) for point in ("mean", "max"))]
         for name, quantity in known.items()
@@ -338,7 +329,7 @@ def machine(report: RunReport) -> Iterator[Section]:
     ]
     source = Finished(f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)).")
     table = Table(["performance test", "mean", "max"], rows)
-    yield Section("What the engine and the machine did", outcome, [*blocks, table, source])
+    yield Section("What the engine and the machine did", outcome, [*report.picture("machine"), table, source])
 
 
 def files(report: RunReport) -> Iterator[Section]:
