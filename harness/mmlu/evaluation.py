@@ -288,7 +288,6 @@ def sections(
         ["data", source],
         ["started", facts.started],
         ["precision", f"{config.precision}{quantized}, KV cache {config.kv_cache_dtype}"],
-        ["machine", ", ".join(system.gpus) or system.cpu],
         ["software", ", ".join(f"{name} {version}" for name, version in system.packages.items())],
         ["engine arguments", " ".join(f"{name}={value}" for name, value in facts.engine_args.items())],
     ]

@@ -275,8 +275,7 @@ def scores(score: accuracy.Accuracy) -> str:
     low = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
     said = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in low)
     note = f" ({score.note})" if score.note else ""
-    approximate = f" ({' and '.join(score.approximate)} approximate)" if score.approximate else ""
-    return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples{note}"
+    return f"{said}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples{note}"
 
 
 def tails(test: Performance) -> dict[str, mlperf.Tail]:

@@ -51,14 +51,15 @@ class Pair(NamedTuple):
 
 
 def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
-    """What two runs answered to the same samples, by their folders of the accuracy test; None where the samples were
-    not the same. Raises UsageError."""
-    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
+    """What two runs answered to the same samples, by their folders; None where the samples were not the same. Raises
+    UsageError."""
+    folders = [run / FOLDER["accuracy"] for run in (a, b)]
+    tables = [files.read_columns(folder / SAMPLES, ("index", "prompt_tokens", *ROUGE)) for folder in folders]
     lengths, others = (table["prompt_tokens"] for table in tables)
     if lengths != others or tables[0]["index"] != tables[1]["index"]:
         return None
     changes = statistics.paired_changes(*([*zip(*(table[name] for name in ROUGE), strict=True)] for table in tables))
-    logs, differing = [read_log(run / "mlperf_log_accuracy.json", len(lengths)) for run in (a, b)], []
+    logs, differing = [read_log(folder / "mlperf_log_accuracy.json", len(lengths)) for folder in folders], []
     for n, sides in enumerate(zip(*logs, strict=True)):
         pairs = enumerate(zip_longest(*sides, fillvalue="(ended)"))
         if parted := next(((at, str(one), str(other)) for at, (one, other) in pairs if one != other), None):
@@ -71,10 +72,6 @@ class ComparedRun(NamedTuple):
     folder: Path
     facts: RunFacts
     summary: Summary
-
-    @property
-    def accuracy(self) -> Path:
-        return self.folder / FOLDER["accuracy"]
 
     @property
     def comparable(self) -> Comparable:
@@ -120,7 +117,7 @@ class ComparedRun(NamedTuple):
         mine, theirs = self.summary.accuracy, other.summary.accuracy
         if mine is None or theirs is None:
             return None
-        return answers(other.accuracy, self.accuracy, mine.splitter == theirs.splitter)
+        return answers(other.folder, self.folder, mine.splitter == theirs.splitter)
 
     @property
     def gpus(self) -> str:

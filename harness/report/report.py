@@ -21,7 +21,7 @@ from harness.loadgen.folder import FOLDER, ended_early, facts_of, history
 from harness.loadgen.outcome import RunFacts, at_load
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page
-from harness.report.charts import Bar, Bars, Part, Scale, overview
+from harness.report.charts import Bar, Bars, Part, overview
 from harness.report.pictures import draw_pictures, gpu_times
 from harness.report.sections import RunReport
 from harness.results import accuracy, claims, load, metrics
@@ -74,7 +74,7 @@ def limit_bars(test: Performance) -> Bars:
     for name, (_, value, limit) in answer.tails(test).items():
         share, text = 100 * value / limit, f"{number(value)} of {number(limit)} ms"
         rows.append(Bar(name, text, [Part(0.0, share, "green" if value <= limit else "red")], marks=[100.0]))
-    return Bars("", "The upright line is the limit.", rows, span=Scale.of([120.0, *(row.values[1] for row in rows)]))
+    return Bars("", "The upright line is the limit.", rows)
 
 
 UNFINISHED = "the run did not finish"

@@ -103,8 +103,8 @@ def measured_with(report: RunReport) -> Iterator[Section]:
 
 def bounds(report: RunReport) -> Iterator[Section]:
     test, config = report.summary.performance, report.facts.config
-    searched = "max" in (config.server_target_qps, config.concurrency)
-    if test and (found := advice.findings(report.summary, searched)):
+    if test:
+        found = advice.findings(report.summary, "max" in (config.server_target_qps, config.concurrency))
         yield Section("What limits the speed, and what to try", answer.bound_by(test), [found])
 
 
@@ -185,12 +185,11 @@ def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
 def remarks(summary: Summary, test: Performance) -> Iterator[str]:
     """What is odd about the answers, by LoadGen's, the server's or this program's count."""
     if test.single_token:
-        none = "" if test.tpot_ms else ", and no answer is left that has any"
         few = (
             " The other answers are too few to be sure of TPOT p99: VALID or INVALID, the verdict does not cover TPOT."
         )
         share = f"{number(test.single_token)} of {number(test.samples)} answers have one token"
-        yield f"**{share}**: TTFT and latency count them, TPOT does not{none}.{few * (not test.tpot_judged)}"
+        yield f"**{share}**: TTFT and latency count them, TPOT does not.{few * (not test.tpot_judged)}"
     if test.server and test.server.prompt_tokens is not None:
         cached = test.server.cached_percent
         share = (
