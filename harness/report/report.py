@@ -23,7 +23,7 @@ from harness.loadgen.test_run import TestRun
 from harness.report import answer, page
 from harness.report.charts import Bar, Bars, Part, overview
 from harness.report.pictures import draw_pictures, gpu_times
-from harness.report.sections import RunReport
+from harness.report.sections import PARTS, RunReport
 from harness.results import accuracy, claims, load, metrics
 from harness.results import profile as traces
 from harness.results.claims import MADE, PAGES, Claim, compare, differing
@@ -96,12 +96,12 @@ def build(folder: Path) -> Summary:
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
     loads = page.LoadPicture.of(summary, facts.plan.limits)
     pictures = draw_pictures(folder, summary, test, loads)
-    plots = summary.plots | {name: picture.path for name, picture in pictures.items()}
-    summary = summary.model_copy(update={"plots": plots})
+    paths = {name: picture.path for name, picture in pictures.items()}
+    summary = summary.model_copy(update={"plots": summary.plots | paths})
     document = answer.document(summary, whole=True)
     pictures |= {"overview": overview(document, folder / "plots" / "overview.png")}
     report = RunReport(summary, facts, pictures, loads)
-    document = document._replace(sections=[*report.sections])
+    document = document._replace(sections=[section for part in PARTS for section in part(report)])
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", to_markdown(document))
     write_text(folder / "report.html", html(report, document, test))

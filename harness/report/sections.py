@@ -39,11 +39,6 @@ class RunReport(NamedTuple):
     def picture(self, name: str) -> list[Block]:
         return [self.pictures[name]] if name in self.pictures else []
 
-    @property
-    def sections(self) -> Iterator[Section]:
-        for part in PARTS:
-            yield from part(self)
-
 
 def facts_table(rows: Rows, name: str = "") -> Table:
     return Table(["", ""], [row for row in rows.items() if row[1]], name)

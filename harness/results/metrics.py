@@ -62,8 +62,11 @@ class Metric(NamedTuple):
         outcome = source if isinstance(source, Outcome) else source.result
         if isinstance(source, Outcome):
             value = value_at(source, [step for step in self.steps if step != "steady"])
-        elif not self.is_of(source):
-            return Figure(None)
+        elif (source.meta.endpoints and self.in_process) or self.rate_flag not in (
+            "",
+            source.scenario.pattern.rate_flag,
+        ):
+            return Figure(None)  # such a run has no such metric
         else:
             test = source.performance
             part = test.counted if test and self.path.startswith(TEST) else None
@@ -74,11 +77,6 @@ class Metric(NamedTuple):
     def of(self, source: Summary | Outcome) -> float | None:
         """The value as far as it counts; None where there is none."""
         return self.figure(source).counted
-
-    def is_of(self, summary: Summary) -> bool:
-        """Whether such a run has this metric."""
-        pattern = summary.scenario.pattern
-        return (summary.is_in_process or not self.in_process) and self.rate_flag in ("", pattern.rate_flag)
 
     def text(self, value: float | None) -> str:
         coarse = self.coarse and value is not None

@@ -25,8 +25,8 @@ def test_accuracy_and_its_errors() -> None:
     assert score.standard_error == pytest.approx(stdev([1] * 7 + [0] * 3) / math.sqrt(10))
     assert (score.low, score.high) == pytest.approx((0.39678, 0.89221), abs=1e-5)
     assert mmlu_scores.score(rows[:1]).standard_error is None
-    assert mmlu_scores.wilson(0, 4)[0] == 0
-    assert mmlu_scores.wilson(4, 4)[1] == pytest.approx(1)
+    assert mmlu_scores.statistics.wilson(0, 4)[0] == 0
+    assert mmlu_scores.statistics.wilson(4, 4)[1] == pytest.approx(1)
 
 
 def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
