@@ -257,8 +257,8 @@ class Group(TyperGroup):
         column = max(map(len, commands)) + 4
         formatter.write(f"usage: {ctx.command_path} COMMAND [-h] ...\n\n{fill(self.help or '', width)}\n\n")
         for name, text in commands.items():
-            said, beside = SENTENCE.split(text, 1)[0].rstrip("."), f"  {name}".ljust(column)
-            formatter.write(fill(said, width, initial_indent=beside, subsequent_indent=" " * column) + "\n")
+            row = f"  {name}".ljust(column) + SENTENCE.split(text, 1)[0].rstrip(".")
+            formatter.write(fill(row, width, subsequent_indent=" " * column) + "\n")
 
 
 def raise_if_moved(word: str) -> None:

@@ -81,11 +81,10 @@ def title(summary: Summary) -> str:
     test, found = summary.performance, summary.result
     if test is None or found is None or test.tokens_per_sec is None:
         return without_speed(summary)
-    disputed = "DISPUTED: " if found.has(Doubt.DISPUTED) else ""
+    disputed = "DISPUTED: " * found.has(Doubt.DISPUTED)
     if not found.valid and not found.has_own_limits:
         return f"INVALID: {disputed}{broken(test)}"
-    passed = ", accuracy PASS" * (summary.gate == "PASS")
-    return f"{disputed}{speed(summary, test, found)}{passed}"
+    return f"{disputed}{speed(summary, test, found)}{', accuracy PASS' * (summary.gate == 'PASS')}"
 
 
 def without_speed(summary: Summary) -> str:
@@ -95,8 +94,9 @@ def without_speed(summary: Summary) -> str:
         held = f"; {kept[-1]} kept its limits until then" if kept else ""
         return f"No result{f': {meta.ended}' if meta.ended else ''}{held}"
     if summary.gate == "FAIL":
-        stopped = "; no speed was measured" if meta.mode == "both" else ""
-        return f"accuracy FAIL: the answers differ from the reference{stopped}"
+        return (
+            f"accuracy FAIL: the answers differ from the reference{'; no speed was measured' * (meta.mode == 'both')}"
+        )
     return f"accuracy {summary.gate}"
 
 
@@ -256,11 +256,10 @@ def verdicts(summary: Summary) -> Iterator[Line]:
     """LoadGen's verdict with what it rests on, the gate's with its score."""
     test, found, score = summary.performance, summary.result, summary.accuracy
     if test and found and not found.has_own_limits:
-        (verdict, tone), unit = found.verdict, summary.scenario.pattern.queries_are
-        count = f"{number(found.queries, 9)} {unit} in {number(test.duration_s)} s"
+        count = f"{number(found.queries, 9)} {summary.scenario.pattern.queries_are} in {number(test.duration_s)} s"
         first = ", at the first attempt" if test.valid and summary.run.search and not summary.run.attempts else ""
         remedies = dict.fromkeys(each.remedy for each in test.invalid_reasons if each.remedy)
-        yield Line(verdict, "; ".join([f"{count}{first}", *remedies]), tone)
+        yield Line(found.verdict.word, "; ".join([f"{count}{first}", *remedies]), found.verdict.tone)
     if score:
         said = scores(score) + f"; the worst answers are in {FOLDER['accuracy']}/worst.md" * (score.verdict == "FAIL")
         yield Line(f"accuracy {score.verdict}", said, TONES.get(score.verdict, "careful"))
@@ -310,8 +309,8 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"
     if test.failed_requests:
-        sent = (test.samples or 0) + test.failed_requests
-        yield f"{number(test.failed_requests)} of {number(sent)} requests failed and are left out"
+        failed = test.failed_requests
+        yield f"{number(failed)} of {number((test.samples or 0) + failed)} requests failed and are left out"
         yield from (f"failed: {failure}" for failure in test.failures[:MOST_REASONS])
     yield from (f"LoadGen error: {error}" for error in test.errors[:1])
     yield advice.client(test)

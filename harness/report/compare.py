@@ -51,15 +51,14 @@ class Pair(NamedTuple):
 
 
 def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
-    """What two runs answered to the same samples, by their folders; None where the samples were not the same. Raises
-    UsageError."""
-    folders = [run / FOLDER["accuracy"] for run in (a, b)]
-    tables = [files.read_columns(folder / SAMPLES, ("index", "prompt_tokens", *ROUGE)) for folder in folders]
+    """What two runs answered to the same samples, by their folders of the accuracy test; None where the samples were
+    not the same. Raises UsageError."""
+    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
     lengths, others = (table["prompt_tokens"] for table in tables)
     if lengths != others or tables[0]["index"] != tables[1]["index"]:
         return None
     changes = statistics.paired_changes(*([*zip(*(table[name] for name in ROUGE), strict=True)] for table in tables))
-    logs, differing = [read_log(folder / "mlperf_log_accuracy.json", len(lengths)) for folder in folders], []
+    logs, differing = [read_log(run / "mlperf_log_accuracy.json", len(lengths)) for run in (a, b)], []
     for n, sides in enumerate(zip(*logs, strict=True)):
         pairs = enumerate(zip_longest(*sides, fillvalue="(ended)"))
         if parted := next(((at, str(one), str(other)) for at, (one, other) in pairs if one != other), None):
@@ -76,12 +75,12 @@ class ComparedRun(NamedTuple):
     @property
     def comparable(self) -> Comparable:
         """All that another run may differ in, its performance test included."""
-        found, config, system = self.summary.result, self.facts.config, self.summary.system
+        found, system = self.summary.result, self.summary.system
         has_rate = found is not None and self.summary.scenario.pattern.is_rated
         flaws = [
             *[GATE_FAILED] * (self.summary.gate == "FAIL"),
             *(found.flaws if found else []),
-            *[CONFIGURED] * (has_rate and config.server_target_qps != "max"),
+            *[CONFIGURED] * (has_rate and self.facts.config.server_target_qps != "max"),
         ]
         return self.facts.comparable._replace(
             machine={"gpus": system.gpus} if system.gpus else {"cpu": system.cpu, "cores": system.cores},
@@ -117,7 +116,8 @@ class ComparedRun(NamedTuple):
         mine, theirs = self.summary.accuracy, other.summary.accuracy
         if mine is None or theirs is None:
             return None
-        return answers(other.folder, self.folder, mine.splitter == theirs.splitter)
+        name, is_alike = FOLDER["accuracy"], mine.splitter == theirs.splitter
+        return answers(other.folder / name, self.folder / name, is_alike)
 
     @property
     def gpus(self) -> str:

@@ -261,8 +261,8 @@ def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
 
 def difference(runs: Runs) -> str:
     """The settings and the versions that differ between runs."""
-    parts, nouns = [], {"setting": [run.flags for run in runs], "version": [run.versions for run in runs]}
-    for noun, each in nouns.items():
+    parts = []
+    for noun, each in {"setting": [run.flags for run in runs], "version": [run.versions for run in runs]}.items():
         if names := sorted(name for name in {key for one in each for key in one} if is_different(name, each)):
             parts.append(f"{noun}{'s' * (len(names) > 1)} {', '.join(names)}")
     return "; ".join(parts) or "no setting and no version"

@@ -72,8 +72,8 @@ def limit_bars(test: Performance) -> Bars:
     """Each latency against its limit, which is at 100 %."""
     rows = []
     for name, (_, value, limit) in answer.tails(test).items():
-        share, text = 100 * value / limit, f"{number(value)} of {number(limit)} ms"
-        rows.append(Bar(name, text, [Part(0.0, share, "green" if value <= limit else "red")], marks=[100.0]))
+        part = Part(0.0, 100 * value / limit, "green" if value <= limit else "red")
+        rows.append(Bar(name, f"{number(value)} of {number(limit)} ms", [part], marks=[100.0]))
     return Bars("", "The upright line is the limit.", rows)
 
 

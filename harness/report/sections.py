@@ -51,7 +51,7 @@ def listed(values: Mapping[str, object]) -> str:
 def measured_with(report: RunReport) -> Iterator[Section]:
     """What was measured, on what, by which program: all that a number rests on, once."""
     summary, meta, system, plan = report.summary, report.summary.meta, report.summary.system, report.facts.plan
-    is_ours, served, config = summary.is_in_process, meta.engine_args, report.facts.config
+    is_ours, served = summary.is_in_process, meta.engine_args
     unknown = "" if is_ours else "unknown: the server's; of this client: "
     each = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
     run = {
@@ -60,7 +60,7 @@ def measured_with(report: RunReport) -> Iterator[Section]:
         "GPU" if summary.gpus else "machine": answer.machine(summary),
         "precision": meta.weights or f"{meta.precision}, quantization {meta.quantization}" if is_ours else "unknown",
         "engine": answer.engine(summary),
-        "rules": f"MLPerf v{meta.mlperf_version}{' and its seeds' * (config.seed is None)}",
+        "rules": f"MLPerf v{meta.mlperf_version}{' and its seeds' * (report.facts.config.seed is None)}",
         "workload": plan.request_set.name if plan.request_set else "",
         "data": f"{meta.data}, prompts of {number(meta.mean_prompt_tokens)} tokens on average" * bool(meta.data),
         "date": f"{meta.started[:10]}, run {meta.run}",
@@ -123,10 +123,10 @@ def loads(report: RunReport) -> Iterator[Section]:
         if drawn and drawn.best and drawn.rate:
             has_limits = any(drawn.limits.values())
             within = " on a busy machine" if drawn.best.doubt else " within the limits" * has_limits
-            alone = "" if drawn.best.is_full else ", by a probe alone"
             blocks.append(
-                f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}{alone}); a peak of P "
-                f"requests/s takes ceil(P / {number(page.SHARE * drawn.rate)}) replicas."
+                f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}"
+                f"{', by a probe alone' * (not drawn.best.is_full)}); a peak of P requests/s takes ceil(P / "
+                f"{number(page.SHARE * drawn.rate)}) replicas."
             )
         full = ", of full tests in `Attempts/`" * bool(summary.run.attempts)
         blocks.append(f"Each is a separate LoadGen test; its logs are in `Probes/`{full}.")
@@ -137,8 +137,6 @@ def numbers(report: RunReport) -> Iterator[Section]:
     summary, test = report.summary, report.summary.performance
     if not test:
         return
-    part = test.counted
-    lasted = f", {number(test.duration_s)} s" if test.duration_s else ""
     blocks = report.picture("tokens_per_sec")
     tried = [
         f"Attempt {n}{f', at {each.text}' if each.load else ''}: {each.verdict.word}, "
@@ -150,7 +148,9 @@ def numbers(report: RunReport) -> Iterator[Section]:
         size = summary.meta.batch_size
         rows["batching"] = f"fixed batches of {size}, one after the other" if size else "continuous batching"
     blocks += [*[tried] * bool(tried), facts_table(rows)]
-    yield Section("Numbers", f"{number(part.tokens_per_sec)} output tokens/s{lasted}", blocks)
+    yield Section(
+        "Numbers", f"{number(test.counted.tokens_per_sec)} output tokens/s, {number(test.duration_s)} s", blocks
+    )
     yield from latencies(report, test)
     if said := [*remarks(summary, test)]:
         yield Section("Remarks", plural(len(said), "remark"), [said])
@@ -159,10 +159,10 @@ def numbers(report: RunReport) -> Iterator[Section]:
 def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
     if not test.ttft_ms:
         return
-    part, summary = test.counted, report.summary
+    part = test.counted
     middles = {"TTFT": part.ttft_ms, "TPOT": part.tpot_ms, "whole answer": part.latency_ms}
     outcome = ", ".join(f"{name} p50 {number(found.p50)} ms" for name, found in middles.items() if found)
-    blocks: list[Block] = [*report.picture("latency_cdf"), answer.latencies(summary)]
+    blocks: list[Block] = [*report.picture("latency_cdf"), answer.latencies(report.summary)]
     if part is test and (between := answer.intervals(test)):
         said = "95 % intervals, ms, of the requests of this test (results scatter more from run to run)"
         blocks.append(f"{said}: {'; '.join(between)}.")
@@ -206,16 +206,15 @@ def remarks(summary: Summary, test: Performance) -> Iterator[str]:
 
 
 def workload(report: RunReport) -> Iterator[Section]:
-    found, meta = report.facts.plan.request_set, report.summary.meta
-    if found:
+    if found := report.facts.plan.request_set:
         most = (
             "exactly the given lengths"
             if found.exact
             else f"at most {found.max_new_tokens} tokens, as each request says"
         )
         said = (
-            f"{found.name} ({found.about}), not MLPerf's: {number(meta.samples)} of {number(found.samples)} requests, "
-            f"answers of {most}; digest {found.digest}."
+            f"{found.name} ({found.about}), not MLPerf's: {number(report.summary.meta.samples)} of "
+            f"{number(found.samples)} requests, answers of {most}; digest {found.digest}."
         )
         yield Section("Workload", found.name, [said, *[found.notes] * bool(found.notes)])
 
@@ -310,8 +309,11 @@ def machine(report: RunReport) -> Iterator[Section]:
     if meta.notes:
         yield Section("How `auto` was resolved", plural(len(meta.notes), "setting"), [meta.notes])
     if timeline := report.picture("timeline"):
-        seconds = number(meta.stages[-1].start_s)
-        yield Section("Where the time went", f"{plural(len(meta.stages), 'stage')} in {seconds} s", timeline)
+        yield Section(
+            "Where the time went",
+            f"{plural(len(meta.stages), 'stage')} in {number(meta.stages[-1].start_s)} s",
+            timeline,
+        )
     if not (test and test.usage):
         return
     usage, known = test.usage, telemetry.BY_NAME

@@ -240,7 +240,7 @@ class Machine(MachineUse):
 
     @staticmethod
     def of(test: TestRun, facts: RunFacts) -> Values:
-        addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
+        used, is_client = telemetry.usage_of(test.recording), bool(facts.plan.config.endpoint)
         peak = used.get("gpu_memory_gib") if facts.plan.config.may_see_gpus else None
         times = telemetry.gpu_times(test, facts)
         others = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
@@ -248,7 +248,7 @@ class Machine(MachineUse):
             peak_memory_gib=peak.max if peak else None,
             usage=used,
             gpu_time=times,
-            ran_out=list(telemetry.ran_out(used, facts.concurrency, times, facts.engine_args, bool(addresses), others)),
+            ran_out=list(telemetry.ran_out(used, facts.concurrency, times, facts.engine_args, is_client, others)),
             server=test.server,
             disagreements=test.server.disagreements if test.server else [],
             **test.machine.model_dump(),

@@ -276,9 +276,9 @@ class History(File):
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:
         """The line of a run; `metrics` by name."""
-        meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
+        test, score, found = summary.performance, summary.accuracy, summary.result
         tokens = test.total_new_tokens if test else None
-        values = {name: value for name, value in meta if name in (*cls.model_fields, *KEPT)}
+        values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *KEPT)}
         values |= metrics | dict(
             schema_version=SCHEMA,
             valid=test.valid if test else None,

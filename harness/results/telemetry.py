@@ -184,10 +184,10 @@ def kv_cache(used: Used) -> Statement | None:
     waited, lost = mean(used, "requests_waiting"), highest(used, "preemptions")
     if highest(used, "kv_cache_percent") < FULL_PERCENT or not (waited >= WAITING_REQUESTS or lost):
         return None
-    preempted = ", and requests were preempted" if lost else ""
     return bound(
         "kv_cache",
-        f"the KV cache was full while {waited:,.0f} requests waited on average{preempted}",
+        f"the KV cache was full while {waited:,.0f} requests waited on average"
+        f"{', and requests were preempted' * bool(lost)}",
         "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room",
     )
 
