@@ -167,7 +167,7 @@ def meaning(metric: Metric) -> str:
     """The description that is nearest to the value: of its field, or else of what the field belongs to."""
     found = [text for text in descriptions(Files, metric.path.split(".")) if text]
     parts = [MEANINGS.get(metric.name) or " ".join(found[-1].split()).replace("|", "\\|")]
-    if metric.streaming:
+    if metric.steps[0] in ("ttft_ms", "tpot_ms"):
         parts.append("Streaming scenarios only.")
     if metric.in_process:
         parts.append("vLLM in this process only.")

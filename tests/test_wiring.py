@@ -114,7 +114,7 @@ def test_a_task_that_did_not_complete_is_submitted_again(status: str, tmp_path: 
 def test_a_cache_that_some_answers_do_not_tell_of_is_not_known() -> None:
     rows = [row(n, "A", "A") for n in range(3)]
     assert mmlu_scores.overall(rows, 1.0, 3, 5, []).cache_hit_rate == pytest.approx(0.32)
-    rows[1] = replace(rows[1], choice=ChoiceLogprobs(rows[1].choice.logprobs, None))
+    rows[1] = rows[1]._replace(choice=ChoiceLogprobs(rows[1].choice.logprobs, None))
     found = mmlu_scores.overall(rows, 1.0, 3, 5, [])
     assert found.cached_tokens is found.cache_hit_rate is None
 

@@ -171,7 +171,7 @@ def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
         "scenario": meta.scenario,
         "mlperf_version": meta.mlperf_version,
         "comparable": meta.comparable,
-        "accuracy": score.verdict if score else "not run",
+        "accuracy": summary.gate or "not run",
         "loadgen": ("VALID" if test.valid else "INVALID") if test else "not run",
         "result": found.verdict.word if found else "not run",
         "flaws": "; ".join((*summary.background_load, *found.flaws)) if found else "",

@@ -13,7 +13,6 @@ from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.loadgen import folder as names
 from harness.report import compare as comparison
 from harness.report import compare_page, regression
-from harness.report import report as checking
 from harness.report import report as rendering
 from harness.report.matrix import Matrix
 from harness.sweep import report as sweep_report
@@ -89,7 +88,8 @@ def report(
         folder = names.find_run(run, results_dir, "one is rendered at a time, --compare takes several.")
         if csv and not (folder / "config.json").exists():
             raise UsageError(f"--csv writes a run's numbers; {folder} is not a run.")
-        print(render_folder(folder))
+        (sweep_report if (folder / "sweep.json").exists() else rendering).build(folder)
+        print(folder / "report.html")
         if csv:
             compare_page.write_csv(csv, [comparison.read(folder)])
     else:
@@ -101,15 +101,9 @@ def report(
 command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("--compare", "--baseline"))
 
 
-def render_folder(folder: Path) -> Path:
-    """Renders a run or a sweep; returns the path of the page."""
-    (sweep_report if (folder / "sweep.json").exists() else rendering).build(folder)
-    return folder / "report.html"
-
-
 def check_run(folder: Path) -> int:
     """Prints `consistent`, or each difference between a run's files; returns the exit code."""
-    found, unmade = checking.check(folder)
+    found, unmade = rendering.check(folder)
     print("\n".join(found) or "consistent")
     if unmade:
         print(f"not rendered again: {unmade}", file=sys.stderr)

@@ -51,15 +51,8 @@ def entry(parameter: Any, width: int, brief: bool) -> str:
         break_on_hyphens=False,
         break_long_words=False,
     )
-    return f"{broken(name, width)}\n{text}" if is_long else text
-
-
-def broken(name: str, width: int) -> str:
-    """A flag with what it takes, its choices in two lines where one is too short."""
-    if len(name) <= width:
-        return name
-    at = name.rfind("|", 0, width) + 1
-    return f"{name[:at]}\n{broken(' ' * FLAG_COLUMNS + name[at:], width)}"
+    above = fill(name.replace("|", "| "), width, subsequent_indent=indent).replace("| ", "|")  # choices may be broken
+    return f"{above}\n{text}" if is_long else text
 
 
 def shown_default(parameter: Any) -> str:
@@ -262,21 +255,10 @@ class Group(TyperGroup):
         """What each command is for."""
         width, commands = min(WIDEST_HELP, shutil.get_terminal_size().columns), self.about()
         column = max(map(len, commands)) + 4
-        shown = [
-            fill(
-                f"{text[:1].upper()}{SENTENCE.split(text[1:], 1)[0].rstrip('.')}",
-                width,
-                initial_indent=f"  {name}".ljust(column),
-                subsequent_indent=" " * column,
-            )
-            for name, text in commands.items()
-        ]
-        blocks = [
-            f"usage: {ctx.command_path} COMMAND [-h] ...",
-            fill(self.help or "", width),
-            "\n".join(shown),
-        ]
-        formatter.write("\n\n".join(blocks) + "\n")
+        formatter.write(f"usage: {ctx.command_path} COMMAND [-h] ...\n\n{fill(self.help or '', width)}\n\n")
+        for name, text in commands.items():
+            row = f"  {name}".ljust(column) + SENTENCE.split(text, 1)[0].rstrip(".")
+            formatter.write(fill(row, width, subsequent_indent=" " * column) + "\n")
 
 
 def raise_if_moved(word: str) -> None:

@@ -55,11 +55,6 @@ def code(text: object) -> str:
     return Finished(one_line(str(text)).replace("`", "'"))
 
 
-def literal(text: str) -> str:
-    """Text on one line that shows every mark as it is."""
-    return Finished(re.sub(r"([\\`*_~<>\[\]])", r"\\\1", one_line(text)))
-
-
 def quoted(text: str) -> str:
     return Finished("\n> ".join(map(escape, text.splitlines())))
 
@@ -76,8 +71,7 @@ def value_of(item: object, column: Column) -> object:
     return column(item)
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table of a page, as Markdown where it is written out: numbers as `number` has them. A page may have its own in
     place of a named one."""
 
@@ -120,6 +114,11 @@ def number(value: float | None, digits: int = 4, sign: str = "") -> str:
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     text = f"{value:{sign},.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def joined(between: str, *parts: str | None) -> str:
+    """The parts that say something."""
+    return between.join(filter(None, parts))
 
 
 def plural(count: float, noun: str) -> str:
@@ -189,8 +188,7 @@ Tone = Literal["", "good", "careful", "bad", "unknown"]
 Cells = Sequence[str]
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A label and the text under it; a command is never broken into lines."""
 
     label: str
@@ -224,9 +222,9 @@ class Section(NamedTuple):
     is_open: bool = False
 
 
-@dataclass(frozen=True)
-class Document:
-    """The answer, its subject, and what must be known of it; `levels` are the rows of a table, the head first."""
+class Document(NamedTuple):
+    """The answer, its subject, and what must be known of it, without the lines that have no text; `levels` are the rows
+    of a table, the head first."""
 
     title: str
     subject: str
@@ -238,7 +236,7 @@ class Document:
 
 def to_markdown(document: Document) -> str:
     """The document as a Markdown page."""
-    lines = Table(["", ""], [[line.label, cell(Finished(harmless(line.text)))] for line in document.lines])
+    lines = Table(["", ""], [[line.label, cell(Finished(harmless(line.text)))] for line in document.lines if line.text])
     parts = [f"# {harmless(document.title)}", harmless(document.subject)]
     if document.lines:
         parts += ["## Verdict", str(lines)]

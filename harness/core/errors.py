@@ -97,8 +97,8 @@ def line_of(text: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """What an exception says, as one line; a very long one ends between two words."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return shorten(lines[0] if lines else type(error).__name__, LONGEST_QUOTE, placeholder=" ...")
+    first = next(filter(str.strip, str(error).splitlines()), type(error).__name__)
+    return shorten(first, LONGEST_QUOTE, placeholder=" ...")
 
 
 @contextlib.contextmanager

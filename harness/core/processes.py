@@ -12,9 +12,8 @@ from signal import SIG_IGN, SIGHUP, SIGKILL, SIGTERM, Signals, default_int_handl
 
 import psutil
 
-from harness.core import guard, interrupts
+from harness.core import guard, interrupts, reading
 from harness.core.guard import ignore_signals as ignore_signals
-from harness.core.reading import CHECKOUT
 from harness.core.secrets import hide_word
 from harness.core.system import NAME, module
 
@@ -76,7 +75,7 @@ def is_installed() -> bool:
 
 def command_of(name: str) -> str:
     """How one types another command of this program, as this one was called."""
-    file = f"{name}.py" if (CHECKOUT / f"{name}.py").exists() else f"-m harness {name}"
+    file = f"{name}.py" if (reading.CHECKOUT / f"{name}.py").exists() else f"-m harness {name}"
     return f"{NAME} {name}" if is_installed() else f"python {file}"
 
 

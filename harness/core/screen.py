@@ -22,7 +22,7 @@ from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.core.document import Cells, Document, Line, Table, Tone, block_text, number
+from harness.core.document import Document, Line, Table, Tone, block_text, number
 from harness.core.errors import plain
 from harness.core.secrets import hide_text
 
@@ -260,10 +260,11 @@ def show(console: Console, document: Document, path: object = None) -> None:
     say("")
     for text in wrap(document.title, WIDTH):
         say(text, document.tone, bold=True)
-    for text in [*wrap(document.subject, WIDTH), *table(document.levels)]:
+    widths = [max(map(len, column)) for column in zip(*document.levels, strict=True)]
+    for text in [*wrap(document.subject, WIDTH), *(row_text(cells, widths) for cells in document.levels)]:
         say(text)
     for line in document.lines:
-        for text in paragraph(line):
+        for text in paragraph(line) if line.text else ():
             say(text, line.tone)
     if path:
         say(f"report: {path}")
@@ -288,8 +289,3 @@ def paragraph(line: Line) -> list[str]:
     label = f"{line.label:{LABEL}}" if len(line.label) < LABEL else f"{line.label}: "
     text = f"{label}{line.text}"
     return [text] if line.is_command else wrap(text, WIDTH, subsequent_indent=" " * LABEL)
-
-
-def table(rows: Sequence[Cells]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [row_text(cells, widths) for cells in rows]

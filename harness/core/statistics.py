@@ -123,11 +123,11 @@ def fewest_queries(percentile: float, over: int = 0) -> int:
     By LoadGen's early stopping (loadgen/early_stopping.cc): the first n with
     sum over i <= over of C(n, i) (1 - percentile)^i percentile^(n - i) <= 1 - 0.99.
     """
-
-    def is_sure(count: int) -> bool:
-        return count > over and chance_of_at_most(count, over, percentile) <= 1 - LOADGEN_CONFIDENCE
-
-    return bisect_left(range(MOST_QUERIES), True, key=is_sure)
+    return bisect_left(
+        range(MOST_QUERIES),
+        True,
+        key=lambda count: count > over and chance_of_at_most(count, over, percentile) <= 1 - LOADGEN_CONFIDENCE,
+    )
 
 
 def chance_of_at_most(n: int, over: int, percentile: float) -> float:

@@ -274,8 +274,7 @@ def git_revision() -> str | None:
 
 def installed_packages() -> dict[str, str]:
     """Every package of this environment by its name, with its version, in alphabetical order."""
-    found = ((str(each.metadata["Name"]), each.version) for each in metadata.distributions())
-    return dict(sorted({name.lower(): version for name, version in found}.items()))
+    return dict(sorted((str(each.metadata["Name"]).lower(), each.version) for each in metadata.distributions()))
 
 
 def module() -> list[str]:

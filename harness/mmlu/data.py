@@ -78,8 +78,6 @@ def chosen_subjects(text: str) -> list[str]:
 
 def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> Data:
     """The questions to ask and the first `shots` dev examples of each subject. Raises UsageError."""
-    if path and path.is_relative_to(Path.cwd()):
-        path = path.relative_to(Path.cwd())
     source = str(path) if path else HUB
     test = by_subject(rows(path, "test", subjects), subjects)
     dev = by_subject(rows(path, "dev", subjects), subjects) if shots else {}
@@ -288,7 +286,7 @@ class MMLUConfig(ServerFlags):
     results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
     """Evaluations are written to PATH/mmlu/."""
     details: bool = flag(False, OUTPUT, "nothing")
-    """1: print every subject's score, and keep the text of each question beside its answer."""
+    """1: keep the text of each question beside its answer."""
 
     BASIC = """
         num_fewshot subjects model total_sample_count precision quantization kv_cache_dtype endpoint

@@ -5,7 +5,6 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -16,12 +15,11 @@ from pydantic import JsonValue
 from harness import engines
 from harness.config import checkpoint
 from harness.config.plan import resolve
-from harness.core import errors, processes, screen, secrets, system
+from harness.core import errors, processes, screen, secrets, statistics, system
 from harness.core.document import (
     Block,
     Code,
     Document,
-    Finished,
     Line,
     Picture,
     Section,
@@ -33,10 +31,9 @@ from harness.core.document import (
 )
 from harness.core.files import as_json, whole_or_nothing, write_json, write_table, write_text
 from harness.core.schema import SCHEMA, File
-from harness.core.statistics import wilson
 from harness.engines.protocol import ChoiceLogprobs, Engine
 from harness.loadgen import folder as results
-from harness.loadgen.outcome import Facts
+from harness.loadgen import outcome
 from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig, Prompt
@@ -46,7 +43,7 @@ from harness.report.page import page
 
 
 # What an MMLU evaluation leaves behind, typed: config.json, overall.json and the lines of its history.
-class MMLUFacts(Facts):
+class MMLUFacts(outcome.Facts):
     """config.json: every setting, and what is known of the evaluation."""
 
     config: dict[str, JsonValue]
@@ -98,8 +95,7 @@ class MMLUHistory(File):
     notes: list[str] = []
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What the model chose for a question: log-probabilities of the four letters, which sum to 1 as probabilities."""
 
     prompt: Prompt
@@ -150,7 +146,7 @@ def score(rows: Iterable[Answer]) -> Score:
     n, correct = len(hits), sum(hits)
     accuracy = correct / n
     error = math.sqrt(accuracy * (1 - accuracy) / (n - 1)) if n > 1 else None
-    return Score(n, correct, accuracy, error, *wilson(correct, n))
+    return Score(n, correct, accuracy, error, *statistics.wilson(correct, n))
 
 
 Scores = dict[str, Score]  # by subject, or by domain
@@ -239,10 +235,8 @@ def write(
         if config.details:
             write_text(place / "details.jsonl", details(data, rows))
         picture = save({"scores": ("Accuracy by domain and subject", panels(domains, subjects))}, place / "plots")
-        found = replace(
-            document(config, facts, summary, domains, subjects),
-            sections=[*sections(config, facts, data.source, summary, domains, subjects, *picture.values())],
-        )
+        parts = sections(config, facts, data.source, summary, domains, subjects, *picture.values())
+        found = document(config, facts, summary, domains, subjects)._replace(sections=[*parts])
         write_text(place / "report.md", to_markdown(found))
         write_text(place / "report.html", page(found))
     return summary, found
@@ -268,20 +262,8 @@ def sections(
     """The picture, the scores by domain and by subject, and how they came about."""
     system = facts.system
     yield Section(picture.title, "", [picture], is_open=True)
-    low, high = map(percent, summary.interval_95)
-    right = f"{number(summary.correct)} of {number(summary.n)} right"
-    whole = f"**{percent(summary.overall_accuracy)} %** ± {percent(summary.standard_error)} (standard error), {right}"
-    rate = summary.cache_hit_rate
-    known = "unknown" if rate is None else f"{percent(rate, 1)} %"
-    overall_rows = [
-        ["accuracy", Finished(whole)],
-        ["95 % interval", f"{low} to {high} %"],
-        ["mean of the subjects", f"{percent(summary.macro_average)} % over {summary.subjects} subjects"],
-        ["questions/s", f"{number(summary.questions_per_s)} in {summary.seconds:.1f} s, model load left out"],
-        ["prefix cache", f"{known} of {number(summary.prompt_tokens)} prompt tokens"],
-    ]
     by_domain = Table(["domain", *HEAD], [[name, *score_cells(part)] for name, part in domains.items()])
-    yield Section("Scores", right, [Table(["", ""], overall_rows), by_domain])
+    yield Section("Domains", f"{len(domains)} domains", [by_domain])
     listed = [[name.replace("_", " "), DOMAIN_OF[name], *score_cells(part)] for name, part in subjects.items()]
     yield Section("Subjects", f"{summary.subjects} subjects", [Table(["subject", "domain", *HEAD], listed)])
     chosen, right_ones = (
@@ -306,7 +288,6 @@ def sections(
         ["data", source],
         ["started", facts.started],
         ["precision", f"{config.precision}{quantized}, KV cache {config.kv_cache_dtype}"],
-        ["machine", ", ".join(system.gpus) or system.cpu],
         ["software", ", ".join(f"{name} {version}" for name, version in system.packages.items())],
         ["engine arguments", " ".join(f"{name}={value}" for name, value in facts.engine_args.items())],
     ]
@@ -360,17 +341,19 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: Sc
     small = sum(part.n < FEW for part in subjects.values())
     undrawn = f"; {small} of them have fewer than {FEW} questions and are not drawn" * bool(small)
     rate = summary.cache_hit_rate
-    hits = "" if rate is None else f", {percent(rate, 1)} % prefix-cache hits"
+    hits = "unknown" if rate is None else f"{percent(rate, 1)} %"
     notes = "; ".join(summary.notes)
     lines = [
+        Line("95 % interval", f"{percent(low)} to {percent(high)} %; {summary.correct:,} of {summary.n:,} right"),
         Line("by domain", ", ".join(f"{name} {percent(part.accuracy)} %" for name, part in domains.items())),
         Line("by subject", f"mean of the {summary.subjects} subjects {percent(summary.macro_average)} %{undrawn}"),
-        Line("speed", f"{number(summary.questions_per_s)} questions/s{hits}"),
+        Line("speed", f"{number(summary.questions_per_s)} questions/s"),
+        Line("prefix cache", f"{hits} of {number(summary.prompt_tokens)} prompt tokens"),
         Line("careful", notes and f"not the model's MMLU score: {notes}", "careful"),
     ]
     title = f"{percent(summary.overall_accuracy)} % right{error}{guessed}"
     subject = f"MMLU, {size} on {summary.subjects} subjects, {machine}{engine}"
-    return Document(title, subject, [line for line in lines if line.text])
+    return Document(title, subject, lines)
 
 
 def panels(domains: Scores, subjects: Scores) -> list[Panel]:

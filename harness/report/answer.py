@@ -8,13 +8,12 @@ from harness.config import comparability, mlperf
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
-from harness.core.document import Cells, Document, Line, Table, Tone, names_of, number, plural
+from harness.core.document import Cells, Document, Line, Table, Tone, joined, names_of, number, plural
 from harness.core.processes import with_flag
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
 from harness.loadgen.outcome import KINDS, MOST, Doubt, Outcome
-from harness.results import advice, metrics
-from harness.results.accuracy import Accuracy
+from harness.results import accuracy, advice, metrics
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 
@@ -72,33 +71,33 @@ TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 def document(summary: Summary, whole: bool = False, scatter: str = "") -> Document:
     """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report;
     `scatter` of earlier runs."""
-    about = ": ".join(filter(None, (summary.meta.label, subject(summary))))
-    said = [line for line in (*lines(summary, whole), Line("scatter", scatter)) if line.text]
+    about = joined(": ", summary.meta.label, subject(summary))
+    said = [*lines(summary, whole), Line("scatter", scatter)]
     return Document(title(summary), about, said, levels(summary), tone(summary))
 
 
 def title(summary: Summary) -> str:
     """The result with its meaning, or the verdict that takes its place."""
-    test, found, score = summary.performance, summary.result, summary.accuracy
+    test, found = summary.performance, summary.result
     if test is None or found is None or test.tokens_per_sec is None:
         return without_speed(summary)
-    disputed = "DISPUTED: " if found.has(Doubt.DISPUTED) else ""
+    disputed = "DISPUTED: " * found.has(Doubt.DISPUTED)
     if not found.valid and not found.has_own_limits:
         return f"INVALID: {disputed}{broken(test)}"
-    passed = f", accuracy {score.verdict}" if score and score.verdict == "PASS" else ""
-    return f"{disputed}{speed(summary, test, found)}{passed}"
+    return f"{disputed}{speed(summary, test, found)}{', accuracy PASS' * (summary.gate == 'PASS')}"
 
 
 def without_speed(summary: Summary) -> str:
-    score, meta = summary.accuracy, summary.meta
-    if score is None:
+    meta = summary.meta
+    if summary.gate is None:
         kept = [each.text for each in summary.curve if each.has_kept and each.verdict.tone == "good"]
         held = f"; {kept[-1]} kept its limits until then" if kept else ""
         return f"No result{f': {meta.ended}' if meta.ended else ''}{held}"
-    if score.verdict == "FAIL":
-        stopped = "; no speed was measured" if meta.mode == "both" else ""
-        return f"accuracy FAIL: the answers differ from the reference{stopped}"
-    return f"accuracy {score.verdict}"
+    if summary.gate == "FAIL":
+        return (
+            f"accuracy FAIL: the answers differ from the reference{'; no speed was measured' * (meta.mode == 'both')}"
+        )
+    return f"accuracy {summary.gate}"
 
 
 def broken(test: Performance) -> str:
@@ -131,7 +130,7 @@ def speed(summary: Summary, test: Performance, found: Outcome) -> str:
 def standing(found: Outcome) -> str:
     """The verdict on one's own limits, and how much it rests on."""
     if found.reasons:
-        return ": ".join(filter(None, ("over the limits", " and ".join(found.over))))
+        return joined(": ", "over the limits", " and ".join(found.over))
     if found.has(Doubt.BUSY):  # nobody can tell
         return "not judged: the machine was busy"
     return f"{f'all of {number(found.queries)} requests ' if found.has(Doubt.FEW) else ''}within the limits"
@@ -210,9 +209,9 @@ def engine(summary: Summary) -> str:
 
 
 def tone(summary: Summary) -> Tone:
-    found, score = summary.result, summary.accuracy
+    found = summary.result
     if found is None:
-        return TONES.get(score.verdict, "") if score else "bad"
+        return TONES.get(summary.gate, "") if summary.gate else "bad"
     return "careful" if found.has(Doubt.DISPUTED) else found.verdict.tone
 
 
@@ -222,7 +221,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     yield from (Line("disputed", said, "careful") for said in (test.disagreements if test else []))
     if meta.ended and (test or summary.accuracy):
         yield Line("ended early", meta.ended, "bad")
-    if not test and summary.accuracy and summary.accuracy.verdict == "FAIL" and meta.mode == "both":
+    if not test and summary.gate == "FAIL" and meta.mode == "both":
         yield Line("speed", "not measured: the gate failed first; --no-exit-on-accuracy-fail goes on", "bad")
     yield from verdicts(summary)
     if test:
@@ -257,11 +256,10 @@ def verdicts(summary: Summary) -> Iterator[Line]:
     """LoadGen's verdict with what it rests on, the gate's with its score."""
     test, found, score = summary.performance, summary.result, summary.accuracy
     if test and found and not found.has_own_limits:
-        (verdict, tone), unit = found.verdict, summary.scenario.pattern.queries_are
-        count = f"{number(found.queries, 9)} {unit} in {number(test.duration_s)} s"
+        count = f"{number(found.queries, 9)} {summary.scenario.pattern.queries_are} in {number(test.duration_s)} s"
         first = ", at the first attempt" if test.valid and summary.run.search and not summary.run.attempts else ""
         remedies = dict.fromkeys(each.remedy for each in test.invalid_reasons if each.remedy)
-        yield Line(verdict, "; ".join([f"{count}{first}", *remedies]), tone)
+        yield Line(found.verdict.word, "; ".join([f"{count}{first}", *remedies]), found.verdict.tone)
     if score:
         said = scores(score) + f"; the worst answers are in {FOLDER['accuracy']}/worst.md" * (score.verdict == "FAIL")
         yield Line(f"accuracy {score.verdict}", said, TONES.get(score.verdict, "careful"))
@@ -271,13 +269,12 @@ def verdicts(summary: Summary) -> Iterator[Line]:
         yield Line(name.upper(), audit.verdict, TONES[audit.verdict])
 
 
-def scores(score: Accuracy) -> str:
+def scores(score: accuracy.Accuracy) -> str:
     """The first score with its threshold, those below theirs, and the number of samples."""
     low = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
     said = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in low)
     note = f" ({score.note})" if score.note else ""
-    approximate = f" ({' and '.join(score.approximate)} approximate)" if score.approximate else ""
-    return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples{note}"
+    return f"{said}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples{note}"
 
 
 def tails(test: Performance) -> dict[str, mlperf.Tail]:
@@ -307,15 +304,13 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     yield from (f"{said}; --fail-if does not judge this run" for said in test.background_load)
     busy = [each.text for each in summary.levels if each.has(Doubt.BUSY)]
     if busy and not test.background_load:
-        judges = (
-            "; one of them may be the best, so --fail-if does not judge this run" if summary.background_load else ""
-        )
+        judges = "; one of them may be the best, so --fail-if does not judge this run" * bool(summary.background_load)
         yield f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count{judges}"
     if not test.background_load and test.others_cpu_cores is None:
         yield "whether other programs ran was not measured"
     if test.failed_requests:
-        sent = (test.samples or 0) + test.failed_requests
-        yield f"{number(test.failed_requests)} of {number(sent)} requests failed and are left out"
+        failed = test.failed_requests
+        yield f"{number(failed)} of {number((test.samples or 0) + failed)} requests failed and are left out"
         yield from (f"failed: {failure}" for failure in test.failures[:MOST_REASONS])
     yield from (f"LoadGen error: {error}" for error in test.errors[:1])
     yield advice.client(test)
@@ -353,4 +348,4 @@ def footer(*summaries: Summary) -> str:
         (one.meta.label, subject(one), one.meta.started[:10], NOT_COMPARABLE.removeprefix("not " * one.meta.comparable))
         for one in summaries
     ]
-    return " \N{MIDDLE DOT} ".join(filter(None, shared(each)))
+    return joined(" \N{MIDDLE DOT} ", *shared(each))

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import zip_longest
 from math import ceil, floor, isfinite, isnan, log10
+from operator import attrgetter
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from harness.core.document import Document, Picture, number
+from harness.core.document import Document, Picture, joined, number
 from harness.core.errors import plain
 
 PALETTE = {  # by the names that page.css has for its own
@@ -113,14 +114,14 @@ class Bar(NamedTuple):
     name: str
     text: str
     parts: Sequence[Part] = ()
-    interval: Point | None = None
+    interval: Sequence[float] = ()
     marks: Sequence[float] = ()
     dot: Part | None = None
 
     @property
     def values(self) -> list[float]:
-        parts = [*self.parts, *([self.dot] if self.dot else [])]
-        return [*(end for part in parts for end in (part.begin, part.end)), *(self.interval or ()), *self.marks]
+        parts = [*self.parts, *filter(None, [self.dot])]
+        return [*(end for part in parts for end in (part.begin, part.end)), *self.interval, *self.marks]
 
 
 class Bars(NamedTuple):
@@ -138,7 +139,7 @@ class Bars(NamedTuple):
     def x(self) -> str:
         """What stands at the axis."""
         is_any_hollow = any(part.is_hollow for row in self.rows for part in row.parts)
-        return "; ".join(filter(None, (self.axis, HOLLOW * is_any_hollow)))
+        return joined("; ", self.axis, HOLLOW * is_any_hollow)
 
     @property
     def scale(self) -> Scale:
@@ -313,7 +314,7 @@ def overview(document: Document, path: Path) -> Picture:
     """A document's answer as a picture to pass on: title, subject, and each line with its verdict's colour."""
     rows = [(text, 16, "black", "bold") for text in wrap(plain(document.title), TITLE_WRAP)]
     rows += [(text, 9, PALETTE["grey"], "normal") for text in wrap(plain(document.subject), TEXT_WRAP)]
-    for line in document.lines:
+    for line in filter(attrgetter("text"), document.lines):
         color = PALETTE[TONES[line.tone]] if line.tone else "black"
         rows += [(text, 10, color, "normal") for text in wrap(plain(f"{line.label}: {line.text}"), TEXT_WRAP)]
     high = len(rows) + 1

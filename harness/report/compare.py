@@ -1,18 +1,15 @@
 """Finished runs to be compared: which, their settings and results, and why two speeds may not be compared."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.config.mlperf import ROUGE, SHORT_SCORES
-from harness.core import files
+from harness.core import files, reading, statistics
 from harness.core.document import Tone, gpu_names, number
 from harness.core.errors import UsageError
-from harness.core.reading import as_text
-from harness.core.statistics import PairedChange, paired_changes
 from harness.loadgen.folder import FOLDER, facts_of, readable_status
 from harness.loadgen.outcome import RunFacts
 from harness.results.accuracy import read_log
@@ -22,11 +19,10 @@ from harness.results.summary import Summary
 SAMPLES = "samples.csv"
 
 
-@dataclass(frozen=True)
-class Divergence:
+class Divergence(NamedTuple):
     """Where the answers of A and B to one sample part: the token of each there, or that it had ended; their scores."""
 
-    index: int
+    sample: int
     prompt_tokens: float | None
     position: int
     a: str
@@ -35,12 +31,11 @@ class Divergence:
     score_b: float | None
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """The answers of two runs to the same samples."""
 
     samples: int
-    scores: dict[str, PairedChange]
+    scores: dict[str, statistics.PairedChange]
     same_splitter: bool
     differing: list[Divergence]
 
@@ -48,7 +43,7 @@ class Pair:
     def words(self) -> str:
         said = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
         first = next(iter(self.differing), None)
-        return f"{said}, the first in sample {first.index} from token {first.position} on" if first else said
+        return f"{said}, the first in sample {first.sample} from token {first.position} on" if first else said
 
     @property
     def tone(self) -> Tone:
@@ -62,7 +57,7 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     lengths, others = (table["prompt_tokens"] for table in tables)
     if lengths != others or tables[0]["index"] != tables[1]["index"]:
         return None
-    changes = paired_changes(*([*zip(*(table[name] for name in ROUGE), strict=True)] for table in tables))
+    changes = statistics.paired_changes(*([*zip(*(table[name] for name in ROUGE), strict=True)] for table in tables))
     logs, differing = [read_log(run / "mlperf_log_accuracy.json", len(lengths)) for run in (a, b)], []
     for n, sides in enumerate(zip(*logs, strict=True)):
         pairs = enumerate(zip_longest(*sides, fillvalue="(ended)"))
@@ -72,26 +67,20 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     return Pair(len(lengths), dict(zip(ROUGE, changes, strict=True)), same_splitter, differing)
 
 
-@dataclass(frozen=True)
-class ComparedRun:
+class ComparedRun(NamedTuple):
     folder: Path
     facts: RunFacts
     summary: Summary
 
     @property
-    def accuracy(self) -> Path:
-        return self.folder / FOLDER["accuracy"]
-
-    @property
     def comparable(self) -> Comparable:
         """All that another run may differ in, its performance test included."""
-        found, score = self.summary.result, self.summary.accuracy
-        config, system = self.facts.config, self.summary.system
+        found, system = self.summary.result, self.summary.system
         has_rate = found is not None and self.summary.scenario.pattern.is_rated
         flaws = [
-            *([GATE_FAILED] if score and score.verdict == "FAIL" else []),
+            *[GATE_FAILED] * (self.summary.gate == "FAIL"),
             *(found.flaws if found else []),
-            *([CONFIGURED] if has_rate and config.server_target_qps != "max" else []),
+            *[CONFIGURED] * (has_rate and self.facts.config.server_target_qps != "max"),
         ]
         return self.facts.comparable._replace(
             machine={"gpus": system.gpus} if system.gpus else {"cpu": system.cpu, "cores": system.cores},
@@ -127,20 +116,12 @@ class ComparedRun:
         mine, theirs = self.summary.accuracy, other.summary.accuracy
         if mine is None or theirs is None:
             return None
-        return answers(other.accuracy, self.accuracy, mine.splitter == theirs.splitter)
+        name, is_alike = FOLDER["accuracy"], mine.splitter == theirs.splitter
+        return answers(other.folder / name, self.folder / name, is_alike)
 
     @property
     def gpus(self) -> str:
         return gpu_names(self.summary.gpu_models)
-
-    @property
-    def verdict(self) -> str | None:
-        score = self.summary.accuracy
-        return score.verdict if score else None
-
-    @property
-    def validity(self) -> str | None:
-        return self.summary.result.verdict.word if self.summary.result else None
 
     @property
     def busy(self) -> str:
@@ -167,7 +148,7 @@ def words(value: Any) -> str:
             return "unset"
         case list() | tuple():
             return " ".join(map(str, value)) or "none"
-    return as_text(value)
+    return reading.as_text(value)
 
 
 def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:

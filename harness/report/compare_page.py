@@ -4,11 +4,11 @@ Two runs with an accuracy test on the same samples are compared answer by answer
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from io import BytesIO
 from itertools import starmap
 from pathlib import Path
 from statistics import mean
+from string import ascii_uppercase
 from typing import NamedTuple
 
 from harness.config import comparability, mlperf
@@ -41,9 +41,11 @@ def panels(runs: Runs) -> list[Panel]:
     figures = {metric: [metric.figure(run.summary) for run in runs] for metric in metrics_of("panel")}
     shown = {metric: found for metric, found in figures.items() if sum(each.value is not None for each in found) > 1}
     found: list[Panel] = [bars(runs, metric, each) for metric, each in shown.items()]
-    named = [each for each in zip(names(runs), runs, strict=True) if each[1].summary.run.search]
-    loads = {name: LoadPicture.of(run.summary, run.facts.plan.limits) for name, run in named}
-    swept = {name: each for name, each in loads.items() if each}
+    swept = {
+        name: loads
+        for name, run in zip(names(runs), runs, strict=True)
+        if run.summary.run.search and (loads := LoadPicture.of(run.summary, run.facts.plan.limits))
+    }
     if len(swept) > 1:
         found += pictures.curves(swept)
     return found
@@ -68,13 +70,13 @@ def names(runs: Runs) -> list[str]:
     machines = [str(matrix.AXES["gpu"](run.summary)).replace("NVIDIA ", "") for run in runs]
     if len(set(machines)) > 1:  # what tells the runs apart stands first
         said = [f"{machine}: {name}" for machine, name in zip(machines, said, strict=True)]
-    cut = [one if len(one) <= LONGEST_NAME else f"{one[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}" for one in said]
+    cut = [one[:LONGEST_NAME] for one in said]
     return [f"{name} ({cut[: n + 1].count(name)})" if cut.count(name) > 1 else name for n, name in enumerate(cut)]
 
 
 SHOWN_ANSWERS = 20  # answers that differ
 DIVERGENCE: dict[str, Column] = {
-    "sample": lambda one: str(one.index),
+    "sample": lambda one: str(one.sample),
     "prompt tokens": "prompt_tokens",
     "first differing token": "position",
     "A there": "a",
@@ -92,8 +94,8 @@ RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
     ("gpus", "GPU", "gpus"),
     ("attention", "attention backend", "summary.meta.kernels.attention"),
     ("linear", "linear kernel", "summary.meta.kernels.linear"),
-    ("verdict", "accuracy", "verdict"),
-    ("valid", "performance", "validity"),
+    ("verdict", "accuracy", "summary.gate"),
+    ("valid", "performance", "summary.result.verdict.word"),
     ("others", "other programs", "busy"),
     ("ended", "ended early", "summary.meta.ended"),
 )
@@ -169,8 +171,7 @@ def document(runs: Runs) -> Document:
         Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
     ]
     subject = answer.subject(*(run.summary for run in runs))
-    kept, tone = [line for line in lines if line.text], "careful" if alone else ""
-    return Document(title, subject, kept, tone=tone, sections=[*sections(runs, pair)])  # type: ignore[arg-type]
+    return Document(title, subject, lines, tone="careful" if alone else "", sections=[*sections(runs, pair)])
 
 
 def sections(runs: Runs, pair: Pair | None) -> Iterator[Section]:
@@ -187,10 +188,9 @@ def scores(pair: Pair) -> Iterator[Block]:
     yield f"{number(pair.samples)} samples in both."
     rows = []
     for name, score in pair.scores.items():
-        is_clear = (score.low > 0 or score.high < 0) and not score.few
-        change, between = f"{score.change:+.4f}", f"{score.low:+.4f} to {score.high:+.4f}"
-        sides = number(score.before, 6), number(score.after, 6)
-        rows.append([name, *sides, change, between, "differs" if is_clear else "no clear difference"])
+        said = "differs" if (score.low > 0 or score.high < 0) and not score.few else "no clear difference"
+        sides, between = (number(score.before, 6), number(score.after, 6)), f"{score.low:+.4f} to {score.high:+.4f}"
+        rows.append([name, *sides, f"{score.change:+.4f}", between, said])
     yield Table(["score", "A", "B", "B - A", "95 % interval (paired bootstrap)", ""], rows)
     if not pair.same_splitter:
         yield (
@@ -205,7 +205,7 @@ def scores(pair: Pair) -> Iterator[Block]:
 
 def write_html(path: Path, runs: Runs, found: Document) -> None:
     shown = Section("In pictures", "", [Picture(NAME, "Side by side", "", panels(runs))], is_open=True)
-    files.write_text(path, page(replace(found, sections=[shown, *found.sections])))
+    files.write_text(path, page(found._replace(sections=[shown, *found.sections])))
 
 
 def finding(runs: Runs) -> str:
@@ -247,7 +247,7 @@ def table(runs: Runs) -> Table:
 
 
 def letters(count: int) -> list[str]:
-    return [chr(ord("A") + n) if n < 26 else str(n + 1) for n in range(count)]
+    return [*ascii_uppercase, *map(str, range(len(ascii_uppercase) + 1, count + 1))][:count]
 
 
 def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
@@ -261,8 +261,8 @@ def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
 
 def difference(runs: Runs) -> str:
     """The settings and the versions that differ between runs."""
-    parts, nouns = [], {"setting": [run.flags for run in runs], "version": [run.versions for run in runs]}
-    for noun, each in nouns.items():
+    parts = []
+    for noun, each in {"setting": [run.flags for run in runs], "version": [run.versions for run in runs]}.items():
         if names := sorted(name for name in {key for one in each for key in one} if is_different(name, each)):
             parts.append(f"{noun}{'s' * (len(names) > 1)} {', '.join(names)}")
     return "; ".join(parts) or "no setting and no version"

@@ -5,12 +5,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from harness.core.document import Table, gpu_names, number
+from harness.core.document import Table, gpu_names, joined, number
 from harness.core.errors import UsageError
 from harness.loadgen.outcome import Figure, Outcome
 from harness.report import answer
 from harness.report.charts import Bar, Bars, Part
-from harness.results.metrics import BY_NAME, COST, Metric, Place, figures, metrics_of
+from harness.results.metrics import BY_NAME, COST, Metric, Place, metrics_of
 from harness.results.summary import Summary
 
 BATCH = "batch"  # an axis of the levels within a run
@@ -62,7 +62,7 @@ class Matrix(NamedTuple):
         found = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=sort_key)
         shown = [
             metric
-            for metric in metrics_of(place_of(axes))
+            for metric in metrics_of("batch matrix" if BATCH in axes else "matrix")
             if any(cell.figures[metric.name].value is not None for cell in found)
         ]
         return cls(axes, found, shown, reference)
@@ -98,7 +98,7 @@ class Matrix(NamedTuple):
             is_unsure = bool(cell.flaw or other.flaw or mine.doubts or theirs.doubts)
             is_known = mine.value is not None and theirs.value
             found.append(f"{number(mine.value / theirs.value, 3)}×{UNSURE * is_unsure}" if is_known else "–")  # type: ignore[operator]
-        why = "; ".join(dict.fromkeys(filter(None, (cell.flaw, other.flaw))))
+        why = joined("; ", *dict.fromkeys((cell.flaw, other.flaw)))
         return [*[""] * (len(self.heads) - 1), f"to {self.reference}", *found, f"* {why}" if why else ""]
 
     def numbers(self) -> tuple[list[str], list[list[object]]]:
@@ -119,11 +119,6 @@ class Matrix(NamedTuple):
         return Bars(f"{speed.label} by {' and '.join(self.axes)}", speed.label, rows)
 
 
-def place_of(axes: Sequence[str]) -> Place:
-    """Where METRICS lists the columns."""
-    return "batch matrix" if BATCH in axes else "matrix"
-
-
 def sort_key(cell: Cell) -> list[tuple[str, float]]:
     """By the last axis first; what begins with a number by its unit, then by the number."""
     parts = [(text, re.match(r"[\d.]+", text)) for text in reversed(cell.axes.values())]
@@ -132,14 +127,16 @@ def sort_key(cell: Cell) -> list[tuple[str, float]]:
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
-    score, place, levels = summary.accuracy, place_of(axes), summary.levels if BATCH in axes else []
+    levels = summary.levels if BATCH in axes else []
+    place: Place = "batch matrix" if BATCH in axes else "matrix"
     names = {"gpu": str(AXES["gpu"](summary)), "model": answer.model(summary), "label": summary.meta.label or ""}
-    gate = "the accuracy gate failed" if score and score.verdict == "FAIL" else ""
+    gate = "the accuracy gate failed" * (summary.gate == "FAIL")
     tests: list[Outcome | None] = [*levels] or [summary.result]
     for one in tests:
-        found, flaw = figures(one if one and levels else summary, place), "no speed was measured"
+        source, flaw = one if one and levels else summary, "no speed was measured"
+        found = {metric.name: metric.figure(source) for metric in metrics_of(place)}
         if one:
-            flaw = "; ".join(filter(None, (gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))))
+            flaw = joined("; ", gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))
         if one and levels and summary.price:
             found[COST] = Figure(one.cost(summary.price))
         yield Cell(places(summary, axes, one if levels else None), names, found, flaw)

@@ -61,9 +61,8 @@ class LoadPoint(NamedTuple):
     @property
     def standing(self) -> str:
         """The verdict, and what it does not say."""
-        overruled = f"overruled by {self.overruled}" if self.overruled else ""
-        grew = "but the queue grew" if self.mark == "grew" else ""
-        return ", ".join(filter(None, (self.test.verdict.word, overruled, grew)))
+        overruled = f", overruled by {self.overruled}" if self.overruled else ""
+        return f"{self.test.verdict.word}{overruled}{', but the queue grew' * (self.mark == 'grew')}"
 
     @property
     def doubt(self) -> str:
@@ -155,8 +154,8 @@ class LoadPicture(NamedTuple):
 
     def has_kept(self, one: LoadPoint) -> bool:
         """Whether a test may be an answer, and kept the limits."""
-        is_over = one.test.has_own_limits and one.test.reasons  # also where the limits of its run are not known
-        return one.stands and not is_over and not one.over(self.limits)
+        # also where the limits of its run are not known
+        return one.stands and not (one.test.has_own_limits and one.test.reasons) and not one.over(self.limits)
 
     @property
     def best(self) -> LoadPoint | None:
@@ -223,7 +222,7 @@ def without_places(text: str) -> str:
 def block_html(block: Block) -> str:
     if isinstance(block, Picture):
         return chart(*block.panels, title=block.title)
-    return to_html(without_places(block_text(block)))
+    return WITHOUT_HEAD.sub("", str(renderer().render(without_places(block_text(block)))))
 
 
 def chart(*panels: Panel, title: str = "") -> str:
@@ -243,10 +242,6 @@ def renderer() -> Any:
 
 
 WITHOUT_HEAD = re.compile(r"<thead>\n<tr>\n(<th></th>\n)+</tr>\n</thead>\n")  # which only Markdown must have
-
-
-def to_html(markdown: str) -> str:
-    return WITHOUT_HEAD.sub("", str(renderer().render(markdown)))
 
 
 TEMPLATES = ROOT / "templates" / "page"

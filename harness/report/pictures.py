@@ -63,9 +63,9 @@ def scores(accuracy: Accuracy) -> Bars:
     """Each score as a share of the reference's, with its thresholds and, of a part of the samples, its interval."""
     rows = []
     for check in accuracy.checks:
-        known = (check.score, *(check.interval or ()), check.low, *([check.high] if check.high else []))
-        share, *found = (100 * value / check.reference for value in known)
-        between, marks = ((found[0], found[1]), found[2:]) if check.interval else (None, found)
+        known = [check.score, check.low, *filter(None, [check.high])]
+        share, *marks = (100 * value / check.reference for value in known)
+        between = [100 * end / check.reference for end in check.interval or ()]
         dot = Part(share, share, "red" if check.verdict == "FAIL" else "blue")
         rows.append(Bar(check.name, number(check.score), (), between, marks, dot))
     span = Scale.around([100.0, *(value for row in rows for value in row.values)])
@@ -122,9 +122,8 @@ def latencies(requests: Sequence[Request], test: Performance, found: Outcome, he
 def kinds(profile: Profile) -> Bars:
     """What the engine's time went to."""
     rows = [Bar(name, f"{share:.1f} %", [Part(0.0, share)]) for name, share in profile.shares.items()]
-    idle = f"; the GPU idle for {profile.idle_percent:.0f} % of the window" if profile.idle_percent is not None else ""
     parts = "kernel time" if profile.device == "GPU" else "the operators' self time"
-    return Bars(f"What the engine's time went to{idle}", f"% of {parts}", rows)
+    return Bars("What the engine's time went to", f"% of {parts}", rows)
 
 
 # How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
@@ -221,8 +220,9 @@ def best(picture: LoadPicture) -> Iterator[Series]:
     yield Series("knee", [point], "amber", "o", "", True, RING)
     if price := picture.summary.price:
         point, test = max(kept, key=lambda each: each[0][1])
-        cost = number(test.cost(price), 3)
-        yield Series(f"cheapest: {cost} per million tokens", [point], "green", "s", "", True, RING)
+        yield Series(
+            f"cheapest: {number(test.cost(price), 3)} per million tokens", [point], "green", "s", "", True, RING
+        )
     if counted := [(joules, point) for point, test in kept if (joules := test.joules_per_output_token)]:
         joules, point = min(counted)
         yield Series(f"least energy: {number(joules, 3)} J per token", [point], "grey", "D", "", True, RING)
@@ -255,7 +255,7 @@ def machine(
     seconds = recording.seconds
     across = Scale.around(seconds, 0.0)
     shaded = [(across.low, steady[0]), (steady[1], max(across.high, steady[1]))] if steady else []
-    panels = [*([gpu_times(times)] if times else []), *load_strip(recording)]
+    panels = [*[gpu_times(times)] * bool(times), *load_strip(recording)]
     panels += recorded(recording, across, shaded)
     if not panels:
         return []
@@ -294,8 +294,9 @@ def load_strip(recording: Recording) -> list[Panel]:
             elif shade:
                 parts.append(Part(begin, end, shade, name=SHADES[shade]))
         rows += [Bar(name, "", parts)] if parts else []
-    words, span = "seconds; power in % of the most of this test", Scale(0.0, max(recording.seconds, default=0.0))
-    return [Bars("", words, rows, span=span, order=[*SHADES], is_aligned=True)] if rows else []
+    span = Scale(0.0, max(recording.seconds, default=0.0))
+    made = Bars("", "seconds; power in % of the most of this test", rows, span=span, order=[*SHADES], is_aligned=True)
+    return [made] * bool(rows)
 
 
 def gpu_times(times: Sequence[GpuTime]) -> Bars:

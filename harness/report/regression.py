@@ -7,15 +7,13 @@ the runs differ among themselves too much to tell.
 import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from harness.config import comparability, mlperf
-from harness.core import files
-from harness.core.document import Document, Line, Tone, number
+from harness.core import files, statistics
+from harness.core.document import Document, Line, Tone, joined, number
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.processes import command_of
-from harness.core.statistics import FEWEST_DIFFERING
 from harness.report import answer, compare, compare_page
 from harness.report.compare import ComparedRun, Pair, Runs
 from harness.results.metrics import ALONE, BY_NAME, METHOD, Change, Metric
@@ -52,8 +50,7 @@ class Condition(NamedTuple):
         return value > self.bound if self.above else value < self.bound
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     condition: str
     verdict: Verdict
     baseline: str = ""
@@ -63,11 +60,11 @@ class Judgement:
 
     @property
     def figures(self) -> str:
-        return "; ".join(filter(None, (self.change, self.run, self.baseline and f"baseline {self.baseline}")))
+        return joined("; ", self.change, self.run, self.baseline and f"baseline {self.baseline}")
 
     @property
     def text(self) -> str:
-        return ": ".join(filter(None, (self.figures, self.why)))
+        return joined(": ", self.figures, self.why)
 
 
 def condition(text: str) -> Condition:
@@ -115,21 +112,20 @@ class Sides(NamedTuple):
             return "other prices (price_per_hour)"
         if lacking := [run.folder.name for run in self.everyone if metric.of(run.summary) is None]:
             return f"{lacking[0]} has no {metric.label}"
-        follows = metric.name.endswith(("_per_sec", "_percent"))
-        return self.difference(IGNORED if follows else OF_LATENCIES)
+        return self.difference(IGNORED if metric.name.endswith(("_per_sec", "_percent")) else OF_LATENCIES)
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     """What comes of each condition, and before them of the accuracy gate where a run failed it."""
     if why := sides.difference(OF_ANSWERS):
         return [not_judged(one, why) for one in conditions]
-    failed = [run.folder.name for run in sides.runs if run.verdict == "FAIL"]
+    failed = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
     gate = [Judgement(GATE, "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
     return [*gate, *(judgement_of(sides, one) for one in conditions)]
 
 
 def not_judged(one: Condition, why: str, *figures: str) -> Judgement:
-    return replace(Judgement(one.text, "NOT JUDGED", *figures), why=why)
+    return Judgement(one.text, "NOT JUDGED", *figures)._replace(why=why)
 
 
 def judgement_of(sides: Sides, one: Condition) -> Judgement:
@@ -170,7 +166,7 @@ def with_answers(sides: Sides, one: Condition) -> Judgement:
     for run in sides.runs:
         if (pair := run.paired_answers(first)) is None:
             why = f"{run.folder.name} and {first.folder.name} have no answers to the same samples"
-            if mute := [each.folder.name for each in (run, first) if each.verdict is None]:
+            if mute := [each.folder.name for each in (run, first) if each.summary.gate is None]:
                 why = f"{mute[0]} has no accuracy test: run it with --mode both"
             return not_judged(one, why)
         found.append(judge_pair(one, pair))
@@ -181,7 +177,7 @@ def judge_pair(one: Condition, pair: Pair) -> Judgement:
     """What comes of a condition on the answers: on a score, or whether more than allowed have other tokens."""
     if one.metric:
         return judge_score(one, pair, one.metric.name)
-    return replace(judge_worst(one, [100 * len(pair.differing) / pair.samples]), change=pair.words)
+    return judge_worst(one, [100 * len(pair.differing) / pair.samples])._replace(change=pair.words)
 
 
 def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
@@ -195,8 +191,8 @@ def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
     mean, low, high = (1 + value / score.before for value in (score.change, score.low, score.high))
     found = judge_change(one, Change(mean, low, high, "samples"), *sides)
     if found.verdict == "FAIL" and score.few:
-        why = f"too few samples, or fewer than {FEWEST_DIFFERING} of them with another score"
-        return replace(found, verdict="NOT JUDGED", why=why)
+        why = f"too few samples, or fewer than {statistics.FEWEST_DIFFERING} of them with another score"
+        return found._replace(verdict="NOT JUDGED", why=why)
     return found
 
 
@@ -223,7 +219,6 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
         Line("run", ", ".join(str(run.folder) for run in sides.runs)),
         Line("next", "" if is_passed else next_command(sides, judgements), is_command=True),
     ]
-    lines = [line for line in lines if line.text]
     return Document(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])
 
 

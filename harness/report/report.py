@@ -6,33 +6,27 @@ All of it follows from the folder: config.json, LoadGen's logs, the scores.
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.config import comparability
-from harness.config.patterns import ClosedLoop
+from harness.config import comparability, patterns
 from harness.core import files, reading
 from harness.core.document import Document, Kind, Line, Statement, number, to_markdown
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.files import read_if_any, write_json, write_text
 from harness.core.schema import RENDERED, SCHEMA
 from harness.loadgen import folder as results
-from harness.loadgen import outcome
+from harness.loadgen import log, outcome
 from harness.loadgen.folder import FOLDER, ended_early, facts_of, history
-from harness.loadgen.log import DETAIL, LogError
 from harness.loadgen.outcome import RunFacts, at_load
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page
-from harness.report.charts import Bar, Bars, Part, Scale, overview
-from harness.report.page import LoadPicture
+from harness.report.charts import Bar, Bars, Part, overview
 from harness.report.pictures import draw_pictures, gpu_times
-from harness.report.sections import RunReport
-from harness.results import accuracy, claims, metrics
+from harness.report.sections import PARTS, RunReport
+from harness.results import accuracy, claims, load, metrics
 from harness.results import profile as traces
-from harness.results.accuracy import SCORES_FILE, ScoresFile
 from harness.results.claims import MADE, PAGES, Claim, compare, differing
-from harness.results.load import outcome_of
 from harness.results.performance import Performance, performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
 
@@ -49,7 +43,7 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
     shown = "loads" if picture else main.name if main else "search"
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
     return page.page(
-        replace(document, lines=[*level_lines(picture), *document.lines]),
+        document._replace(lines=[*level_lines(picture), *document.lines]),
         ("environment", "search", "overview", shown),
         "run.html.j2",
         data=picture.data(f"{summary.meta.run}.csv", watts) if picture else None,
@@ -65,9 +59,9 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
     )
 
 
-def level_lines(picture: LoadPicture | None) -> Iterator[Line]:
+def level_lines(picture: page.LoadPicture | None) -> Iterator[Line]:
     """Which levels keep one's own limits."""
-    if picture and picture.unit == ClosedLoop.unit:
+    if picture and picture.unit == patterns.ClosedLoop.unit:
         if best := picture.best:
             yield Line(best.doubt or "within the limits", f"with {best.name}", best.test.verdict.tone)
         if over := dict.fromkeys(one.name for one in picture.loads if one.test.reasons and not one.overruled):
@@ -78,9 +72,9 @@ def limit_bars(test: Performance) -> Bars:
     """Each latency against its limit, which is at 100 %."""
     rows = []
     for name, (_, value, limit) in answer.tails(test).items():
-        share, text = 100 * value / limit, f"{number(value)} of {number(limit)} ms"
-        rows.append(Bar(name, text, [Part(0.0, share, "green" if value <= limit else "red")], marks=[100.0]))
-    return Bars("", "The upright line is the limit.", rows, span=Scale.of([120.0, *(row.values[1] for row in rows)]))
+        part = Part(0.0, 100 * value / limit, "green" if value <= limit else "red")
+        rows.append(Bar(name, f"{number(value)} of {number(limit)} ms", [part], marks=[100.0]))
+    return Bars("", "The upright line is the limit.", rows)
 
 
 UNFINISHED = "the run did not finish"
@@ -100,14 +94,14 @@ def build(folder: Path) -> Summary:
         status = results.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
-    loads = LoadPicture.of(summary, facts.plan.limits)
+    loads = page.LoadPicture.of(summary, facts.plan.limits)
     pictures = draw_pictures(folder, summary, test, loads)
-    plots = summary.plots | {name: picture.path for name, picture in pictures.items()}
-    summary = summary.model_copy(update={"plots": plots})
+    paths = {name: picture.path for name, picture in pictures.items()}
+    summary = summary.model_copy(update={"plots": summary.plots | paths})
     document = answer.document(summary, whole=True)
     pictures |= {"overview": overview(document, folder / "plots" / "overview.png")}
     report = RunReport(summary, facts, pictures, loads)
-    document = replace(document, sections=[*report.sections])
+    document = document._replace(sections=[section for part in PARTS for section in part(report)])
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", to_markdown(document))
     write_text(folder / "report.html", html(report, document, test))
@@ -134,8 +128,8 @@ def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str |
         compliance={"test06": judged} if judged else None,
         profile=read_if_any(folder / traces.FOLDER / traces.RESULT, traces.Profile),
     )
-    deviations = [*facts.deviations, *([Statement(UNFINISHED, kind=Kind.DEVIATION)] if ended else [])]
-    deviations += result_deviations(run, facts.config.mode, facts.plan.engine_state.cache_counted)
+    counted = facts.plan.engine_state.cache_counted
+    deviations = [*facts.deviations, *result_deviations(run, facts.config.mode, counted, ended)]
     return Summary(
         schema_version=SCHEMA,
         meta=meta(folder, facts, deviations, ended),
@@ -157,10 +151,10 @@ def result_test(folder: Path, facts: RunFacts, whole: bool) -> Measured | None:
         logs, plan = FOLDER["performance"], facts.plan
         if best and best.folder:  # which older versions did not note
             logs, plan = best.folder, outcome.at_load(plan, best)
-        if (folder / logs / DETAIL).exists():
+        if (folder / logs / log.DETAIL).exists():
             try:
                 return TestRun.read(folder / logs, plan), facts.model_copy(update={"plan": plan})
-            except (LogError, UsageError):
+            except (log.LogError, UsageError):
                 if whole:
                     raise
     return None
@@ -186,13 +180,14 @@ def meta(folder: Path, facts: RunFacts, deviations: list[Statement], ended: str 
     return Meta(**{name: values[name] for name in Meta.model_fields})
 
 
-def result_deviations(run: Run, mode: str, counted: bool = False) -> Iterator[Statement]:
+def result_deviations(run: Run, mode: str, counted: bool = False, ended: str | None = None) -> Iterator[Statement]:
     """Why what came out cannot stand beside MLPerf's, whatever the settings were; `counted`: the server had
     reported before what comes from its cache."""
     score, test = run.accuracy, run.performance
     unseen = test is not None and test.server is not None and test.server.cached_percent is None and counted
     failed = number(test.failed_requests) if test and test.failed_requests else ""
     found = {
+        UNFINISHED: ended,
         "accuracy was not checked": test and not score,
         comparability.GATE_FAILED: score and score.verdict == "FAIL",
         f"approximate {' and '.join(score.approximate if score else ())}": score and score.approximate,
@@ -219,7 +214,7 @@ def write_index(results_dir: Path) -> None:
 
 HISTORY, AGAIN = "history.jsonl", "made again"
 MOST = 20  # differences of a file that are named
-SCORED = (SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
+SCORED = (accuracy.SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
 
 
 # Whether a run's files say what its logs say.
@@ -243,8 +238,9 @@ def check(folder: Path) -> tuple[list[str], str]:
             found += probes(folder, facts)
             unmade = score_again(copy / FOLDER["accuracy"], facts)
             summary = build(copy)
-            made = (path for path in sorted(copy.rglob("*")) if path.is_file() and not path.is_symlink())
-            for path in made:
+            for path in sorted(copy.rglob("*")):
+                if path.is_dir() or path.is_symlink():
+                    continue
                 name = path.relative_to(copy)
                 found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[:MOST]
             if (beside / HISTORY).exists() and ended_early(folder) is None:
@@ -259,13 +255,13 @@ def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
     """Whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
     for kept in (*facts.probes, *facts.attempts):
         plan = at_load(facts.plan, kept)
-        made = outcome_of(TestRun.read(folder / kept.folder, plan), plan, folder)
+        made = load.outcome_of(TestRun.read(folder / kept.folder, plan), plan, folder)
         yield from compare(f"config.json of {kept.folder}: ", dict(kept), AGAIN, dict(made))
 
 
 def score_again(folder: Path, facts: RunFacts) -> str:
     """Scores the accuracy log of a copy; why it cannot, in words. Raises BenchmarkError for a damaged log."""
-    if not (scores := files.read_if_any(folder / SCORES_FILE, ScoresFile)):
+    if not (scores := files.read_if_any(folder / accuracy.SCORES_FILE, accuracy.ScoresFile)):
         return ""
     try:
         library, tokenizer = accuracy.load_again(facts.plan, scores)

@@ -1,8 +1,8 @@
 """A run's report, section by section: what came out, what limits it, its numbers, and how to do it again."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from harness.config.patterns import ClosedLoop
 from harness.core.document import (
@@ -15,14 +15,12 @@ from harness.core.document import (
     Table,
     cell,
     code,
-    literal,
     number,
     percent,
     plural,
 )
-from harness.loadgen.outcome import Doubt, Outcome, RunFacts
-from harness.report import answer
-from harness.report.page import SHARE, LoadPicture
+from harness.loadgen.outcome import RunFacts
+from harness.report import answer, page
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
@@ -30,22 +28,16 @@ from harness.results.summary import Summary
 Rows = Mapping[str, str]  # of a table of two columns; empty ones are left out
 
 
-@dataclass(frozen=True)
-class RunReport:
+class RunReport(NamedTuple):
     """What the sections are made of."""
 
     summary: Summary
     facts: RunFacts
     pictures: Mapping[str, Picture]
-    loads: LoadPicture | None
+    loads: page.LoadPicture | None
 
     def picture(self, name: str) -> list[Block]:
         return [self.pictures[name]] if name in self.pictures else []
-
-    @property
-    def sections(self) -> Iterator[Section]:
-        for part in PARTS:
-            yield from part(self)
 
 
 def facts_table(rows: Rows, name: str = "") -> Table:
@@ -56,28 +48,23 @@ def listed(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def links(paths: Sequence[str]) -> str:
-    return ", ".join(f"[{path.rpartition('/')[2]}]({path})" for path in paths)
-
-
 def measured_with(report: RunReport) -> Iterator[Section]:
     """What was measured, on what, by which program: all that a number rests on, once."""
     summary, meta, system, plan = report.summary, report.summary.meta, report.summary.system, report.facts.plan
-    is_ours, served, config = summary.is_in_process, meta.engine_args, report.facts.config
+    is_ours, served = summary.is_in_process, meta.engine_args
     unknown = "" if is_ours else "unknown: the server's; of this client: "
     each = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
     run = {
-        "label": cell(literal(meta.label)) if meta.label else "",
+        "label": meta.label,
         "model": f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})",
         "GPU" if summary.gpus else "machine": answer.machine(summary),
-        "precision": precision(summary) if is_ours else "unknown",
+        "precision": meta.weights or f"{meta.precision}, quantization {meta.quantization}" if is_ours else "unknown",
         "engine": answer.engine(summary),
-        "rules": f"MLPerf v{meta.mlperf_version}{' and its seeds' * (config.seed is None)}",
+        "rules": f"MLPerf v{meta.mlperf_version}{' and its seeds' * (report.facts.config.seed is None)}",
         "workload": plan.request_set.name if plan.request_set else "",
         "data": f"{meta.data}, prompts of {number(meta.mean_prompt_tokens)} tokens on average" * bool(meta.data),
         "date": f"{meta.started[:10]}, run {meta.run}",
         "answers": f"at most {meta.max_new_tokens} new tokens, {'greedy' if is_ours else 'temperature 0'}",
-        "settings": ", ".join(config.engine_arg),
         "checkpoint": meta.checkpoint or "",
     }
     engine = {
@@ -109,15 +96,10 @@ def measured_with(report: RunReport) -> Iterator[Section]:
     yield Section("Measured with", meta.weights or meta.precision, [*blocks, Finished("[All settings](config.json).")])
 
 
-def precision(summary: Summary) -> str:
-    meta = summary.meta
-    return meta.weights or f"{meta.precision}, quantization {meta.quantization}"
-
-
 def bounds(report: RunReport) -> Iterator[Section]:
     test, config = report.summary.performance, report.facts.config
-    searched = "max" in (config.server_target_qps, config.concurrency)
-    if test and (found := advice.findings(report.summary, searched)):
+    if test:
+        found = advice.findings(report.summary, "max" in (config.server_target_qps, config.concurrency))
         yield Section("What limits the speed, and what to try", answer.bound_by(test), [found])
 
 
@@ -132,17 +114,8 @@ def loads(report: RunReport) -> Iterator[Section]:
     summary, tests, drawn = report.summary, report.summary.tests, report.loads
     if not tests:
         return
-    own = tests[0].has_own_limits
-    kept, valid, invalid = (
-        ("within the limits", "over", "over") if own else ("held", "VALID with a growing queue", "INVALID")
-    )
-
-    def word(each: Outcome) -> str:
-        if each.verdict.tone == "careful":
-            return each.verdict.word
-        return kept if each.has_kept else valid if each.valid else invalid
-
-    outcome = ", ".join(f"{count} {name}" for name, count in Counter(map(word, tests)).most_common())
+    words = Counter("queue grew" if each.valid and each.has_grown else each.verdict.word for each in tests)
+    outcome = ", ".join(f"{count} {word}" for word, count in words.most_common())
     blocks: list[Block] = []
     if "search" in report.pictures:
         blocks += [*report.picture("search"), answer.tested(summary)]
@@ -150,10 +123,10 @@ def loads(report: RunReport) -> Iterator[Section]:
         if drawn and drawn.best and drawn.rate:
             has_limits = any(drawn.limits.values())
             within = " on a busy machine" if drawn.best.doubt else " within the limits" * has_limits
-            alone = "" if drawn.best.is_full else ", by a probe alone"
             blocks.append(
-                f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}{alone}); a peak of P "
-                f"requests/s takes ceil(P / {number(SHARE * drawn.rate)}) replicas."
+                f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}"
+                f"{', by a probe alone' * (not drawn.best.is_full)}); a peak of P requests/s takes ceil(P / "
+                f"{number(page.SHARE * drawn.rate)}) replicas."
             )
         full = ", of full tests in `Attempts/`" * bool(summary.run.attempts)
         blocks.append(f"Each is a separate LoadGen test; its logs are in `Probes/`{full}.")
@@ -164,15 +137,9 @@ def numbers(report: RunReport) -> Iterator[Section]:
     summary, test = report.summary, report.summary.performance
     if not test:
         return
-    part = test.counted
-    lasted = f", {number(test.duration_s)} s" if test.duration_s else ""
     blocks = report.picture("tokens_per_sec")
-    if part is not test:
-        blocks.append(
-            f"With {number(test.concurrency)} in flight, without the ramps of that test: "
-            f"**{number(part.tokens_per_sec)} output tokens/s**. The whole test, ramps included: "
-            f"{number(test.tokens_per_sec)} output tokens/s, {number(test.samples_per_sec)} samples/s."
-        )
+    if test.counted is not test:
+        blocks.append(f"The whole test, ramps included: {number(test.tokens_per_sec)} output tokens/s.")
     tried = [
         f"Attempt {n}{f', at {each.text}' if each.load else ''}: {each.verdict.word}, "
         f"{each.why or 'with room'}; its logs are in `{each.folder}/`."
@@ -182,10 +149,11 @@ def numbers(report: RunReport) -> Iterator[Section]:
     if summary.is_in_process:
         size = summary.meta.batch_size
         rows["batching"] = f"fixed batches of {size}, one after the other" if size else "continuous batching"
-    blocks += [*([tried] if tried else []), facts_table(rows)]
-    yield Section("Numbers", f"{number(part.tokens_per_sec)} output tokens/s{lasted}", blocks)
+    blocks += [*[tried] * bool(tried), facts_table(rows)]
+    yield Section(
+        "Numbers", f"{number(test.counted.tokens_per_sec)} output tokens/s, {number(test.duration_s)} s", blocks
+    )
     yield from latencies(report, test)
-    yield from lengths(summary, test)
     if said := [*remarks(summary, test)]:
         yield Section("Remarks", plural(len(said), "remark"), [said])
 
@@ -193,15 +161,11 @@ def numbers(report: RunReport) -> Iterator[Section]:
 def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
     if not test.ttft_ms:
         return
-    part, summary = test.counted, report.summary
+    part = test.counted
     middles = {"TTFT": part.ttft_ms, "TPOT": part.tpot_ms, "whole answer": part.latency_ms}
     outcome = ", ".join(f"{name} p50 {number(found.p50)} ms" for name, found in middles.items() if found)
-    blocks: list[Block] = [*report.picture("latency_cdf"), answer.latencies(summary)]
-    if part is not test:
-        slowest = {"TTFT": test.ttft_ms, "TPOT": test.tpot_ms}
-        ends = (f"{test.named(kind)} {number(each.p99)} ms" for kind, each in slowest.items() if each)
-        blocks.append(f"The whole test, ramps included: {', '.join(ends)}.")
-    elif between := answer.intervals(test):
+    blocks: list[Block] = [*report.picture("latency_cdf"), answer.latencies(report.summary)]
+    if part is test and (between := answer.intervals(test)):
         said = "95 % intervals, ms, of the requests of this test (results scatter more from run to run)"
         blocks.append(f"{said}: {'; '.join(between)}.")
     if test.arrivals:
@@ -211,42 +175,18 @@ def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
             "clockwork, 1 pure chance, more is bursts). Each latency counts from the time at which its request was "
             "due."
         )
-    if test.waits_ms:
-        blocks.append(
-            "Before its first token a request waited on average, by the engine's own histograms, "
-            f"{number(test.waits_ms['queue'])} ms in the engine's queue and {number(test.waits_ms['prefill'])} ms for "
-            "its prefill."
-        )
-    source = "Latency and TTFT are" if test.single_token else "These latencies are"
-    source = f"{source} LoadGen's own measurements"
-    if test.concurrency or test.arrivals:
-        source = f"This program took these times, in `{test.folder}/requests.csv`"
-    traced = "; TPOT is from its trace, over the answers that have one" if test.single_token else ""
-    yield Section("Latency", outcome, [*blocks, f"{source}{traced}."])
-
-
-def lengths(summary: Summary, test: Performance) -> Iterator[Section]:
-    read, written = test.input_lengths, test.output_lengths
-    is_few = summary.result is not None and summary.result.has(Doubt.FEW)
-    if read and written:
-        points = ("min", "mean", "p50", "p99", "max")
-        rows = [
-            [name, *(None if point == "p99" and is_few else getattr(found, point) for point in points)]
-            for name, found in (("input", read), ("output", written))
-        ]
-        outcome = f"{number(read.mean)} input and {number(written.mean)} output tokens on average"
-        yield Section("Lengths", outcome, [Table(["tokens of a request", *points], rows)])
+    source = "This program" if test.concurrency or test.arrivals else "LoadGen"
+    yield Section("Latency", outcome, [*blocks, f"{source} took these times; `{test.folder}/requests.csv` has them."])
 
 
 def remarks(summary: Summary, test: Performance) -> Iterator[str]:
     """What is odd about the answers, by LoadGen's, the server's or this program's count."""
     if test.single_token:
-        none = "" if test.tpot_ms else ", and no answer is left that has any"
         few = (
             " The other answers are too few to be sure of TPOT p99: VALID or INVALID, the verdict does not cover TPOT."
         )
         share = f"{number(test.single_token)} of {number(test.samples)} answers have one token"
-        yield f"**{share}**: TTFT and latency count them, TPOT does not{none}.{few * (not test.tpot_judged)}"
+        yield f"**{share}**: TTFT and latency count them, TPOT does not.{few * (not test.tpot_judged)}"
     if test.server and test.server.prompt_tokens is not None:
         cached = test.server.cached_percent
         share = (
@@ -268,18 +208,17 @@ def remarks(summary: Summary, test: Performance) -> Iterator[str]:
 
 
 def workload(report: RunReport) -> Iterator[Section]:
-    found, meta = report.facts.plan.request_set, report.summary.meta
-    if found:
+    if found := report.facts.plan.request_set:
         most = (
             "exactly the given lengths"
             if found.exact
             else f"at most {found.max_new_tokens} tokens, as each request says"
         )
         said = (
-            f"{found.name} ({found.about}), not MLPerf's: {number(meta.samples)} of {number(found.samples)} requests, "
-            f"answers of {most}; digest {found.digest}."
+            f"{found.name} ({found.about}), not MLPerf's: {number(report.summary.meta.samples)} of "
+            f"{number(found.samples)} requests, answers of {most}; digest {found.digest}."
         )
-        yield Section("Workload", found.name, [said, *([found.notes] if found.notes else [])])
+        yield Section("Workload", found.name, [said, *[found.notes] * bool(found.notes)])
 
 
 def accuracy(report: RunReport) -> Iterator[Section]:
@@ -297,20 +236,17 @@ def accuracy(report: RunReport) -> Iterator[Section]:
         columns["95 % interval"] = lambda check: between(*check.interval)
     part = " (part of the set; since the reference covers all of it, bootstrap intervals decide the verdict)"
     version = f" of NLTK {score.splitter_version}" if score.splitter_version else ""
-    names = " and ".join(score.approximate)
-    approximate = f"; NLTK's punkt_tab data are not installed, so {names} are approximate" if names else ""
     about = (
         f"{number(score.samples)} samples{part * (not score.full_set)}, {number(score.generated_tokens)} generated "
         f"tokens, {number(score.characters)} characters; {percent(score.at_token_limit / score.samples, 0)} % of the "
-        f"answers end at the token limit. Sentences split by: {score.splitter}{version}{approximate}."
+        f"answers end at the token limit. Sentences split by: {score.splitter}{version}."
     )
     worst = (
         "[The ten worst answers](Accuracy/worst.md) with article and reference; [every sample](Accuracy/samples.csv)."
     )
-    outcome = f"{score.verdict}: {first}; {number(score.samples)} samples"
     yield Section(
         "Accuracy",
-        outcome,
+        f"{score.verdict}: {first}; {number(score.samples)} samples",
         [*report.picture("scores"), Table.of(score.checks, columns | {"verdict": "verdict"}), about, Finished(worst)],
     )
 
@@ -362,7 +298,8 @@ def profile(report: RunReport) -> Iterator[Section]:
     if found.device == "GPU":
         largest |= {"bytes a token": "bytes_per_token", "TB/s": ("tb_per_s", 2), "% of memory's": ("memory_percent", 2)}
     tables = [Table.of(found.kinds, {"kind": "name"} | parts), Table.of(found.largest, largest)]
-    traces = Finished(f"Open in [Perfetto](https://ui.perfetto.dev): {links(found.traces)}.")
+    links = ", ".join(f"[{path.rpartition('/')[2]}]({path})" for path in found.traces)
+    traces = Finished(f"Open in [Perfetto](https://ui.perfetto.dev): {links}.")
     yield Section("Profile", found.headline, [about, *report.picture("profile"), *tables, traces])
 
 
@@ -374,43 +311,33 @@ def machine(report: RunReport) -> Iterator[Section]:
     if meta.notes:
         yield Section("How `auto` was resolved", plural(len(meta.notes), "setting"), [meta.notes])
     if timeline := report.picture("timeline"):
-        seconds = number(meta.stages[-1].start_s)
-        yield Section("Where the time went", f"{plural(len(meta.stages), 'stage')} in {seconds} s", timeline)
+        yield Section(
+            "Where the time went",
+            f"{plural(len(meta.stages), 'stage')} in {number(meta.stages[-1].start_s)} s",
+            timeline,
+        )
     if not (test and test.usage):
         return
     usage, known = test.usage, telemetry.BY_NAME
     outcome = ", ".join(f"{known[name].text} {number(usage[name].mean)}" for name in NAMED_LOADS if name in usage)
-    blocks = report.picture("machine")
-    if test.gpu_time:
-        last = test.gpu_time[-1]
-        clock = "by NVML" if last.is_clock_of_nvml else "the highest that this run recorded"
-        blocks += [
-            "Of each second, load x (1 - clock / maximum) counts as a lowered clock; the maximum is "
-            f"{number(last.max_clock_mhz)} MHz, {clock}.",
-        ]
     rows = [
         [quantity.text, *(number(getattr(usage[name], point), quantity.digits) for point in ("mean", "max"))]
         for name, quantity in known.items()
         if name in usage
     ]
-    told = telemetry.ENGINES - usage.keys()
-    unseen = ", ".join(item.label for item in telemetry.QUANTITIES if item.name in told)
-    more = f"; the engine's own metrics have no counter for {unseen}" if unseen else ""
-    source = Finished(f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)){more}.")
+    source = Finished(f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)).")
     table = Table(["performance test", "mean", "max"], rows)
-    yield Section("What the engine and the machine did", outcome, [*blocks, table, source])
+    yield Section("What the engine and the machine did", outcome, [*report.picture("machine"), table, source])
 
 
 def files(report: RunReport) -> Iterator[Section]:
     printed = "the engine" if report.summary.is_in_process else "the client"
-    said = [
+    said = (
         "[report.html](report.html): this page as one file; [summary.json](summary.json): every number above; "
-        f"[engine.log](engine.log): what {printed} printed",
-        *(f"{mode}: {links(paths)}" for mode, paths in report.summary.logs.files.items()),
-    ]
-    where = "`docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`"
-    terms = f"The terms are explained in {where}."
-    yield Section("Files", "every log of the run's folder", [[*map(Finished, said)], terms])
+        f"[engine.log](engine.log): what {printed} printed; of each test LoadGen's logs are in a folder. The terms are "
+        "explained in `docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`."
+    )
+    yield Section("Files", "what else is in the run's folder", [Finished(said)])
 
 
 PARTS = (measured_with, bounds, loads, numbers, workload, accuracy, compliance, profile, machine, files)

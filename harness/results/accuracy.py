@@ -18,17 +18,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, computed_field
 
-from harness.config import checkpoint, engine
+from harness.config import checkpoint, engine, run
 from harness.config.mlperf import GATE, ROUGE, Scores, Task, bounds
 from harness.config.plan import Plan
-from harness.config.run import RunConfig
 from harness.core import document, reading, schema, statistics, system
 from harness.core.errors import LoadGenError, UsageError, why
 from harness.core.files import write_json, write_table, write_text
 from harness.core.schema import File, Model
 from harness.loadgen.session import LoadGenSession
 from harness.workloads import cnn_dailymail, custom
-from harness.workloads.cnn_dailymail import Library, from_json
 
 SCORES_FILE = "rouge.json"
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
@@ -66,7 +64,7 @@ class Accuracy(Model):
 
     @computed_field  # type: ignore[prop-decorator]
     @property
-    def scores(self) -> dict[str, Annotated[float, Field(ge=0)]]:
+    def scores(self) -> dict[str, float]:
         """ROUGE is F1 x100, the mean over samples; gen_len is characters, summed over samples."""
         return {check.name: check.score for check in self.checks}
 
@@ -297,7 +295,7 @@ def overall(checks: Sequence[ScoreCheck]) -> Verdict:
     return max((check.verdict for check in checks), key=("PASS", "INCONCLUSIVE", "FAIL").index)
 
 
-def load_again(plan: Plan, scores: ScoresFile) -> tuple[Library, Any]:
+def load_again(plan: Plan, scores: ScoresFile) -> tuple[cnn_dailymail.Library, Any]:
     """The samples and the tokenizer that scores are made again with. Raises BenchmarkError where they cannot be had, or
     scores made here would be others."""
     if scores.splitter != (here := sentence_splitter()[0]):
@@ -306,7 +304,7 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[Library, Any]:
     return custom.load(plan.config, tokenizer) or cnn_dailymail.load(plan.config, tokenizer, scores.samples), tokenizer
 
 
-def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accuracy:
+def evaluate(folder: Path, plan: Plan, library: cnn_dailymail.Library, tokenizer: Any) -> Accuracy:
     """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
     answers = read_log(folder / "mlperf_log_accuracy.json", len(library))
     texts = to_text(answers, tokenizer)
@@ -334,10 +332,9 @@ def evaluate(folder: Path, plan: Plan, library: Library, tokenizer: Any) -> Accu
         log=digest(folder / "mlperf_log_accuracy.json"),
     )
     write_json(folder / "rouge.json", result.flat())
-    lengths = [len(prompt) for prompt in library.prompts]
     lines = (
-        (index, lengths[index], len(answers[index]), stops[index], *(f"{value:.4f}" for value in shares), characters)
-        for index, (*shares, characters) in enumerate(rows)
+        (n, len(library.prompts[n]), len(answers[n]), stops[n], *(f"{value:.4f}" for value in shares), characters)
+        for n, (*shares, characters) in enumerate(rows)
     )
     head = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters")
     write_table(folder / "samples.csv", head, lines)
@@ -361,7 +358,7 @@ def accuracy_txt(scores: Scores, samples: int, sha256: str) -> str:
 def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     """Scores a foreign accuracy log against the references of a data set, and writes accuracy.txt beside the log;
     its text."""
-    records = from_json(dataset)
+    records = cnn_dailymail.from_json(dataset)
     answers = read_log(log, len(records), token_bytes)
     texts = to_text(answers, checkpoint.load_tokenizer(engine.EngineConfig(model=model)))
     scores = totals(score(texts, [record.reference for record in records]))
@@ -397,7 +394,7 @@ def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:
     return outcome
 
 
-def judge_test06(folder: Path, eos: int, config: RunConfig) -> tuple[Compliance, str]:
+def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Compliance, str]:
     """TEST06's verdict on the accuracy log in `folder`, and the text that the submission checker reads.
 
     Raises LoadGenError where the log holds other than the samples asked for.

@@ -16,11 +16,10 @@ NEAR_LIMIT_SHARE = 0.9  # of a limit: beyond, a higher rate will hardly keep it
 
 
 def findings(summary: Summary, searched: bool = False) -> list[str]:
-    """What bounds the performance test and what to try, a sentence each; none where there was no test. `searched`: the
-    load was found by a search for the highest."""
+    """What bounds the performance test of a run that has one, and what to try, a sentence each. `searched`: the load
+    was found by a search for the highest."""
     test = summary.performance
-    if test is None:
-        return []
+    assert test
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
     slow = summary.run.profile.slow if summary.run.profile else ()
     steady = [*limit_headroom(test, searched), *formats(summary)] if test.valid else []

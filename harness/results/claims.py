@@ -14,11 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 from harness.config.mlperf import Limits
 from harness.config.patterns import ClosedLoop
-from harness.core import files, reading
-from harness.core.errors import BenchmarkError, UsageError
-from harness.loadgen import log
-from harness.loadgen.recording import joules_by_power
-from harness.loadgen.requests import times_of
+from harness.core import errors, files, reading
+from harness.loadgen import log, recording, requests
 from harness.loadgen.test_run import TestRun
 
 SUMMARY, PAGES = "mlperf_log_summary.txt", "summary.json"
@@ -87,7 +84,7 @@ def verify(folder: Path) -> list[Claim]:
     try:
         return [*claims_of(folder)]
     except (KeyError, AttributeError, TypeError) as error:
-        raise UsageError(f"{folder}: not as a run leaves it: {error!r}.") from None
+        raise errors.UsageError(f"{folder}: not as a run leaves it: {error!r}.") from None
 
 
 def claims_of(folder: Path) -> Iterator[Claim]:
@@ -97,7 +94,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
     for name, place, level in tests_of(folder, run, config):
         try:
             test = TestRun.logged(place, limits and Limits(**limits), level and int(level))
-        except BenchmarkError as error:
+        except errors.BenchmarkError as error:
             yield Claim(f"{name}, its logs", "of one test", "as they are", str(error))
         else:
             times = [config["started"], test.result.started, status["time"]]
@@ -145,13 +142,13 @@ def digests(folder: Path) -> dict[str, str]:
 
 def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
     """What gives figures of a test, by name; at a level of concurrency of its part without ramps."""
-    result, joules = test.result, joules_by_power(test.recording)
+    result, joules = test.result, recording.joules_by_power(test.recording)
     rate = result.target_qps if result.scenario == "Server" else None
     logged = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
     logged["duration_s"] = result.duration_s if is_whole else None  # of one of several loads it is that of the issue
     counted = {name: getattr(test.window or test, name, None) for name in OF_REQUESTS} | {"requests": len(test.counted)}
     if result.scenario != "MultiStream":  # whose latencies are of whole queries
-        counted |= times_of(test.counted) | {"queries": len(test.counted)}
+        counted |= requests.times_of(test.counted) | {"queries": len(test.counted)}
     each = joules / (test.total_new_tokens or nan) if joules else None
     return {
         "LoadGen's log": {"valid": result.valid} if test.window else logged,

@@ -131,9 +131,8 @@ def capacity(plan: Plan, rate: float | None) -> Capacity | None:
     """Cost and energy at a rate of samples/s; for MLPerf's whole set where the samples were MLPerf's."""
     if not rate:
         return None
-    official = plan.official_data and not plan.request_set and not plan.config.model_spec.deviation
-    official = official and plan.max_new_tokens == mlperf.MAX_NEW_TOKENS
-    full = plan.config.official_samples / rate if official else None
+    other = plan.request_set or plan.config.model_spec.deviation or plan.max_new_tokens != mlperf.MAX_NEW_TOKENS
+    full = plan.config.official_samples / rate if plan.official_data and not other else None
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
 
 
@@ -160,7 +159,6 @@ ACCELERATORS = {
     "NVIDIA H200 NVL": "NVIDIA H200-NVL-141GB",
     "NVIDIA H100 80GB HBM3": "NVIDIA H100-SXM-80GB",
     "NVIDIA B200": "NVIDIA B200-SXM-180GB",
-    "NVIDIA L40S": "NVIDIA L40S",
 }
 
 

@@ -30,14 +30,13 @@ ESTIMATE = "estimate"  # what --quick found, in a file of that name
 
 
 class Metric(NamedTuple):
-    """`path` leads to the value in a Summary; `streaming`: only where first tokens are reported to LoadGen."""
+    """`path` leads to the value in a Summary."""
 
     name: str
     label: str  # with its unit
     path: str
     better: Better
     places: Places
-    streaming: bool = False
     digits: int = 4
     rate_flag: str = ""  # only of scenarios whose load this flag gives
     in_process: bool = False  # only of an engine in this process
@@ -52,17 +51,22 @@ class Metric(NamedTuple):
     def doubts(self) -> tuple[Doubt, ...]:
         """What makes it doubtful, where it holds of the test."""
         kind, *point = self.steps  # a latency and its percentile
-        found = [Doubt.INVALID, Doubt.DISPUTED, Doubt.BUSY] if self.path.startswith(TEST) else []
-        found += [Doubt.FEW] if point == ["p99"] else []
-        return (*found, *([Doubt.BUFFERED] if kind in ("ttft_ms", "tpot_ms") else []))
+        return (
+            *[Doubt.INVALID, Doubt.DISPUTED, Doubt.BUSY] * self.path.startswith(TEST),
+            *[Doubt.FEW] * (point == ["p99"]),
+            *[Doubt.BUFFERED] * (kind in ("ttft_ms", "tpot_ms")),
+        )
 
     def figure(self, source: Summary | Outcome) -> Figure:
         """The value with the doubts that it has, of a run or of one test."""
         outcome = source if isinstance(source, Outcome) else source.result
         if isinstance(source, Outcome):
             value = value_at(source, [step for step in self.steps if step != "steady"])
-        elif not self.is_of(source):
-            return Figure(None)
+        elif (source.meta.endpoints and self.in_process) or self.rate_flag not in (
+            "",
+            source.scenario.pattern.rate_flag,
+        ):
+            return Figure(None)  # such a run has no such metric
         else:
             test = source.performance
             part = test.counted if test and self.path.startswith(TEST) else None
@@ -73,15 +77,6 @@ class Metric(NamedTuple):
     def of(self, source: Summary | Outcome) -> float | None:
         """The value as far as it counts; None where there is none."""
         return self.figure(source).counted
-
-    def is_of(self, summary: Summary) -> bool:
-        """Whether such a run has this metric."""
-        pattern = summary.scenario.pattern
-        return (
-            (pattern.is_streamed or not self.streaming)
-            and (summary.is_in_process or not self.in_process)
-            and self.rate_flag in ("", pattern.rate_flag)
-        )
 
     def text(self, value: float | None) -> str:
         coarse = self.coarse and value is not None
@@ -127,11 +122,8 @@ def test(name: str, label: str, better: Better, shown: Places, path: str = "", *
 def latency(kind: str, point: str, *more: Place, places: Places = ("compare",)) -> Metric:
     """A percentile of one kind of latency, or its mean; MLflow has all. Offline's count from the start of the
     test, since all requests are issued at once."""
-    streamed = kind != "latency"
-    label = f"{kind.upper() if streamed else kind} {point}, ms"
-    return test(
-        f"{kind}_{point}_ms", label, "lower", (*places, *more, "mlflow"), f"{kind}_ms.{point}", streaming=streamed
-    )
+    label = f"{kind if kind == 'latency' else kind.upper()} {point}, ms"
+    return test(f"{kind}_{point}_ms", label, "lower", (*places, *more, "mlflow"), f"{kind}_ms.{point}")
 
 
 def score(name: str, label: str) -> Metric:
@@ -236,11 +228,6 @@ def metrics_of(place: Place) -> tuple[Metric, ...]:
 def values(summary: Summary, place: Place) -> dict[str, float | None]:
     """What a place has of a run, as far as it counts: name -> value."""
     return {metric.name: metric.of(summary) for metric in metrics_of(place)}
-
-
-def figures(source: Summary | Outcome, place: Place) -> dict[str, Figure]:
-    """What a place shows of a run, or of one test, by name."""
-    return {metric.name: metric.figure(source) for metric in metrics_of(place)}
 
 
 def rows(summary: Summary) -> list[tuple[Metric, str]]:

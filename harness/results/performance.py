@@ -5,26 +5,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import JsonValue, model_validator
 
-from harness.config import engine
+from harness.config import engine, workload
 from harness.config.mlperf import Limits, Tail
-from harness.config.workload import variation
 from harness.core import document, statistics
-from harness.core.document import number
 from harness.core.schema import Model, Said
-from harness.core.statistics import Spread
 from harness.engines.protocol import ServerUse
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
 from harness.loadgen.outcome import KINDS, Doubt, MachineUse, Outcome, RunFacts, Times, Usage
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun, steady_part
-from harness.results import telemetry
+from harness.results import claims, telemetry
 from harness.results.accuracy import Count
-from harness.results.claims import leaves
 from harness.results.economics import Economics
 
 Values = dict[str, Any]  # of fields, by name
@@ -110,7 +106,7 @@ class Conditions(Model):
     scenario: str
     valid: bool
     invalid_reasons: list[Said] = []
-    duration_s: Annotated[float, Field(gt=0)] | None
+    duration_s: float | None
     """Of the performance test, as LoadGen measured."""
     samples: int | None
     samples_per_query: int = 1
@@ -150,13 +146,14 @@ class Conditions(Model):
             samples_per_query=plan.samples_per_query,
             concurrency=plan.concurrency,
             arrivals=plan.config.arrivals,
-            arrivals_cv=variation(sent) if sent else None,
+            arrivals_cv=workload.variation(sent) if sent else None,
             target_qps=plan.pattern.target_qps(plan.target_qps, log.target_qps),
             achieved_qps=rate,
             failed_requests=len(failures) if engine.may_fail(plan.config.max_failed, 10**9) else None,
             failures=with_counts(failures),
             errors=with_counts(log.errors),
             warnings=with_counts(log.warnings),
+            longer=sum(each.output_tokens > plan.max_new_tokens for each in test.answered),
         )
 
 
@@ -168,8 +165,8 @@ class Throughput(Model):
     the text encoded with the model's tokenizer. `disagreements` has a difference of more than 2 %."""
     total_input_tokens: int | None = None
     """Prompt tokens; null in runs that did not record them."""
-    input_lengths: Spread | None = None
-    output_lengths: Spread | None = None
+    input_lengths: statistics.Spread | None = None
+    output_lengths: statistics.Spread | None = None
     tokens_per_sec: float | None = None
     """Output tokens per second, as LoadGen measured."""
     input_tokens_per_sec: float | None = None
@@ -179,11 +176,6 @@ class Throughput(Model):
     samples_per_sec: float | None = None
     longer: int = 0
     """Answers that are longer than the run allowed."""
-
-    @staticmethod
-    def of(test: TestRun, facts: RunFacts) -> Values:
-        longer = sum(each.output_tokens > facts.plan.max_new_tokens for each in test.answered)
-        return fields_from(Throughput, test) | {"longer": longer}
 
 
 class Latencies(Model):
@@ -248,7 +240,7 @@ class Machine(MachineUse):
 
     @staticmethod
     def of(test: TestRun, facts: RunFacts) -> Values:
-        addresses, used = facts.plan.config.endpoint, telemetry.usage_of(test.recording)
+        used, is_client = telemetry.usage_of(test.recording), bool(facts.plan.config.endpoint)
         peak = used.get("gpu_memory_gib") if facts.plan.config.may_see_gpus else None
         times = telemetry.gpu_times(test, facts)
         others = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
@@ -256,7 +248,7 @@ class Machine(MachineUse):
             peak_memory_gib=peak.max if peak else None,
             usage=used,
             gpu_time=times,
-            ran_out=list(telemetry.ran_out(used, facts.concurrency, times, facts.engine_args, bool(addresses), others)),
+            ran_out=list(telemetry.ran_out(used, facts.concurrency, times, facts.engine_args, is_client, others)),
             server=test.server,
             disagreements=test.server.disagreements if test.server else [],
             **test.machine.model_dump(),
@@ -341,8 +333,8 @@ def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
     ):
         if found != planned:
             raise LogError(f"{test.folder}: a log of another run: its {name}: {found}, not {planned}.")
-    fields = fields_from(Performance, log)
-    for part in (Conditions, Throughput, Latencies, Machine, Economics):
+    fields = fields_from(Performance, log) | fields_from(Throughput, test)
+    for part in (Conditions, Latencies, Machine, Economics):
         fields |= part.of(test, facts)
     made = Performance(**fields | {"steady": Steady.of(test, facts), "folder": str(test.folder.relative_to(run))})
     if plan.pattern.is_paced or not made.duration_s:
@@ -355,7 +347,7 @@ def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
 
 def impossible(test: Performance, longest_ms: float | None) -> Iterator[str]:
     """Numbers that no test can have: negative ones, and latencies beyond `longest_ms`, None where any can be."""
-    for name, value in leaves(test.model_dump()):
+    for name, value in claims.leaves(test.model_dump()):
         if isinstance(value, int | float) and value < 0:
             yield f"{name} is {value:g}"
     whole = longest_ms * 1.001 if longest_ms else None  # by what clocks differ
@@ -366,7 +358,7 @@ def impossible(test: Performance, longest_ms: float | None) -> Iterator[str]:
         ("TPOT", test.tpot_ms, longest),
     ):
         if times and most is not None and times.max > most * (1 + 1e-9):
-            yield f"the longest {name} is {number(times.max)} ms, beyond {number(most)} ms"
+            yield f"the longest {name} is {document.number(times.max)} ms, beyond {document.number(most)} ms"
 
 
 def intervals(test: TestRun) -> Intervals:

@@ -15,17 +15,14 @@ from itertools import chain, cycle, groupby
 from operator import attrgetter, mul
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any, Literal, NamedTuple
-
-from pydantic import Field
+from typing import Any, Literal, NamedTuple
 
 from harness.config.engine import BYTES_PER_WEIGHT
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
-from harness.core import files, reading, schema
+from harness.core import files, reading, schema, system
 from harness.core.document import number
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
-from harness.core.system import gpus
 from harness.engines.protocol import Engine
 from harness.loadgen import folder as results
 from harness.loadgen import log as loadgen_log
@@ -90,8 +87,8 @@ class Share(schema.Model):
 
     name: str
     kind: str
-    ms: Annotated[float, Field(ge=0)]
-    percent: Annotated[float, Field(ge=0, le=100.01)]
+    ms: float
+    percent: float
     """Of the time of all."""
     calls: int
     operation: str = ""
@@ -264,7 +261,7 @@ def shares(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> li
     whole = sum(map(sum, sums.values())) or 1.0
     return [
         Share(
-            name=name if len(name) <= NAME_LENGTH else name[: NAME_LENGTH - 3] + "...",
+            name=name[:NAME_LENGTH],
             kind=kind(name),
             ms=sum(each) / 1000,
             percent=100 * sum(each) / whole,
@@ -293,7 +290,7 @@ def with_traffic(found: Profile, plan: Plan) -> Profile:
 
     Each call is counted with the mean tokens of a step.
     """
-    card, state = CARDS.get("".join({gpu.name for gpu in gpus()})), plan.engine_state  # none of unlike GPUs
+    card, state = CARDS.get("".join({gpu.name for gpu in system.gpus()})), plan.engine_state  # none of unlike GPUs
     if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:
         return found
     width = BYTES_PER_WEIGHT[plan.config.precision]

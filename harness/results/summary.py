@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue
 
 from harness.config.comparability import Comparable, differences
-from harness.config.mlperf import SCENARIO, SCENARIOS, SEEDS, Scenario
+from harness.config.mlperf import SCENARIO, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.workload import OFFICIAL
 from harness.core import reading, screen
@@ -27,7 +27,6 @@ from harness.results.performance import Performance
 from harness.results.profile import Profile
 
 SCHEMA_FILE = reading.ROOT / "templates" / "summary.schema.json"
-Picture = Annotated[str, Field(pattern=r"^plots/.*\.png$")]
 
 
 CURVES = (ClosedLoop.unit, Sequential.unit)  # units of loads whose tests are all of one length
@@ -41,11 +40,11 @@ class Meta(Model):
     """What the user calls it; several runs may share a label."""
     started: str
     command: str
-    mlperf_version: str = Field(json_schema_extra={"enum": [*SEEDS]})
+    mlperf_version: str
     model: str
-    category: str = Field(json_schema_extra={"enum": [*SCENARIOS]})
+    category: str
     workload: str = OFFICIAL
-    scenario: str = Field(json_schema_extra={"enum": [*SCENARIO]})
+    scenario: str
     mode: Literal["accuracy", "performance", "both"]
     samples: Annotated[int, Field(ge=1)]
     comparable: bool
@@ -103,38 +102,24 @@ class Run(Model):
 
 
 class Logs(Model):
-    """Paths relative to the run folder. The first four are of the performance test where there was one."""
+    """Paths relative to the run folder. The first two are of the performance test where there was one."""
 
     summary_txt: str | None = None
     detail_txt: str | None = None
     accuracy_json: str | None = None
     rouge_json: str | None = None
-    accuracy: Known[list[str]] = None
-    performance: Known[list[str]] = None
-    test06: Known[list[str]] = None
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """The files of each test of a run, and by name those that people look for."""
-        files = {
-            test: sorted(str(path.relative_to(folder)) for path in (folder / name).glob("*") if path.is_file())
-            for test, name in FOLDER.items()
-            if (folder / name).is_dir()
+        """Those of a run that are there."""
+        scored, timed = FOLDER["accuracy"], FOLDER["performance"]
+        paths = {
+            "summary_txt": (f"{timed}/mlperf_log_summary.txt", f"{scored}/mlperf_log_summary.txt"),
+            "detail_txt": (f"{timed}/{DETAIL}", f"{scored}/{DETAIL}"),
+            "accuracy_json": (f"{scored}/mlperf_log_accuracy.json",),
+            "rouge_json": (f"{scored}/{SCORES_FILE}",),
         }
-        scored = {Path(path).name: path for path in files.get("accuracy", ())}
-        named = scored | {Path(path).name: path for path in files.get("performance", ())}
-        return cls(
-            summary_txt=named.get("mlperf_log_summary.txt"),
-            detail_txt=named.get(DETAIL),
-            accuracy_json=scored.get("mlperf_log_accuracy.json"),
-            rouge_json=scored.get(SCORES_FILE),
-            **files,
-        )
-
-    @property
-    def files(self) -> dict[str, list[str]]:
-        """All files by test."""
-        return {name: value for name, value in self if isinstance(value, list)}
+        return cls(**{name: next((p for p in known if (folder / p).is_file()), None) for name, known in paths.items()})
 
 
 class Summary(File):
@@ -146,7 +131,7 @@ class Summary(File):
     system: System
     run: Run
     logs: Logs = Logs()
-    plots: dict[str, Picture | None] = {}
+    plots: dict[str, str | None] = {}
     """Name and path, relative to the run folder; tokens_per_sec and latency_cdf are null where not drawn."""
     digests: dict[str, str] = {}
     """SHA-256 of each file that this one is made from, by its path in the run folder; empty in older summaries."""
@@ -162,6 +147,11 @@ class Summary(File):
     @property
     def accuracy(self) -> Accuracy | None:
         return self.run.accuracy
+
+    @property
+    def gate(self) -> Verdict | None:
+        """The accuracy gate's verdict."""
+        return self.accuracy.verdict if self.accuracy else None
 
     @property
     def price(self) -> float | None:
@@ -286,15 +276,15 @@ class History(File):
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:
         """The line of a run; `metrics` by name."""
-        meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
+        test, score, found = summary.performance, summary.accuracy, summary.result
         tokens = test.total_new_tokens if test else None
-        values = {name: value for name, value in meta if name in (*cls.model_fields, *KEPT)}
+        values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *KEPT)}
         values |= metrics | dict(
             schema_version=SCHEMA,
             valid=test.valid if test else None,
             samples_per_query=test.samples_per_query if test else None,
             mean_new_tokens=tokens / test.samples if test and tokens and test.samples else None,
-            verdict=score.verdict if score else None,
+            verdict=summary.gate,
             scores=score.scores if score else None,
             gpus=summary.gpu_models,
             background_load=summary.background_load,

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from harness.core.document import Kind, Statement, number
 from harness.core.schema import Model
-from harness.engines import discovery
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import RunFacts, Usage
 from harness.loadgen.recording import FILE, Recording
@@ -147,7 +146,6 @@ QUANTITIES = (
     Quantity("memory_gib", "main memory", "GiB"),
 )
 BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
-ENGINES = {column.name for column in discovery.COLUMNS}  # quantities of an engine's own metrics
 
 
 Used = Mapping[str, Usage]  # by the name of a quantity
@@ -186,10 +184,10 @@ def kv_cache(used: Used) -> Statement | None:
     waited, lost = mean(used, "requests_waiting"), highest(used, "preemptions")
     if highest(used, "kv_cache_percent") < FULL_PERCENT or not (waited >= WAITING_REQUESTS or lost):
         return None
-    preempted = ", and requests were preempted" if lost else ""
     return bound(
         "kv_cache",
-        f"the KV cache was full while {waited:,.0f} requests waited on average{preempted}",
+        f"the KV cache was full while {waited:,.0f} requests waited on average"
+        f"{', and requests were preempted' * bool(lost)}",
         "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room",
     )
 

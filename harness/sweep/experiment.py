@@ -275,11 +275,11 @@ def outcome_of(run: Path | None) -> ExperimentOutcome:
 
 def from_summary(summary: Summary) -> ExperimentOutcome:
     """The results of a run."""
-    test, found, score = summary.performance, summary.result, summary.accuracy
+    test, found = summary.performance, summary.result
     return ExperimentOutcome(
         metrics.values(summary, "compare"),
         test.valid if test else None,
-        score.verdict if score else None,
+        summary.gate,
         tuple(summary.background_load),
         tuple(test.ran_out) if test else (),
         tuple(found.flaws) if found else (),

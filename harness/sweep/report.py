@@ -71,7 +71,7 @@ def speedups(found: Results) -> Bars:
     for result in found:
         gain = result.gain or Change(1.0, 1.0, 1.0)  # of the baseline
         part = Part(0.0, gain.mean, "blue" if result.is_usable else "red", is_hollow(result))
-        ends = (gain.low, gain.high) if gain.high > gain.low else None
+        ends = (gain.low, gain.high) if gain.high > gain.low else ()
         rows.append(Bar(result.name, f"{gain.mean:.2f}", [part], ends))
     notes = ["red: not usable"] * any(not result.is_usable for result in found)
     return Bars("Speed against the baseline", "; ".join(["speed, baseline = 1", *notes]), rows, [1.0])
@@ -139,7 +139,7 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
     ended = ended_early(folder, reported=True)
     shared, own = deviations(folder, state.records)
     more = [Line("did not finish", ended or "", "bad"), Line(answer.NOT_COMPARABLE, "; ".join(shared), "careful")]
-    page_of = document(report, [*sections(report, own, pictures)], [line for line in more if line.text])
+    page_of = document(report, [*sections(report, own, pictures)], more)
     files.write_text(folder / "report.md", to_markdown(page_of))
     files.write_text(folder / "report.html", page.page(page_of))
     return report

@@ -1,7 +1,6 @@
 """MMLU's scores: accuracy and its errors."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from statistics import stdev
 
@@ -26,8 +25,8 @@ def test_accuracy_and_its_errors() -> None:
     assert score.standard_error == pytest.approx(stdev([1] * 7 + [0] * 3) / math.sqrt(10))
     assert (score.low, score.high) == pytest.approx((0.39678, 0.89221), abs=1e-5)
     assert mmlu_scores.score(rows[:1]).standard_error is None
-    assert mmlu_scores.wilson(0, 4)[0] == 0
-    assert mmlu_scores.wilson(4, 4)[1] == pytest.approx(1)
+    assert mmlu_scores.statistics.wilson(0, 4)[0] == 0
+    assert mmlu_scores.statistics.wilson(4, 4)[1] == pytest.approx(1)
 
 
 def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
@@ -40,7 +39,7 @@ def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
 
 
 def test_a_tie_goes_to_the_first_letter() -> None:
-    tied = replace(row(0, "B", "A"), choice=ChoiceLogprobs((-2.0, -1.0, -1.0, -3.0), 0))
+    tied = row(0, "B", "A")._replace(choice=ChoiceLogprobs((-2.0, -1.0, -1.0, -3.0), 0))
     assert (tied.prediction, tied.is_tied, tied.is_correct) == ("B", True, True)
 
 

@@ -25,7 +25,7 @@ from harness.loadgen.recording import Recording
 from harness.report import answer, compare, pictures
 from harness.report import report as rendering
 from harness.report.charts import Bar, Bars, Lines, Part, Scale, Series, figure
-from harness.report.page import block_html, to_html, without_places
+from harness.report.page import block_html, without_places
 from harness.results.advice import findings
 from harness.results.summary import Summary
 from tests import made
@@ -339,7 +339,7 @@ def test_a_page_draws_its_pictures_with_its_own_colours(tmp_path: Path) -> None:
 
 
 def test_markdown_of_others_brings_no_picture() -> None:
-    assert "<img" not in to_html("![a plot](../secret.png)")
+    assert "<img" not in block_html("![a plot](../secret.png)")
 
 
 @pytest.mark.parametrize(

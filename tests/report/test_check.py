@@ -162,7 +162,7 @@ def test_the_logs_of_another_run(folder: Path, results: Path, capsys: pytest.Cap
     shutil.rmtree(folder / "Performance")
     shutil.copytree(max(results.glob("2*")) / "Performance", folder / "Performance")
     assert "summary.json: run.performance" in found(folder, capsys)
-    report.render_folder(folder)
+    checking.build(folder)
     assert "Performance, beginning of the run and of the test" in found(folder, capsys)
 
 
@@ -180,7 +180,7 @@ def forge(folder: Path, name: str, value: object, number: int = 0) -> None:
     assert kept["probes"][number][name] != value
     kept["probes"][number][name] = value
     (folder / "config.json").write_text(json.dumps(kept))
-    report.render_folder(folder)
+    checking.build(folder)
 
 
 def test_levels_and_scores_as_they_ended_are_consistent(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,7 +219,7 @@ def test_one_log_of_two_levels(levels: Path, capsys: pytest.CaptureFixture[str])
 def test_a_digit_of_what_was_scored(levels: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     pattern = r'"data" : "\w*?\d' if name == "mlperf_log_accuracy.json" else r"\d\.\d+"
     change(levels / "Accuracy" / name, pattern, next_digit)
-    report.render_folder(levels)
+    checking.build(levels)
     assert found(levels, capsys)
 
 
@@ -232,7 +232,7 @@ def test_a_file_that_is_gone(levels: Path, capsys: pytest.CaptureFixture[str], n
 def test_a_verdict_of_the_gate(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scores = levels / "Accuracy" / "rouge.json"
     scores.write_text(re.sub("FAIL|INCONCLUSIVE|NOT JUDGED", "PASS", scores.read_text()))
-    report.render_folder(levels)
+    checking.build(levels)
     assert "rouge.json: verdict: PASS" in found(levels, capsys)
 
 

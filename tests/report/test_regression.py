@@ -5,7 +5,6 @@ import math
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,7 @@ def test_one_run_of_each_is_judged_by_its_change_with_the_interval_beside_it(tmp
 def test_few_other_scores_show_no_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool, verdict: str
 ) -> None:
-    pair = replace(PAIR, scores={"rouge1": PAIR.scores["rouge1"]._replace(few=few)})
+    pair = PAIR._replace(scores={"rouge1": PAIR.scores["rouge1"]._replace(few=few)})
     monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: pair)
     sides = [run(tmp_path / "a")], [run(tmp_path / "b")]
     assert judged("rouge1<-1%", *sides).verdict == verdict

@@ -197,7 +197,7 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What is known of kernels that ran on an H200, by plan."""
 
     def known(version: str, plan: Any = None, card: str = "NVIDIA H200", **steps: float) -> profiling.Profile:
-        monkeypatch.setattr(profiling, "gpus", lambda: [SimpleNamespace(name=card)])
+        monkeypatch.setattr(profiling.system, "gpus", lambda: [SimpleNamespace(name=card)])
         told = resolve(RunConfig(model="demo", mode="performance"), [], 0)
         fp8 = replace(told.engine_state, quantization="compressed-tensors", kv_cache_dtype="fp8")
         told = replace(told, reference_model=True, engine_state=fp8)
