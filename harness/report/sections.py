@@ -325,7 +325,8 @@ def machine(report: RunReport) -> Iterator[Section]:
         for name, quantity in known.items()
         if name in usage
     ]
-    source = Finished(f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)).")
+    silent = "" if "requests_running" in usage else "; the engine exposes no metrics"
+    source = Finished(f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)){silent}.")
     table = Table(["performance test", "mean", "max"], rows)
     yield Section("What the engine and the machine did", outcome, [*report.picture("machine"), table, source])
 
