@@ -20,6 +20,7 @@ from harness.report.charts import Bar, Bars, Panel, Part
 from harness.report.compare import ComparedRun, Pair, Runs
 from harness.report.page import LoadPicture, page
 from harness.results.metrics import BY_NAME, METHOD, Change, Metric, metrics_of, value_at
+from harness.results.metrics import columns as metric_columns
 from harness.results.profile import ProfileValue, side_by_side
 
 # Runs side by side as a picture.
@@ -140,6 +141,13 @@ def write_csv(path: Path, runs: Runs) -> None:
     files.write_table(path, [column.name for column in table], zip(*(column.values for column in table), strict=True))
 
 
+def tested(runs: Runs) -> Table:
+    """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
+    columns = metric_columns("beside", [each for run in runs for each in run.summary.tests], "load", "text")
+    tables = [(run.name, Table.of(run.summary.tests, columns)) for run in runs]
+    return Table(["run", *columns], [[name, *row] for name, found in tables for row in found.rows])
+
+
 def document(runs: Runs) -> Document:
     """The finding of a comparison, what must be known before it is passed on, and the runs side by side."""
     pair = runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
@@ -169,6 +177,8 @@ def document(runs: Runs) -> Document:
 def sections(runs: Runs, pair: Pair | None) -> Iterator[Section]:
     """The runs side by side, and the answers of two."""
     yield Section("Side by side", "settings that differ, speed, latency", [table(runs)])
+    if (probes := tested(runs)).rows:
+        yield Section("Probes", f"{len(probes.rows)} loads", [probes])
     if pair:
         yield Section("Scores", pair.words, [*scores(pair)])
 
