@@ -140,19 +140,12 @@ def numbers(report: RunReport) -> Iterator[Section]:
     blocks = report.picture("tokens_per_sec")
     if test.counted is not test:
         blocks.append(f"The whole test, ramps included: {number(test.tokens_per_sec)} output tokens/s.")
-    tried = [
-        f"Attempt {n}{f', at {each.text}' if each.load else ''}: {each.verdict.word}, "
-        f"{each.why or 'with room'}; its logs are in `{each.folder}/`."
-        for n, each in enumerate(summary.run.attempts or [], start=1)
-    ]
     rows = {metric.label: value for metric, value in metrics.rows(summary)}
     if summary.is_in_process:
         size = summary.meta.batch_size
         rows["batching"] = f"fixed batches of {size}, one after the other" if size else "continuous batching"
-    blocks += [*[tried] * bool(tried), facts_table(rows)]
-    yield Section(
-        "Numbers", f"{number(test.counted.tokens_per_sec)} output tokens/s, {number(test.duration_s)} s", blocks
-    )
+    outcome = f"{number(test.counted.tokens_per_sec)} output tokens/s, {number(test.duration_s)} s"
+    yield Section("Numbers", outcome, [*blocks, facts_table(rows)])
     yield from latencies(report, test)
     if said := [*remarks(summary, test)]:
         yield Section("Remarks", plural(len(said), "remark"), [said])
