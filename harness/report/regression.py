@@ -5,7 +5,6 @@ the runs differ among themselves too much to tell.
 """
 
 import re
-import shlex
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -217,18 +216,11 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
         *(Line("careful", said, "careful") for run in everyone for said in compare.cautions(run, run.name)),
         Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),
         Line("run", ", ".join(str(run.folder) for run in sides.runs)),
-        Line("next", "" if is_passed else next_command(sides, judgements), is_command=True),
+        Line("next", "" if is_passed else next_command(sides), is_command=True),
     ]
     return Document(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])
 
 
-def next_command(sides: Sides, judgements: Sequence[Judgement]) -> str:
-    """What goes on from a judgement that is no PASS: the gate without the runs on a busy machine, where others are
-    left; else the two side by side, which shows a change on a busy machine as well, marked."""
-    busy = [run for run in sides.everyone if run.busy]
-    alone = [[str(run.folder) for run in side if not run.busy] for side in (sides.runs, sides.baseline)]
-    if busy and all(alone):
-        words = [word for one in judgements if one.condition != GATE for word in ("--fail-if", one.condition)]
-        words += [word for name in sides.may_differ for word in ("--may-differ", name)]
-        return f"{command_of('report')} {shlex.join([*alone[0], '--baseline', *alone[1], *words])}"
+def next_command(sides: Sides) -> str:
+    """What shows the change of a judgement that is no PASS, on a busy machine as well: the two side by side."""
     return f"{command_of('report')} --compare {sides.baseline[0].folder} {sides.runs[0].folder}"
