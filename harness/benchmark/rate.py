@@ -21,16 +21,7 @@ from harness.loadgen.outcome import Outcome
 from harness.loadgen.session import LoadGenSession
 from harness.rates import quick, search
 from harness.rates.law import Goal
-from harness.rates.probing import (
-    OFFLINE_MARGIN,
-    TRIAL_S,
-    TYPICAL_PROBES,
-    Bench,
-    Trial,
-    as_probe,
-    at_rate,
-    probes,
-)
+from harness.rates.probing import OFFLINE_MARGIN, TRIAL_S, TYPICAL_PROBES, Bench, Trial, as_probe, at_rate, probes
 from harness.rates.search import PROBE_S
 
 LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here

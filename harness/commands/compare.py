@@ -57,10 +57,7 @@ class CompareConfig(RunConfig):
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """A short test at a load that most servers take, where no other is given."""
-        found = {
-            "min_duration": 10.0,
-            "mode": "both" if self.is_official_workload else "performance",
-        }
+        found = {"min_duration": 10.0, "mode": "both" if self.is_official_workload else "performance"}
         if self.is_official_workload:
             found["total_sample_count"] = min(SAMPLES, self.model_spec.task("datacenter", "concurrency").samples)
         if not given & {"scenario", *CHOOSES}:

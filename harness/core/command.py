@@ -190,12 +190,11 @@ class Command(TyperCommand):
         for parameter in parameters:
             if "--help" not in parameter.opts and not parameter.hidden:  # who reads this knows --help
                 panels.setdefault(parameter.rich_help_panel or "Options", []).append(entry(parameter, width, brief))
+        panels["Examples"] = [f"  {example}" for example in self.examples]
         words = [str(parameter.metavar) for parameter in self.params if parameter.param_type_name == "argument"]
         usage = " ".join(filter(None, ["usage:", ctx.command_path, self.operands, *words, "[FLAGS]"]))
         blocks = [fill(usage, width), fill(self.help or "", width)]
         blocks += ["\n".join([f"{name}:", *found]) for name, found in panels.items() if found]
-        if self.examples:
-            blocks.append("\n".join(["Examples:", *(f"  {example}" for example in self.examples)]))
         return "\n\n".join([*blocks, fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
 
     def check_values(self, words: Sequence[str]) -> None:
@@ -207,10 +206,10 @@ class Command(TyperCommand):
                 raise_if_moved(name)
             shown = name if name in flags else before if before in flags else f"{word!r:.60}"
             check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
-        valued = {name: parameter for name, parameter in flags.items() if not parameter.is_flag}
         for word, after in pairwise([*words, "-"]):  # at the end Typer says what is missing
             flag, equals, value = word.partition("=")
-            if not (parameter := valued.get(flag)):
+            parameter = flags.get(flag)
+            if not parameter or parameter.is_flag:
                 continue
             if not equals and (name := after.partition("=")[0]) in flags:
                 raise UsageError(f"{flag} needs a value; {name} is another flag.")

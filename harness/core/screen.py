@@ -91,8 +91,7 @@ class Display:
             self.say(f"{time.strftime('%H:%M:%S')} {text}")
         if why:
             self.say(" " * CLOCK + why, style="dim")
-        if self._live:
-            self.tick()
+        self.tick()
 
     def done(self, text: str) -> None:
         """Leaves one line behind for the stage that just ended."""
@@ -254,8 +253,7 @@ def show(console: Console, document: Document, path: object = None) -> None:
     """Prints a document in at most the width of a terminal; without its sections where `path` names a file of them."""
 
     def say(text: str, tone: Tone = "", bold: bool = False) -> None:
-        style = f"{'bold ' if bold else ''}{STYLES[tone]}".strip()
-        console.print(Text(plain(hide_text(text)), style=style), soft_wrap=True)
+        console.print(Text(plain(hide_text(text)), style=f"{'bold ' * bold}{STYLES[tone]}"), soft_wrap=True)
 
     say("")
     for text in wrap(document.title, WIDTH):

@@ -24,14 +24,7 @@ from harness.loadgen.folder import RunFolder, now, open_run, point_latest
 from harness.report import regression
 from harness.sweep import experiment, report
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, run_experiment
-from harness.sweep.file import (
-    BASELINE,
-    CAPPED,
-    Experiment,
-    Sweep,
-    Variant,
-    make_experiment,
-)
+from harness.sweep.file import BASELINE, CAPPED, Experiment, Sweep, Variant, make_experiment
 from harness.sweep.rows import (
     CAP,
     Results,
