@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal, NamedTuple
 
-from harness.core import errors, files, processes, reading, schema, system
+from harness.core import document, errors, files, processes, reading, schema, system
 from harness.loadgen.folder import RunFolder, status_of
 from harness.loadgen.outcome import RunStatus
 from harness.rates.quick import FILE, Estimate
@@ -126,7 +126,7 @@ class ExperimentRecord:
     @property
     def place(self) -> str:
         """Where it ran: only a baseline that ran there is its own."""
-        return " ".join(filter(None, (self.node, self.gpu and f"GPU {self.gpu}")))
+        return document.joined(" ", self.node, self.gpu and f"GPU {self.gpu}")
 
     @property
     def where(self) -> str:
@@ -175,7 +175,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
     """
-    folder = place / "@".join(filter(None, (job.item.name, "full" * job.final, lane.gpu)))
+    folder = place / document.joined("@", job.item.name, "full" * job.final, lane.gpu)
     folder.mkdir(exist_ok=True)
     before, begin = set(folder.iterdir()), time.monotonic()
     files.write_json(folder / CONFIG, job.item.settings)  # JSON is YAML
@@ -189,7 +189,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     new = (path for path in set(folder.iterdir()) - before if (path / "status.json").exists())
     left = max((path for path in new if not path.is_symlink()), default=None)  # if run.py made one
     run_status = status_of(left) if left else None
-    said = run_status.status if run_status else ""
+    said = run_status and run_status.status
     is_whole = said == "complete" and process.returncode in (errors.DONE, errors.NOT_ACCEPTED)
     status = stopped or ("complete" if is_whole else "failed")
     reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
@@ -249,7 +249,7 @@ def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> Ex
     while system.gpu_memory_used(lane.number) > before + MEMORY_SLACK:
         if time.monotonic() > until:
             said = f"GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
-            return replace(record, reason="; ".join(filter(None, (record.reason, said))))
+            return replace(record, reason=document.joined("; ", record.reason, said))
         time.sleep(0.5)
     return record
 
@@ -258,8 +258,8 @@ def last_line(path: Path) -> str:
     """The last line of text in a file, read from its end."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 2000))
-        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1].removeprefix("error: ") if lines else ""
+        said = file.read().decode(errors="replace").rstrip()
+    return f"\n{said}".splitlines()[-1].strip().removeprefix("error: ")
 
 
 def outcome_of(run: Path | None) -> ExperimentOutcome:

@@ -60,10 +60,6 @@ class State:
         """The chance that any of its changes is called one that is none."""
         return LOOK_ERROR if self.within else ERROR
 
-    @property
-    def experiments(self) -> tuple[Experiment, ...]:
-        return (*self.sweep.experiments, *filter(None, [self.capped]))
-
 
 @dataclass(frozen=True)
 class ExperimentResult:
@@ -163,8 +159,7 @@ class ExperimentResult:
     @property
     def is_usable(self) -> bool:
         """Whether its speed counts: VALID or an estimate, within the limits, undisputed, and no failed gate."""
-        is_known = self.is_valid is True or self.numbers.get(ESTIMATED.name)
-        return bool(is_known) and self.accuracy != "UNSAFE" and not self.flaws
+        return bool(self.is_valid or self.numbers.get(ESTIMATED.name)) and self.accuracy != "UNSAFE" and not self.flaws
 
     @property
     def flaws(self) -> list[str]:
@@ -198,7 +193,7 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
     kept = [record for record in state.records if record.final == final]
     found = [
         ExperimentResult(item, records)
-        for item in state.experiments
+        for item in (*state.sweep.experiments, *filter(None, [state.capped]))
         if (records := tuple(each for each in kept if each.experiment == item.name))
     ]
     base = next((result for result in found if result.name == BASELINE and result.is_usable), None)
@@ -356,10 +351,8 @@ def title(report: SweepReport) -> str:
     if not report.is_timed:
         lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
         return f"{' and '.join(lost)} lost accuracy" if lost else "accuracy is all that was measured"
-    best = next((result for result in judged if result.effect == "helped"), None)
-    if all(result.effect == "busy machine" for result in judged) or len(judged) == 1:
-        best = next(iter(judged), None)
-    if best:
+    is_any = len(judged) == 1 or all(result.effect == "busy machine" for result in judged)
+    if best := next((result for result in judged if is_any or result.effect == "helped"), None):
         return sentence(best, "helped:" if len(judged) > 1 else "is")
     if has_fixed_rate(base.experiment) and not judged:
         return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
@@ -436,16 +429,14 @@ def servers(report: SweepReport) -> Iterator[Line]:
 
 
 def accuracy(report: SweepReport) -> Iterator[Line]:
-    safe = [result.name for result in report.rows if result.accuracy == "SAFE"]
-    if safe and not report.is_timed:
-        yield Line("safe", ", ".join(safe), "good")
+    if not report.is_timed:
+        yield Line("safe", ", ".join(result.name for result in report.rows if result.accuracy == "SAFE"), "good")
     if unsafe := [f"{r.name} ({loss(r, report.baseline)})" for r in report.rows if r.accuracy == "UNSAFE"]:
-        yield Line("unsafe", ", ".join(unsafe) + (", whatever the speed" if report.is_timed else ""), "bad")
+        yield Line("unsafe", ", ".join(unsafe) + ", whatever the speed" * report.is_timed, "bad")
     clear = {name: one for name, one in report.scores.items() if one.verdict != "NOT JUDGED"}
     for name, one in clear.items():
         yield Line("accuracy", f"{name} {KEPT[one.verdict]}: {SCORES[SCORE]} {one.text}", regression.TONES[one.verdict])
-    unsure = [r.name for r in report.judged if r.accuracy not in ("SAFE", "not run") and r.name not in clear]
-    if unsure:
+    if unsure := [r.name for r in report.judged if r.accuracy not in ("SAFE", "not run") and r.name not in clear]:
         yield Line("accuracy", f"not shown to hold: {', '.join(unsure)}", "unknown")
 
 
