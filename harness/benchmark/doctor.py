@@ -22,7 +22,7 @@ from harness.config.engine import EndpointFlags
 from harness.config.plan import parallelism
 from harness.config.run import RunConfig
 from harness.core import secrets, system
-from harness.core.document import gpu_names, number, plural
+from harness.core.document import gpu_names, joined, listed, number, plural
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.files import free_gib, submodule_path
 from harness.core.reading import INFERENCE, IS_CHECKOUT, MIB, ROOT
@@ -149,7 +149,7 @@ class Finding(NamedTuple):
 
     @property
     def text(self) -> str:
-        return ": ".join(filter(None, (self.found, self.mend)))
+        return joined(": ", self.found, self.mend)
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
@@ -164,7 +164,8 @@ def findings(config: RunConfig) -> Iterator[Finding]:
             yield Finding(check.name, "unknown", f"not looked at: {check.after} failed")
         else:
             found = finding(check, config)
-            failed |= {check.name} if found.status == "failed" else set()
+            if found.status == "failed":
+                failed.add(check.name)
             yield found
 
 
@@ -190,8 +191,11 @@ def packages(config: RunConfig) -> str:
     name = lock.rpartition("}")[2]
     wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / name).read_text(), re.M))
     found = {re.sub(r"[-_.]+", "-", name): version for name, version in system.installed_packages().items()}
-    there = {name: found.get(re.sub(r"[-_.]+", "-", name.lower()), "missing").partition("+")[0] for name in wanted}
-    wrong = [f"{name} {there[name]} for {version}" for name, version in wanted.items() if there[name] != version]
+    wrong = [
+        f"{name} {here} for {version}"
+        for name, version in wanted.items()
+        if (here := found.get(re.sub(r"[-_.]+", "-", name.lower()), "missing").partition("+")[0]) != version
+    ]
     if wrong:
         more = f" and {len(wrong) - SHOWN_PACKAGES} more" if len(wrong) > SHOWN_PACKAGES else ""
         said = f"not as in {name}: {', '.join(wrong[:SHOWN_PACKAGES])}{more}"
@@ -241,7 +245,7 @@ def gpu_settings(config: RunConfig) -> str:
         wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {found['vboost']}")
     if wrong:
         raise UsageError("; ".join(wrong))
-    return ", ".join(f"{name} {value}" for name, value in found.items()) or "not told"
+    return listed(found) or "not told"
 
 
 def is_on_gpu(config: RunConfig) -> bool:

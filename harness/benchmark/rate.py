@@ -172,8 +172,9 @@ IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "b
 
 
 class TrialRate(RateSource):
-    """What a short trial on the loaded engine shows."""
+    """What a short trial on the loaded engine shows; where the test ran short by it, what the test itself shows."""
 
+    corrections = 1
     before = TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
 
     def find(self, bench: Bench) -> Plan:
@@ -183,12 +184,6 @@ class TrialRate(RateSource):
         """The plan with what LoadGen has to expect by a trial, and a note that says where it comes from."""
         raise NotImplementedError
 
-
-class MeasuredRate(TrialRate):
-    """The same; where the test ran short by it, what the test itself shows."""
-
-    corrections = 1
-
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         if not (result.ran_short and result.samples and result.samples_per_sec):
             return None
@@ -197,7 +192,7 @@ class MeasuredRate(TrialRate):
         return replace(again, notes=(*plan.notes, note))
 
 
-class OfflineTrial(MeasuredRate):
+class OfflineTrial(TrialRate):
     """The rate for which LoadGen has to plan in Offline."""
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
@@ -206,14 +201,13 @@ class OfflineTrial(MeasuredRate):
         return plan.with_note(note, target_qps=rate)
 
 
-class LatencyTrial(MeasuredRate):
+class LatencyTrial(TrialRate):
     """The latency of a query that LoadGen has to expect; with the most samples per query, where several numbers of them
     were given: the others are short tests before."""
 
     def outlook(self, plan: Plan) -> TestPart | None:
         count = len(plan.config.batches) - 1
-        name = f"{count} smaller batch{'es' if count > 1 else ''}"
-        return probes(name, count) if count > 0 else super().outlook(plan)
+        return probes(f"{count} smaller batch{'es' * (count > 1)}", count) if count > 0 else super().outlook(plan)
 
     def find(self, bench: Bench) -> Plan:
         plan = bench.plan
@@ -256,6 +250,8 @@ def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[dict[str
 
 class HistoryRate(TrialRate):
     """A share of the rate that the last Offline run of this set-up reached, or else a trial."""
+
+    corrections = 0
 
     def find(self, bench: Bench) -> Plan:
         config = bench.plan.config

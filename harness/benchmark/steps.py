@@ -85,7 +85,15 @@ def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGen
     """A run up to its tests. With another session it has that one's requests: the salt of each test, and LoadGen's
     settings, which a process reads once."""
     tokenizer = checkpoint.load_tokenizer(config)
-    run, library = plan_run(config, tokenizer, folder, display)
+    plan, workload = prepare_plan(config, tokenizer)
+    run = BenchmarkRun.begin(plan, folder, display)
+    library = workload or official_samples(plan, tokenizer)
+    run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
+    run.facts.weights = checkpoint.format_of(config) if config.is_in_process else None
+    run.adopt(replace(plan, official_data=library.official))
+    run.warn_short()
+    if plan.replay:
+        display.say(str(plan.replay))
     session = start_session(run, library)
     if other:
         session.run, session.settings = other.run, other.settings
@@ -117,20 +125,6 @@ def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | Non
         config, system.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
     )
     return plan, workload
-
-
-def plan_run(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display) -> tuple[BenchmarkRun, Library]:
-    """The run with every setting known that needs no engine, and its samples."""
-    plan, workload = prepare_plan(config, tokenizer)
-    run = BenchmarkRun.begin(plan, folder, display)
-    library = workload or official_samples(plan, tokenizer)
-    run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
-    run.facts.weights = checkpoint.format_of(config) if config.is_in_process else None
-    run.adopt(replace(plan, official_data=library.official))
-    run.warn_short()
-    if plan.replay:
-        run.display.say(str(plan.replay))
-    return run, library
 
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:

@@ -55,7 +55,7 @@ def sweep(
         file.show(whole, chosen, reasons)
         return DONE
     limit = 60 * time_limit if time_limit else inf
-    options = loop.SweepOptions(repeat, timeout, limit, finalists, tuple(only), alternate)
+    options = loop.SweepOptions(repeat, timeout, limit, finalists, only, alternate)
     from harness.commands import mlflow as send
     from harness.core import processes
 

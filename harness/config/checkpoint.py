@@ -39,7 +39,8 @@ def weight_bytes(config: EngineConfig) -> int:
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]
     stored = stored_formats(config)
-    files_on_disk = weight_files(Path(config.model_path))
+    folder = Path(config.model_path)  # safetensors, else PyTorch's
+    files_on_disk = next((found for end in ("safetensors", "bin", "pt") if (found := [*folder.glob(f"*.{end}")])), [])
     if pointer := next(filter(is_pointer, files_on_disk), None):
         raise UsageError(f"--model {config.model}: {pointer.name} {POINTER}.")
     if stored and files_on_disk:
@@ -77,7 +78,7 @@ def format_of(config: EngineConfig) -> str:
     if not stored:
         loading = "" if config.quantization == "none" else f"{config.quantization} (made on loading), "
         return f"{loading}{config.precision}"
-    about = list(dict.fromkeys(filter(None, (*(each.activations for each in stored), stored[0].method))))
+    about = dict.fromkeys(filter(None, (*(each.activations for each in stored), stored[0].method)))
     name = " and ".join(dict.fromkeys(each.name for each in stored))
     return f"{name} ({', '.join(word for word in about if word != name)})".replace(" ()", "")
 
@@ -158,11 +159,6 @@ def stored_words(config: EngineConfig) -> dict[str, Any]:
         case {"quantization": {"quant_algo": str()} as words}:
             return {"quant_method": "modelopt", **words}
     return {}
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The files of weights in a local folder: safetensors, else PyTorch's."""
-    return next((found for end in ("safetensors", "bin", "pt") if (found := [*folder.glob(f"*.{end}")])), [])
 
 
 def is_pointer(path: Path) -> bool:

@@ -246,19 +246,11 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         return self.max_in_flight * len(self.endpoint)
 
     @property
-    def arrival_rate(self) -> float | str:
-        """Requests a second on average, where this program sends them: what was asked for, else a ramp's own."""
-        rate = self.server_target_qps
-        if rate == "auto" and self.rate_ends:
-            return sum(self.rate_ends) / 2
-        return rate if isinstance(rate, float) else "auto"
-
-    @property
     def levels(self) -> tuple[int, ...]:
         """The concurrencies that were given as numbers, in order."""
         flag = self.concurrency
         numbers = flag if isinstance(flag, tuple) else (flag,) if isinstance(flag, int) else ()
-        return tuple(sorted(set(numbers)))
+        return tuple(sorted(numbers))
 
     @property
     def headline(self) -> str:

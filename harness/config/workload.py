@@ -151,10 +151,6 @@ class ArrivalFlags(Settings):
     --server-target-qps scales ramps and traces to another mean rate."""
 
     @property
-    def trace(self) -> Path:
-        return Path(self.arrivals or "")
-
-    @property
     def is_replay(self) -> bool:
         """Whether requests come at the times of a trace."""
         return self.arrivals is not None and parse_arrivals(self.arrivals) is None
@@ -358,7 +354,7 @@ class WorkloadFlags(ArrivalFlags):
     @property
     def workload_name(self) -> str:
         if self.is_replay:
-            return f"trace {self.trace.name}"
+            return f"trace {Path(self.arrivals or '').name}"
         return self.workload if self.input_len is None else f"input {self.input_len}, output {self.output_len}"
 
     @property

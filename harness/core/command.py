@@ -149,8 +149,7 @@ class Command(TyperCommand):
     @property
     def options_by_flag(self) -> dict[str, Any]:
         """The options by each of their names."""
-        options = (parameter for parameter in self.params if parameter.param_type_name == "option")
-        return {name: parameter for parameter in options for name in parameter.opts}
+        return {name: each for each in self.params if each.param_type_name == "option" for name in each.opts}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:

@@ -121,6 +121,10 @@ def joined(between: str, *parts: str | None) -> str:
     return between.join(filter(None, parts))
 
 
+def listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
 def plural(count: float, noun: str) -> str:
     """So many of a thing: 1 probe, 1,200 probes."""
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"

@@ -152,8 +152,8 @@ def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def safe_markup(text: str) -> str:
-    """Text as a table on the terminal takes it: nothing in it is markup, or obeyed."""
-    return escape(plain(text))
+    """Text as a table on the terminal takes it: nothing in it is markup, obeyed, or secret."""
+    return escape(plain(hide_text(text)))
 
 
 def describe(
@@ -278,7 +278,7 @@ def grid(found: Table) -> RichTable:
     columns = (Column(head, overflow="fold") for head in found.columns)
     made = RichTable(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for row in found.rows:
-        made.add_row(*(safe_markup(hide_text(cell if isinstance(cell, str) else number(cell))) for cell in row))  # type: ignore[arg-type]
+        made.add_row(*(safe_markup(cell if isinstance(cell, str) else number(cell)) for cell in row))  # type: ignore[arg-type]
     return made
 
 

@@ -136,7 +136,9 @@ def hide_query(query: str) -> str:
 def hide_known(text: str) -> str:
     """A text without the secrets of this process's environment, such as a server's key that it echoes, and without
     those that were noted."""
-    for secret in environment_secrets() | noted:
+    found = {value for name, value in environ.items() if name not in FOLDERS and is_secret(name)}
+    found |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
+    for secret in {value for value in found if len(value) >= SHORTEST_SECRET} | noted:
         text = text.replace(secret, HIDDEN)
     return text
 
@@ -144,13 +146,6 @@ def hide_known(text: str) -> str:
 def note_address(address: str) -> None:
     """Notes what may be a key in the path of an endpoint's address, to be hidden from now on."""
     noted.update(part for part in urlsplit(address).path.split("/") if part and not re.fullmatch(PLAIN_PART, part))
-
-
-def environment_secrets() -> set[str]:
-    """The values of environment variables whose names say that they are secret."""
-    found = {value for name, value in environ.items() if name not in FOLDERS and is_secret(name)}
-    found |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
-    return {value for value in found if len(value) >= SHORTEST_SECRET}
 
 
 def hide_word(word: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from harness.core import document, errors, files, processes, reading, schema, system
 from harness.loadgen.folder import RunFolder, status_of
@@ -179,9 +179,19 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     folder.mkdir(exist_ok=True)
     before, begin = set(folder.iterdir()), time.monotonic()
     files.write_json(folder / CONFIG, job.item.settings)  # JSON is YAML
+    words = [str(reading.ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)]
+    inherited = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
     with (folder / SCREEN).open("w") as screen:
         try:
-            process = start_run(job.item, folder, screen, lock, lane)
+            process = subprocess.Popen(
+                [sys.executable, *words],
+                env=inherited | job.item.env | lane.env,
+                stdin=subprocess.DEVNULL,
+                stdout=screen,
+                stderr=screen,
+                start_new_session=True,
+                pass_fds=(lock,),
+            )
         except (OSError, ValueError) as error:  # a variable's value that none can have, say
             return job.record(lane, "failed", f"run.py could not be started: {error}")
     stopped = watch_run(process, folder / SCREEN, begin + timeout, watch)
@@ -197,19 +207,6 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
         RunFolder(folder, left.name).set_status("failed", reason)
     made = str(left.relative_to(place)) if left else None
     return job.record(lane, status, reason, seconds=seconds, run=made, outcome=outcome_of(left))
-
-
-def start_run(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
-    """run.py with the experiment's settings and environment. Raises OSError, ValueError where it cannot start."""
-    return subprocess.Popen(
-        [sys.executable, str(reading.ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)],
-        env={key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | item.env | lane.env,
-        stdin=subprocess.DEVNULL,
-        stdout=screen,
-        stderr=screen,
-        start_new_session=True,
-        pass_fds=(lock,),
-    )
 
 
 def watch_run(

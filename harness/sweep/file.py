@@ -330,16 +330,11 @@ def make_experiment(named: Variant, kind: Kind, settings: Settings, baseline: Se
     fixed = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
     chosen = fixed | flags | ({"engine_arg": pairs} if pairs else {})
     changes = tuple(
-        f"no {key}" if value is None else f"{key}={as_text(value)}"
-        for (_, key), value in changed_settings(settings, baseline).items()
+        f"{at[1]}={as_text(settings[at])}" if at in settings else f"no {at[1]}"
+        for at in sorted(baseline | settings, key=lambda at: PARTS.index(at[0]))
+        if settings.get(at) != baseline.get(at)
     )
     return Experiment(named.name, named.about, kind, chosen, engine, texts, changes, named.priority, named.group)
-
-
-def changed_settings(settings: Settings, baseline: Settings) -> Settings:
-    """What is other than in the baseline; None for what is taken away."""
-    found = sorted(baseline | settings, key=lambda at: PARTS.index(at[0]))
-    return {at: settings.get(at) for at in found if settings.get(at) != baseline.get(at)}
 
 
 # Which experiments of a sweep are run.

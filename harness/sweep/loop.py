@@ -54,7 +54,7 @@ class SweepOptions(NamedTuple):
     timeout: float = 7200.0  # seconds, of each
     limit: float = inf  # seconds, of all
     finalists: int = 0  # so many of the fastest run again at full length
-    again: tuple[str, ...] = ()  # those that are tried again where they failed
+    again: Sequence[str] = ()  # those that are tried again where they failed
     alternate: bool = False  # every second round backwards, A B B A, so that what changes evenly cancels out
 
 
@@ -320,9 +320,8 @@ def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
     """Round after round of the experiments, then what follows from them; whether they were interrupted."""
     state.folder.set_status("running")
     state.keep(note="")
-    interrupted = crew.work(places)
-    while not interrupted and state.extend():
-        interrupted = crew.work(places)
+    while not (interrupted := crew.work(places)) and state.extend():
+        pass
     if state.out_of_time:
         minutes = f"{state.options.limit / 60:g} min"
         state.keep(note=f"the time limit of {minutes} left no time for {', '.join(state.left())}: --resume continues")

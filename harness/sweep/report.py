@@ -23,6 +23,7 @@ from harness.core.document import (
     code,
     escape,
     joined,
+    listed,
     number,
     plural,
     to_markdown,
@@ -130,8 +131,8 @@ def write(folder: Path, state: State) -> None:
 def build(folder: Path, state: State | None = None) -> SweepReport:
     """Writes plots/ and report.md into a sweep's folder, of the state that it holds."""
     state = state or read(folder)
-    found = tuple(experiment_rows(state))
-    report = SweepReport(state, found, tuple(experiment_rows(state, final=True)), pairs_of(folder, state, found))
+    found = experiment_rows(state)
+    report = SweepReport(state, found, experiment_rows(state, final=True), pairs_of(folder, state, found))
     pictures = draw(report, folder / "plots")
     ended = ended_early(folder, reported=True)
     shared, own = deviations(folder, state.records)
@@ -163,8 +164,8 @@ def sections(report: SweepReport, own: dict[str, list[str]], pictures: dict[str,
     runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
     statuses = [record.status for record in state.records]
     yield Section("Runs", f"{plural(len(statuses), 'run')}, {statuses.count('complete')} complete", [runs])
-    versions = ", ".join(f"{name} {version}" for name, version in system.packages.items())
-    machine = f"{', '.join(system.gpus) or 'no GPU'}; {system.cpu}, {system.cores} cores; {versions}"
+    gpus = ", ".join(system.gpus) or "no GPU"
+    machine = f"{gpus}; {system.cpu}, {system.cores} cores; {listed(system.packages)}"
     data = Finished(f"{escape(machine)}. Started {state.started}; all data: [sweep.json](sweep.json).")
     yield Section("Reproduce", "one command", [Code(state.command), data])
 

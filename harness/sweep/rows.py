@@ -67,7 +67,7 @@ class ExperimentResult:
     against it."""
 
     experiment: Experiment
-    records: tuple[ExperimentRecord, ...]
+    records: Sequence[ExperimentRecord]
     base: "ExperimentResult | None" = None
     change: Change | None = None
 
@@ -194,7 +194,7 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
     found = [
         ExperimentResult(item, records)
         for item in (*state.sweep.experiments, *filter(None, [state.capped]))
-        if (records := tuple(each for each in kept if each.experiment == item.name))
+        if (records := [each for each in kept if each.experiment == item.name])
     ]
     base = next((result for result in found if result.name == BASELINE and result.is_usable), None)
     found = [replace(result, base=base) for result in found]
@@ -256,7 +256,12 @@ def has_fixed_rate(item: Experiment) -> bool:
 def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, compare.Pair]:
     """The answers of experiments beside the baseline's, where the gate is inconclusive, or servers were asked for the
     same and gave them. Raises UsageError for a damaged file."""
-    tests = {each.name: test for each in rows if (test := accuracy_test(folder, each))}
+    tests = {  # of each the first of its runs that kept its samples
+        each.name: path
+        for each in rows
+        for record in reversed(each.records)
+        if record.run and ((path := folder / record.run / FOLDER["accuracy"]) / compare.SAMPLES).exists()
+    }
     base = tests.pop(BASELINE, None)
     wanted = {each.name for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"}
     return {
@@ -264,12 +269,6 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, compare.Pai
         for name, test in tests.items()
         if base and name in wanted and (pair := compare.answers(base, test, same_splitter=True))
     }
-
-
-def accuracy_test(folder: Path, result: ExperimentResult) -> Path | None:
-    """That of the first run that kept its samples."""
-    tests = (folder / record.run / FOLDER["accuracy"] for record in result.records if record.run)
-    return next((path for path in tests if (path / compare.SAMPLES).exists()), None)
 
 
 # What a sweep found, the answer first: which change helped, which hurt, which must not be used.
@@ -286,8 +285,8 @@ EFFECTS: dict[Effect, tuple[str, Tone]] = {  # what a line says after the names,
 @dataclass(frozen=True)
 class SweepReport:
     state: State
-    rows: tuple[ExperimentResult, ...]  # of experiments that were begun or skipped
-    finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
+    rows: Results  # of experiments that were begun or skipped
+    finals: Results = ()  # of those that ran again at full length
     pairs: dict[str, compare.Pair] = field(default_factory=dict)  # answers beside the baseline's, sample by sample
 
     @cached_property
