@@ -98,8 +98,9 @@ def compare(config: CompareConfig) -> int:
     processes.install_signal_handlers()
     whole = sweep_of(config)
     options = loop.SweepOptions(repeat=2 * config.rounds, limit=60 * config.minutes, alternate=True)
-    chosen = [*whole.experiments]
-    state = loop.begin(whole, config.results_dir, chosen, options, {}, config.resume, config.within, config.fail_if)
+    state = loop.begin(
+        whole, config.results_dir, [*whole.experiments], options, {}, config.resume, config.within, config.fail_if
+    )
     loop.command(
         state,
         [Lane()],

@@ -221,9 +221,11 @@ def loaded(kind: Any, config: EngineConfig) -> Any:
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
         raise UsageError(f"--model {config.model_path}: not a folder; a model is a folder or a name of the hub.")
-    is_alone, trusted = not place.is_dir() and not is_hub_reachable(), config.trust_remote_code
+    is_alone = not place.is_dir() and not is_hub_reachable()
     try:
-        return kind.from_pretrained(config.model_path, trust_remote_code=trusted, local_files_only=is_alone)
+        return kind.from_pretrained(
+            config.model_path, trust_remote_code=config.trust_remote_code, local_files_only=is_alone
+        )
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
 

@@ -68,7 +68,8 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
     empty where nothing does."""
     return [
         Difference(aspect, name, mine.get(name), theirs.get(name))
-        for aspect in (each for each in Comparable._fields if each not in ignore)
+        for aspect in Comparable._fields
+        if aspect not in ignore
         for mine, theirs in [(getattr(a, aspect), getattr(b, aspect))]
         for name in dict.fromkeys([*mine, *theirs])
         if name not in ignore and (aspect in FLAWS or not is_same(mine.get(name), theirs.get(name), aspect))

@@ -27,7 +27,7 @@ from harness.config.flags import (
 from harness.core.errors import UsageError
 from harness.core.files import as_flag, require
 from harness.core.reading import TooLargeError, from_yaml, names_in
-from harness.core.secrets import hide_text, note_address
+from harness.core.secrets import hide_text, note_address, noted, secrets_in
 
 GPU_MEMORY_SHARE = 0.9
 BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
@@ -52,10 +52,11 @@ class EngineState:
 
 
 def is_pair(text: str) -> str:
+    """An engine argument; what is secret in it is hidden from now on."""
     key, equals, value = text.partition("=")
     require(key.isidentifier() and bool(equals), "--engine-arg", "KEY=VALUE", text)
     try:
-        from_yaml(value)
+        noted.update(secrets_in({key: from_yaml(value)}))
     except TooLargeError as error:  # it has no end
         raise UsageError(f"--engine-arg {key}: {error}.") from None
     return text

@@ -204,15 +204,15 @@ class Plan(Load):
 
     def parts(self, before: TestPart | None) -> list[TestPart]:
         """The tests of a run, and what comes `before` its performance test, as far as it is known."""
-        found, last = list[TestPart](), self.with_concurrency()
+        found, last, ahead = list[TestPart](), self.with_concurrency(), [before] if before else []
         if self.config.quick:
-            return [before] if before else []
+            return ahead
         length = self.pattern.length(last)
         if self.config.mode != "performance":
             seconds = self.samples * length[1] / length[0] if length else None
             found.append(TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))
         if self.config.mode != "accuracy":
-            found += [before] if before else []
+            found += ahead
             text = f"at least {minutes(self.min_duration_s)}"
             if fewest := self.pattern.fewest(last):
                 text += f" and {fewest:,} queries, {minutes(fewest)} at 1 query/s"

@@ -40,7 +40,6 @@ CHOOSES = {  # flags that only some scenarios take, and the one that the first o
     "batch_size": "offline",
     "sort_by_length": "offline",
 }
-TAKEN_BY_SOME = (*CHOOSES, "ttft_limit", "tpot_limit")
 
 
 def chooser(given: frozenset[str]) -> str:
@@ -195,7 +194,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def unmet(self) -> str:
         """A setting that was given and that the scenario has no use for."""
         useless = self.given - {*self.scenario_rules.flags}
-        return next((name for name in TAKEN_BY_SOME if name in useless), "")
+        return next((name for name in (*CHOOSES, "ttft_limit", "tpot_limit") if name in useless), "")
 
     @property
     def unmet_flag(self) -> str:

@@ -141,7 +141,7 @@ class Command(TyperCommand):
 
     examples: Sequence[str] = ()
     panels: Sequence[str] = ()  # of the help, in order
-    rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(lambda words: words)
+    rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(iter)
     prints: bool = True  # it reads files and prints; nothing is begun that must be ended in order
     basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
     operands: str = ""  # words that are rewritten to flags, as the help calls them
@@ -227,7 +227,7 @@ class Command(TyperCommand):
                 raise UsageError(str(error)) from None
             except UsageError as error:  # of a word that is a flag elsewhere
                 flag, _, rest = str(error).partition(" ")
-                is_own = not flag.startswith("--") or any(flag in parameter.opts for parameter in self.params)
+                is_own = not flag.startswith("--") or flag in self.options_by_flag
                 raise error if is_own else UsageError(rest) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -205,7 +205,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
     if left and said == "running":
         RunFolder(folder, left.name).set_status("failed", reason)
-    made = str(left.relative_to(place)) if left else None
+    made = left and str(left.relative_to(place))
     return job.record(lane, status, reason, seconds=seconds, run=made, outcome=outcome_of(left))
 
 
@@ -237,7 +237,7 @@ def why(status: Status, run_status: RunStatus | None, code: int, timeout: float,
         return "interrupted"
     if code < 0:
         return f"run.py was ended by {signal.Signals(-code).name}: {said}"
-    return (run_status.reason if run_status else "") or said or f"run.py ended with exit code {code}"
+    return (run_status and run_status.reason) or said or f"run.py ended with exit code {code}"
 
 
 def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> ExperimentRecord:

@@ -65,8 +65,8 @@ class SweepState:
     folder: RunFolder
     kept: State
     chosen: list[Experiment]
-    options: SweepOptions = SweepOptions()
-    skipped: dict[str, str] = field(default_factory=dict)  # why experiments are, by name
+    options: SweepOptions
+    skipped: dict[str, str]  # why experiments are, by name
     finals: list[Experiment] = field(default_factory=list)
     taken: set[RunKey] = field(default_factory=set)
     began: float = field(default_factory=lambda: time.monotonic())

@@ -76,8 +76,8 @@ def speedups(found: Results) -> Bars:
         part = Part(0.0, gain.mean, "blue" if result.is_usable else "red", not is_clear)
         ends = (gain.low, gain.high) if gain.high > gain.low else ()
         rows.append(Bar(result.name, f"{gain.mean:.2f}", [part], ends))
-    notes = ["red: not usable"] * any(not result.is_usable for result in found)
-    return Bars("Speed against the baseline", "; ".join(["speed, baseline = 1", *notes]), rows, [1.0])
+    note = "red: not usable" * any(not result.is_usable for result in found)
+    return Bars("Speed against the baseline", joined("; ", "speed, baseline = 1", note), rows, [1.0])
 
 
 def trade_off(found: Results) -> Lines:
@@ -90,11 +90,11 @@ def trade_off(found: Results) -> Lines:
         is_named = len(found) <= MOST_LABELLED or mark == "X" or result.name == BASELINE or point in front
         color, texts = "blue" if result.is_usable else "red", [result.name] if is_named else []
         series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))
-    notes = ["crosses: not usable"] * any(not result.is_usable for result in found)
-    notes += [HOLLOW] * any(result.background_load for result in found)
+    crosses = "crosses: not usable" * any(not result.is_usable for result in found)
+    hollow = HOLLOW * any(result.background_load for result in found)
     across, down = map(Scale.around, zip(*points.values(), strict=True))
     return Lines(
-        "; ".join(["Speed against accuracy", *notes]),
+        joined("; ", "Speed against accuracy", crosses, hollow),
         "output tokens/s",
         SCORES[SCORE],
         series,

@@ -86,8 +86,10 @@ class ExperimentResult:
     @cached_property
     def numbers(self) -> dict[str, float]:
         """Of each metric the mean of the complete rounds that have it."""
-        names = [metric.name for metric in metrics_of("sweep")]
-        found = {name: [v for run in self.complete if (v := run.values.get(name)) is not None] for name in names}
+        found = {
+            metric.name: [v for run in self.complete if (v := run.values.get(metric.name)) is not None]
+            for metric in metrics_of("sweep")
+        }
         return {name: mean(values) for name, values in found.items() if values}
 
     @cached_property
@@ -100,7 +102,7 @@ class ExperimentResult:
 
     def values(self, metric: Metric) -> list[tuple[float, float]]:
         """A metric of the baseline and of its own, by pairs that have both."""
-        found = ((theirs.values.get(metric.name), mine.values.get(metric.name)) for theirs, mine in self.pairs)
+        found = ([run.values.get(metric.name) for run in pair] for pair in self.pairs)
         return [(theirs, mine) for theirs, mine in found if theirs and mine]
 
     @property
