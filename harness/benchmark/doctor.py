@@ -39,10 +39,6 @@ from harness.workloads import cnn_dailymail
 TRIED_TOKENS = 32  # of the answer that shows how a server delivers
 
 
-def models(config: RunConfig) -> str:
-    return f"{', '.join(config.endpoint)}: {', '.join(discovery.list_models(config)) or 'lists no model'}"
-
-
 class Tried(NamedTuple):
     """What servers showed in one streamed answer, and their pages of metrics."""
 
@@ -69,10 +65,6 @@ def tried(config: RunConfig) -> Tried:
         return Tried(engine, exchange.delivery, "\n".join(engine.prometheus_metrics()))
     finally:
         engine.close()
-
-
-def telemetry(config: RunConfig) -> str:
-    return gpu_names(recorder.read(config.telemetry_url)[1])
 
 
 def api(config: RunConfig) -> str:
@@ -354,7 +346,12 @@ COMPUTES, REMOTE, OFFICIAL = attrgetter("is_in_process"), attrgetter("endpoint")
 CHECKS = (
     Requirement("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
     Requirement("packages", packages, note=True),
-    Requirement("server", models, REMOTE, "as `{serve} {run.model_path}` starts one"),
+    Requirement(
+        "server",
+        lambda run: f"{', '.join(run.endpoint)}: {', '.join(discovery.list_models(run)) or 'lists no model'}",
+        REMOTE,
+        "as `{serve} {run.model_path}` starts one",
+    ),
     Requirement("tokenizer", tokenizer, after="server", first=True),
     Requirement("model", model, after="tokenizer", first=True),
     Requirement(
@@ -377,7 +374,12 @@ CHECKS = (
     Requirement(
         "submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists(), note=True
     ),
-    Requirement("telemetry", telemetry, attrgetter("telemetry_url"), first=True),
+    Requirement(
+        "telemetry",
+        lambda run: gpu_names(recorder.read(run.telemetry_url)[1]),
+        attrgetter("telemetry_url"),
+        first=True,
+    ),
     Requirement("API", api, REMOTE, after="tokenizer"),
     Requirement("prefix cache", prefix_cache, REMOTE, after="API"),
     Requirement("delivery", delivery, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),

@@ -197,8 +197,9 @@ class OfflineTrial(TrialRate):
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
         rate = OFFLINE_MARGIN * trial.samples_per_sec
-        note = f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})"
-        return plan.with_note(note, target_qps=rate)
+        return plan.with_note(
+            f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate
+        )
 
 
 class LatencyTrial(TrialRate):
@@ -266,8 +267,9 @@ class HistoryRate(TrialRate):
 def share_of(plan: Plan, full: float, origin: str) -> Plan:
     """The plan with a share of the rate at which the engine completes a full load."""
     share = plan.config.scenario_rules.offline_share or 1.0
-    note = f"server_target_qps = {number(share * full)} queries/s ({share} x {origin})"
-    return plan.with_note(note, target_qps=share * full)
+    return plan.with_note(
+        f"server_target_qps = {number(share * full)} queries/s ({share} x {origin})", target_qps=share * full
+    )
 
 
 class SearchedRate(RateSource):
@@ -322,8 +324,7 @@ class CurveRate(SearchedRate):
     def outlook(self, plan: Plan) -> TestPart | None:
         lengths = {rate: search.probe_s(rate, Goal.of(plan)) for rate in given(plan)}
         queries, seconds = round(min(rate * each for rate, each in lengths.items())), sum(lengths.values())
-        text = f"of {queries:,} queries or more, about {minutes(seconds)}"
-        return TestPart(f"{len(lengths)} rates", text, seconds)
+        return TestPart(f"{len(lengths)} rates", f"of {queries:,} queries or more, about {minutes(seconds)}", seconds)
 
     def find(self, bench: Bench) -> Plan:
         plan, rates = bench.plan, given(bench.plan)

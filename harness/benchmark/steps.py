@@ -121,10 +121,9 @@ def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | Non
     """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
     workload = custom.load(config, tokenizer)
     request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
-    plan = resolve(
+    return resolve(
         config, system.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
-    )
-    return plan, workload
+    ), workload
 
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
@@ -142,8 +141,9 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     run.display.say(rate_source(config).total(run.plan))
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
-    watchdog = Watchdog(engine, config.stall_timeout)
-    return LoadGenSession(run.folder, engine, library, run.display, watchdog, busy_gpus=taken)
+    return LoadGenSession(
+        run.folder, engine, library, run.display, Watchdog(engine, config.stall_timeout), busy_gpus=taken
+    )
 
 
 def official_samples(plan: Plan, tokenizer: Any) -> Library:
@@ -230,8 +230,7 @@ def report(run: BenchmarkRun) -> Summary:
 def report_partial(folder: RunFolder, console: Any) -> None:
     """The report and the last screen of what was measured until a run ended; nothing where no test did."""
     with contextlib.suppress(BenchmarkError, OSError):  # no test finished
-        summary = rendering.build(folder.path)
-        show(console, answer.document(summary), folder.path / "report.html")
+        show(console, answer.document(rendering.build(folder.path)), folder.path / "report.html")
 
 
 def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:

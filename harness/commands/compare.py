@@ -110,8 +110,8 @@ def compare(config: CompareConfig) -> int:
 
 def sweep_of(config: CompareConfig) -> Sweep:
     """The first server as the baseline, each other as an experiment by its letter."""
-    flags = RunConfig.differing(to_jsonable_python(vars(config)))
-    settings = {name: value for name, value in flags.items() if name not in SWEEP_FLAGS}
+    flags = RunConfig.differing(to_jsonable_python(vars(config))).items()
+    settings = {name: value for name, value in flags if name not in SWEEP_FLAGS}
     first, *others = ({"endpoint": address} for address in config.endpoint)
     named = zip(letters(len(config.endpoint))[1:], others, strict=True)
     content = SweepFile(

@@ -299,8 +299,9 @@ def config_command(
 
 def parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
-    text = "YAML file with any of these settings; flags win."
-    file = typer.Option(None, help=text, rich_help_panel=OUTPUT, metavar="FILE")
+    file = typer.Option(
+        None, help="YAML file with any of these settings; flags win.", rich_help_panel=OUTPUT, metavar="FILE"
+    )
     flags = ((name, *option(kind, name)) for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)))
     return [
         parameter("context", annotation=typer.Context),

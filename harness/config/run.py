@@ -193,8 +193,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def unmet(self) -> str:
         """A setting that was given and that the scenario has no use for."""
-        useless = self.given - {*self.scenario_rules.flags}
-        return next((name for name in (*CHOOSES, "ttft_limit", "tpot_limit") if name in useless), "")
+        some = (*CHOOSES, "ttft_limit", "tpot_limit")
+        return next((name for name in some if name in self.given and name not in self.scenario_rules.flags), "")
 
     @property
     def unmet_flag(self) -> str:

@@ -215,8 +215,9 @@ class Lengths(NamedTuple):
         return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:
-        spread = f"~{self.sigma:g}" if self.sigma else ""
-        return f"{self.median}{spread}{f':{self.low}-{self.high}' if self.high else ''}"
+        return (
+            f"{self.median}{f'~{self.sigma:g}' if self.sigma else ''}{f':{self.low}-{self.high}' if self.high else ''}"
+        )
 
 
 LENGTHS = r"(?a)(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?"  # N~S:LOW-HIGH

@@ -120,8 +120,9 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 HELP_ALL = "--help-all"
 # Names that flags had in some command, and the one that they have in all.
-RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()}
-RENAMED_FLAGS |= dict.fromkeys(("--samples", "--requests"), "--total-sample-count")
+RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()} | dict.fromkeys(
+    ("--samples", "--requests"), "--total-sample-count"
+)
 ON_OFF = dict.fromkeys(names_in("1 true yes on"), True) | dict.fromkeys(names_in("0 false no off"), False)
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
@@ -284,10 +285,10 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
     if sys.argv[1:] == ["--version"]:
         print(program())
         raise SystemExit(DONE)
-    called = " ".join(module()) or os.path.basename(sys.argv[0])
     with ends_in_one_line():
         try:
-            code = entry.main(sys.argv[1:], prog_name=name or called, standalone_mode=False)
+            called = name or " ".join(module()) or os.path.basename(sys.argv[0])
+            code = entry.main(sys.argv[1:], prog_name=called, standalone_mode=False)
         except typer.TyperException as error:
             raise UsageError(refusal(error)) from None
     raise SystemExit(code or DONE)

@@ -146,8 +146,7 @@ def gpu_names(gpus: Sequence[str] | None) -> str:
     """GPUs as people name them: 8x NVIDIA H200; none; unknown for None."""
     if gpus is None:
         return "unknown"
-    counted = Counter(gpus)
-    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in counted.items()) or "none"
+    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in Counter(gpus).items()) or "none"
 
 
 # What must be said of a run or a test: typed where the fact is known, put into words once.

@@ -97,8 +97,9 @@ def line_of(text: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """What an exception says, as one line; a very long one ends between two words."""
-    first = next(filter(str.strip, str(error).splitlines()), type(error).__name__)
-    return shorten(first, LONGEST_QUOTE, placeholder=" ...")
+    return shorten(
+        next(filter(str.strip, str(error).splitlines()), type(error).__name__), LONGEST_QUOTE, placeholder=" ..."
+    )
 
 
 @contextlib.contextmanager

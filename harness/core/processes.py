@@ -39,9 +39,8 @@ def start_guard() -> None:
         return
     os.environ[MARK] = f"{os.getpid()}-{time.time_ns()}"
     around = {name: value for name, value in os.environ.items() if name != MARK}
-    words = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), f"{MARK}={os.environ[MARK]}"]
     process = subprocess.Popen(
-        words,
+        [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), f"{MARK}={os.environ[MARK]}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

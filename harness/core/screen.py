@@ -217,8 +217,9 @@ class Screen(io.TextIOWrapper):
 
 def lasting_console(descriptor: int) -> Console:
     """A console on a copy of a file descriptor."""
-    file = Screen(os.fdopen(os.dup(descriptor), "wb"), errors="replace", line_buffering=True)
-    return Console(file=file, highlight=False)
+    return Console(
+        file=Screen(os.fdopen(os.dup(descriptor), "wb"), errors="replace", line_buffering=True), highlight=False
+    )
 
 
 @contextmanager
@@ -275,8 +276,7 @@ def show(console: Console, document: Document, path: object = None) -> None:
 
 def grid(found: Table) -> RichTable:
     """A table whose long cells are broken into lines."""
-    columns = (Column(head, overflow="fold") for head in found.columns)
-    made = RichTable(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    made = RichTable(*(Column(head, overflow="fold") for head in found.columns), box=SIMPLE_HEAD, pad_edge=False)
     for row in found.rows:
         made.add_row(*(safe_markup(cell if isinstance(cell, str) else number(cell)) for cell in row))  # type: ignore[arg-type]
     return made

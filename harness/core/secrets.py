@@ -181,8 +181,7 @@ def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:
 def secrets_in(settings: Any, secret: bool = False) -> set[str]:
     """The texts that `hide` would leave out of `settings`."""
     if isinstance(settings, Mapping):
-        pairs = settings.items()
-        return {text for key, value in pairs for text in secrets_in(value, secret or is_secret(str(key)))}
+        return {text for key, value in settings.items() for text in secrets_in(value, secret or is_secret(str(key)))}
     if isinstance(settings, list | tuple):
         return {text for item in settings for text in secrets_in(item, secret)}
     is_hidden = isinstance(settings, str) and len(settings) >= 4 and (secret or hide_text(settings) != settings)

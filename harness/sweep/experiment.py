@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,7 +63,7 @@ def lanes(side_by_side: bool) -> list[Lane]:
 def visible() -> list[str]:
     """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
     count = len(system.gpus())
-    words = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
+    words = re.findall(r"[^\s,]+", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     return (words or [str(number) for number in range(count)])[:count]
 
 
@@ -205,8 +206,9 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
     if left and said == "running":
         RunFolder(folder, left.name).set_status("failed", reason)
-    made = left and str(left.relative_to(place))
-    return job.record(lane, status, reason, seconds=seconds, run=made, outcome=outcome_of(left))
+    return job.record(
+        lane, status, reason, seconds=seconds, run=left and str(left.relative_to(place)), outcome=outcome_of(left)
+    )
 
 
 def watch_run(
@@ -264,8 +266,10 @@ def outcome_of(run: Path | None) -> ExperimentOutcome:
     if run and (summary := files.read_if_any(run / "summary.json", Summary)):
         return from_summary(summary)
     if run and (found := files.read_if_any(run / FILE, Estimate)):
-        named = {metrics.ESTIMATE: found}
-        values = {metric.name: metrics.value_at(named, metric.steps) for metric in metrics.metrics_of("sweep")}
+        values = {
+            metric.name: metrics.value_at({metrics.ESTIMATE: found}, metric.steps)
+            for metric in metrics.metrics_of("sweep")
+        }
         return ExperimentOutcome(values, background_load=found.background_load, flaws=found.doubts)
     return ExperimentOutcome()
 

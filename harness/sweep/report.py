@@ -52,19 +52,18 @@ from harness.sweep.rows import (
 )
 
 # The pictures of a sweep: speed against the baseline, speed against accuracy.
-PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy"}
 MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 def draw(report: SweepReport, folder: Path) -> dict[str, Picture]:
     """Draws the pictures that have data, by name."""
-    drawn = dict[str, Panel]()
+    drawn = dict[str, tuple[str, list[Panel]]]()
     if len(bars := [result for result in report.rows if result.gain or result is report.baseline]) > 1:
-        drawn["speedups"] = speedups(bars)
+        drawn["speedups"] = "Speed of each experiment", [speedups(bars)]
     points = [r for r in report.rows if r.speed and r.score is not None and not has_fixed_rate(r.experiment)]
     if len(points) > 1:
-        drawn["pareto"] = trade_off(points)
-    return save({name: (PICTURES[name], [panel]) for name, panel in drawn.items()}, folder)
+        drawn["pareto"] = "Speed against accuracy", [trade_off(points)]
+    return save(drawn, folder)
 
 
 def speedups(found: Results) -> Bars:
@@ -182,8 +181,10 @@ def about(report: SweepReport) -> Iterator[str]:
     rounds = max((record.round + 1 for record in report.state.records), default=0)
     yield from filter(None, [report.state.sweep.about])
     scatter = " `--repeat 3` shows the scatter." * (rounds < 3)
-    each = "a change is the mean over the rounds, each against the baseline of the same round and GPU"
-    yield Finished(f"{plural(rounds, 'round')}; {each}.{scatter}")
+    yield Finished(
+        f"{plural(rounds, 'round')}; a change is the mean over the rounds, each against the baseline of the same round "
+        f"and GPU.{scatter}"
+    )
 
 
 def table(found: Results, judged: dict[str, regression.Judgement]) -> Table:

@@ -238,8 +238,8 @@ def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
     found = []
     for each in (item, base):
         settings = {name: info.default for name, info in RunConfig.model_fields.items()} | each.settings
-        rate = ("server_target_qps",) * has_fixed_rate(each)
-        found.append(Comparable({name: str(settings[name]) for name in (*RunConfig.affecting("work"), *rate)}))
+        names = (*RunConfig.affecting("work"), *("server_target_qps",) * has_fixed_rate(each))
+        found.append(Comparable({name: str(settings[name]) for name in names}))
     mine, theirs = found
     return differences(mine, theirs, IGNORED)
 
@@ -314,7 +314,7 @@ class SweepReport:
     @cached_property
     def judgements(self) -> list[Judgement]:
         """What comes of each condition on each experiment."""
-        conditions = [regression.condition(text) for text in self.state.fail_if]
+        conditions = [*map(regression.condition, self.state.fail_if)]
         return [self.judge(each, one) for each in self.rows if each.name != BASELINE for one in conditions]
 
     def judge(self, result: ExperimentResult, one: Condition) -> Judgement:
