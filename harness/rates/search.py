@@ -157,7 +157,11 @@ def saturate(bench: Any, facts: SearchFacts) -> None:
                 break
             rate = min(FASTER * rate, most)
             seconds, reason = probe_s(rate, goal, SATURATED_S), "the server kept up: a faster one"
-        elif is_unsure(last) and longer < REPEATS and seconds < goal.full_s(rate):
+        elif (  # another speed at its end than at its beginning, or uneven completions
+            (queue.drift or (queue.completed and last.has_waited and error_of(queue) > PRECISE))
+            and longer < REPEATS
+            and seconds < goal.full_s(rate)
+        ):
             seconds, longer = min(LONGER * seconds, goal.full_s(rate)), longer + 1
             became = f"{abs(queue.drift):.0%} {'faster' if queue.drift > 0 else 'slower'}"
             reason = (
@@ -165,12 +169,6 @@ def saturate(bench: Any, facts: SearchFacts) -> None:
             )
         else:
             break
-
-
-def is_unsure(probe: Outcome) -> bool:
-    """Whether a saturated probe saw another speed at its end than at its beginning, or uneven completions."""
-    queue = probe.queue
-    return bool(queue and (queue.drift or (queue.completed and probe.has_waited and error_of(queue) > PRECISE)))
 
 
 def estimate(bench: Any, goal: Goal) -> SearchFacts:
