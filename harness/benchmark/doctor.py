@@ -22,7 +22,7 @@ from harness.config.engine import EndpointFlags
 from harness.config.plan import parallelism
 from harness.config.run import RunConfig
 from harness.core import secrets, system
-from harness.core.document import gpu_names, number, plural
+from harness.core.document import gpu_names, joined, listed, number, plural
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.files import free_gib, submodule_path
 from harness.core.reading import INFERENCE, IS_CHECKOUT, MIB, ROOT
@@ -37,10 +37,6 @@ from harness.workloads import cnn_dailymail
 
 # What servers behind an endpoint show before a run: their models, and one answer, asked for as a run asks.
 TRIED_TOKENS = 32  # of the answer that shows how a server delivers
-
-
-def models(config: RunConfig) -> str:
-    return f"{', '.join(config.endpoint)}: {', '.join(discovery.list_models(config)) or 'lists no model'}"
 
 
 class Tried(NamedTuple):
@@ -69,10 +65,6 @@ def tried(config: RunConfig) -> Tried:
         return Tried(engine, exchange.delivery, "\n".join(engine.prometheus_metrics()))
     finally:
         engine.close()
-
-
-def telemetry(config: RunConfig) -> str:
-    return gpu_names(recorder.read(config.telemetry_url)[1])
 
 
 def api(config: RunConfig) -> str:
@@ -149,7 +141,7 @@ class Finding(NamedTuple):
 
     @property
     def text(self) -> str:
-        return ": ".join(filter(None, (self.found, self.mend)))
+        return joined(": ", self.found, self.mend)
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
@@ -164,7 +156,8 @@ def findings(config: RunConfig) -> Iterator[Finding]:
             yield Finding(check.name, "unknown", f"not looked at: {check.after} failed")
         else:
             found = finding(check, config)
-            failed |= {check.name} if found.status == "failed" else set()
+            if found.status == "failed":
+                failed.add(check.name)
             yield found
 
 
@@ -190,8 +183,11 @@ def packages(config: RunConfig) -> str:
     name = lock.rpartition("}")[2]
     wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / name).read_text(), re.M))
     found = {re.sub(r"[-_.]+", "-", name): version for name, version in system.installed_packages().items()}
-    there = {name: found.get(re.sub(r"[-_.]+", "-", name.lower()), "missing").partition("+")[0] for name in wanted}
-    wrong = [f"{name} {there[name]} for {version}" for name, version in wanted.items() if there[name] != version]
+    wrong = [
+        f"{name} {here} for {version}"
+        for name, version in wanted.items()
+        if (here := found.get(re.sub(r"[-_.]+", "-", name.lower()), "missing").partition("+")[0]) != version
+    ]
     if wrong:
         more = f" and {len(wrong) - SHOWN_PACKAGES} more" if len(wrong) > SHOWN_PACKAGES else ""
         said = f"not as in {name}: {', '.join(wrong[:SHOWN_PACKAGES])}{more}"
@@ -241,7 +237,7 @@ def gpu_settings(config: RunConfig) -> str:
         wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {found['vboost']}")
     if wrong:
         raise UsageError("; ".join(wrong))
-    return ", ".join(f"{name} {value}" for name, value in found.items()) or "not told"
+    return listed(found) or "not told"
 
 
 def is_on_gpu(config: RunConfig) -> bool:
@@ -350,7 +346,12 @@ COMPUTES, REMOTE, OFFICIAL = attrgetter("is_in_process"), attrgetter("endpoint")
 CHECKS = (
     Requirement("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
     Requirement("packages", packages, note=True),
-    Requirement("server", models, REMOTE, "as `{serve} {run.model_path}` starts one"),
+    Requirement(
+        "server",
+        lambda run: f"{', '.join(run.endpoint)}: {', '.join(discovery.list_models(run)) or 'lists no model'}",
+        REMOTE,
+        "as `{serve} {run.model_path}` starts one",
+    ),
     Requirement("tokenizer", tokenizer, after="server", first=True),
     Requirement("model", model, after="tokenizer", first=True),
     Requirement(
@@ -373,7 +374,12 @@ CHECKS = (
     Requirement(
         "submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists(), note=True
     ),
-    Requirement("telemetry", telemetry, attrgetter("telemetry_url"), first=True),
+    Requirement(
+        "telemetry",
+        lambda run: gpu_names(recorder.read(run.telemetry_url)[1]),
+        attrgetter("telemetry_url"),
+        first=True,
+    ),
     Requirement("API", api, REMOTE, after="tokenizer"),
     Requirement("prefix cache", prefix_cache, REMOTE, after="API"),
     Requirement("delivery", delivery, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),

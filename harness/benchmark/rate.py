@@ -21,16 +21,7 @@ from harness.loadgen.outcome import Outcome
 from harness.loadgen.session import LoadGenSession
 from harness.rates import quick, search
 from harness.rates.law import Goal
-from harness.rates.probing import (
-    OFFLINE_MARGIN,
-    TRIAL_S,
-    TYPICAL_PROBES,
-    Bench,
-    Trial,
-    as_probe,
-    at_rate,
-    probes,
-)
+from harness.rates.probing import OFFLINE_MARGIN, TRIAL_S, TYPICAL_PROBES, Bench, Trial, as_probe, at_rate, probes
 from harness.rates.search import PROBE_S
 
 LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here
@@ -181,8 +172,9 @@ IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "b
 
 
 class TrialRate(RateSource):
-    """What a short trial on the loaded engine shows."""
+    """What a short trial on the loaded engine shows; where the test ran short by it, what the test itself shows."""
 
+    corrections = 1
     before = TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
 
     def find(self, bench: Bench) -> Plan:
@@ -192,12 +184,6 @@ class TrialRate(RateSource):
         """The plan with what LoadGen has to expect by a trial, and a note that says where it comes from."""
         raise NotImplementedError
 
-
-class MeasuredRate(TrialRate):
-    """The same; where the test ran short by it, what the test itself shows."""
-
-    corrections = 1
-
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         if not (result.ran_short and result.samples and result.samples_per_sec):
             return None
@@ -206,23 +192,23 @@ class MeasuredRate(TrialRate):
         return replace(again, notes=(*plan.notes, note))
 
 
-class OfflineTrial(MeasuredRate):
+class OfflineTrial(TrialRate):
     """The rate for which LoadGen has to plan in Offline."""
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
         rate = OFFLINE_MARGIN * trial.samples_per_sec
-        note = f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})"
-        return plan.with_note(note, target_qps=rate)
+        return plan.with_note(
+            f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate
+        )
 
 
-class LatencyTrial(MeasuredRate):
+class LatencyTrial(TrialRate):
     """The latency of a query that LoadGen has to expect; with the most samples per query, where several numbers of them
     were given: the others are short tests before."""
 
     def outlook(self, plan: Plan) -> TestPart | None:
         count = len(plan.config.batches) - 1
-        name = f"{count} smaller batch{'es' if count > 1 else ''}"
-        return probes(name, count) if count > 0 else super().outlook(plan)
+        return probes(f"{count} smaller batch{'es' * (count > 1)}", count) if count > 0 else super().outlook(plan)
 
     def find(self, bench: Bench) -> Plan:
         plan = bench.plan
@@ -266,6 +252,8 @@ def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[dict[str
 class HistoryRate(TrialRate):
     """A share of the rate that the last Offline run of this set-up reached, or else a trial."""
 
+    corrections = 0
+
     def find(self, bench: Bench) -> Plan:
         config = bench.plan.config
         gpus = None if config.endpoint else [gpu.name for gpu in system.gpus()]
@@ -279,8 +267,9 @@ class HistoryRate(TrialRate):
 def share_of(plan: Plan, full: float, origin: str) -> Plan:
     """The plan with a share of the rate at which the engine completes a full load."""
     share = plan.config.scenario_rules.offline_share or 1.0
-    note = f"server_target_qps = {number(share * full)} queries/s ({share} x {origin})"
-    return plan.with_note(note, target_qps=share * full)
+    return plan.with_note(
+        f"server_target_qps = {number(share * full)} queries/s ({share} x {origin})", target_qps=share * full
+    )
 
 
 class SearchedRate(RateSource):
@@ -335,8 +324,7 @@ class CurveRate(SearchedRate):
     def outlook(self, plan: Plan) -> TestPart | None:
         lengths = {rate: search.probe_s(rate, Goal.of(plan)) for rate in given(plan)}
         queries, seconds = round(min(rate * each for rate, each in lengths.items())), sum(lengths.values())
-        text = f"of {queries:,} queries or more, about {minutes(seconds)}"
-        return TestPart(f"{len(lengths)} rates", text, seconds)
+        return TestPart(f"{len(lengths)} rates", f"of {queries:,} queries or more, about {minutes(seconds)}", seconds)
 
     def find(self, bench: Bench) -> Plan:
         plan, rates = bench.plan, given(bench.plan)

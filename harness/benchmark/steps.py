@@ -85,7 +85,15 @@ def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGen
     """A run up to its tests. With another session it has that one's requests: the salt of each test, and LoadGen's
     settings, which a process reads once."""
     tokenizer = checkpoint.load_tokenizer(config)
-    run, library = plan_run(config, tokenizer, folder, display)
+    plan, workload = prepare_plan(config, tokenizer)
+    run = BenchmarkRun.begin(plan, folder, display)
+    library = workload or official_samples(plan, tokenizer)
+    run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
+    run.facts.weights = checkpoint.format_of(config) if config.is_in_process else None
+    run.adopt(replace(plan, official_data=library.official))
+    run.warn_short()
+    if plan.replay:
+        display.say(str(plan.replay))
     session = start_session(run, library)
     if other:
         session.run, session.settings = other.run, other.settings
@@ -113,24 +121,9 @@ def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | Non
     """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
     workload = custom.load(config, tokenizer)
     request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
-    plan = resolve(
+    return resolve(
         config, system.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
-    )
-    return plan, workload
-
-
-def plan_run(config: RunConfig, tokenizer: Any, folder: RunFolder, display: Display) -> tuple[BenchmarkRun, Library]:
-    """The run with every setting known that needs no engine, and its samples."""
-    plan, workload = prepare_plan(config, tokenizer)
-    run = BenchmarkRun.begin(plan, folder, display)
-    library = workload or official_samples(plan, tokenizer)
-    run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
-    run.facts.weights = checkpoint.format_of(config) if config.is_in_process else None
-    run.adopt(replace(plan, official_data=library.official))
-    run.warn_short()
-    if plan.replay:
-        run.display.say(str(plan.replay))
-    return run, library
+    ), workload
 
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
@@ -148,8 +141,9 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     run.display.say(rate_source(config).total(run.plan))
     gc.collect()
     gc.freeze()  # what is loaded stays: no need to look through it again while measuring
-    watchdog = Watchdog(engine, config.stall_timeout)
-    return LoadGenSession(run.folder, engine, library, run.display, watchdog, busy_gpus=taken)
+    return LoadGenSession(
+        run.folder, engine, library, run.display, Watchdog(engine, config.stall_timeout), busy_gpus=taken
+    )
 
 
 def official_samples(plan: Plan, tokenizer: Any) -> Library:
@@ -236,8 +230,7 @@ def report(run: BenchmarkRun) -> Summary:
 def report_partial(folder: RunFolder, console: Any) -> None:
     """The report and the last screen of what was measured until a run ended; nothing where no test did."""
     with contextlib.suppress(BenchmarkError, OSError):  # no test finished
-        summary = rendering.build(folder.path)
-        show(console, answer.document(summary), folder.path / "report.html")
+        show(console, answer.document(rendering.build(folder.path)), folder.path / "report.html")
 
 
 def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:

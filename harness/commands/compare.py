@@ -57,10 +57,7 @@ class CompareConfig(RunConfig):
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """A short test at a load that most servers take, where no other is given."""
-        found = {
-            "min_duration": 10.0,
-            "mode": "both" if self.is_official_workload else "performance",
-        }
+        found = {"min_duration": 10.0, "mode": "both" if self.is_official_workload else "performance"}
         if self.is_official_workload:
             found["total_sample_count"] = min(SAMPLES, self.model_spec.task("datacenter", "concurrency").samples)
         if not given & {"scenario", *CHOOSES}:
@@ -101,8 +98,9 @@ def compare(config: CompareConfig) -> int:
     processes.install_signal_handlers()
     whole = sweep_of(config)
     options = loop.SweepOptions(repeat=2 * config.rounds, limit=60 * config.minutes, alternate=True)
-    chosen = [*whole.experiments]
-    state = loop.begin(whole, config.results_dir, chosen, options, {}, config.resume, config.within, config.fail_if)
+    state = loop.begin(
+        whole, config.results_dir, [*whole.experiments], options, {}, config.resume, config.within, config.fail_if
+    )
     loop.command(
         state,
         [Lane()],
@@ -112,8 +110,8 @@ def compare(config: CompareConfig) -> int:
 
 def sweep_of(config: CompareConfig) -> Sweep:
     """The first server as the baseline, each other as an experiment by its letter."""
-    flags = RunConfig.differing(to_jsonable_python(vars(config)))
-    settings = {name: value for name, value in flags.items() if name not in SWEEP_FLAGS}
+    flags = RunConfig.differing(to_jsonable_python(vars(config))).items()
+    settings = {name: value for name, value in flags if name not in SWEEP_FLAGS}
     first, *others = ({"endpoint": address} for address in config.endpoint)
     named = zip(letters(len(config.endpoint))[1:], others, strict=True)
     content = SweepFile(

@@ -8,7 +8,6 @@ import sys
 from harness.config.flags import config_command
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.core.secrets import hide_text
 
 DESCRIPTION = "Check what a run with these flags needs: packages, GPU, memory, model, data, server. Nothing is run."
 EXAMPLES = (
@@ -31,7 +30,7 @@ def doctor(config: RunConfig) -> None:
     console, table = Console(highlight=False), Table(box=None, show_header=False, pad_edge=False)
     for each in found:
         if each.status != "not needed":
-            table.add_row(f"[{STYLES[each.status]}]{each.status}[/]", each.name, safe_markup(hide_text(each.text)))
+            table.add_row(f"[{STYLES[each.status]}]{each.status}[/]", each.name, safe_markup(each.text))
     if config.json:
         print(json.dumps([each._asdict() for each in found], indent=2))
     else:

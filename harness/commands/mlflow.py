@@ -60,12 +60,17 @@ def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], No
     """Sends a finished folder if MLflow is asked for; in its own process, so that nothing here can fail a run."""
     if not wanted and not environ.get("MLFLOW_TRACKING_URI"):
         return
-    places = [str(folder.resolve()), "--results-dir", str(results_dir.resolve())]
-    command = [sys.executable, "-m", "harness", "mlflow", *places]
+    places = (str(folder.resolve()), "--results-dir", str(results_dir.resolve()))
     elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
     again = f"`{command_of('mlflow')} {folder}{elsewhere}` sends it later"
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", "mlflow", *places],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
         is_sent, text = done.returncode == DONE, done.stderr if done.returncode else done.stdout
         said = hide_text(text.strip().rpartition("\n")[2]).removeprefix("error: ") or f"exit code {done.returncode}"
     except subprocess.TimeoutExpired:

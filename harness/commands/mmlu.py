@@ -11,13 +11,12 @@ DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in its own folder; ends the process with the exit code."""
     from harness.commands import mlflow
-    from harness.core import processes, screen, secrets
+    from harness.core import processes, screen
     from harness.engines.discovery import with_served_model
     from harness.loadgen import folder
     from harness.mmlu import evaluation
 
     processes.install_signal_handlers()
-    secrets.noted.update(secrets.secrets_in(config.engine_args))
     run = folder.open_run(config.runs, label="")
     log = run.path / "engine.log"
     with screen.screen(log) as (console, errors):

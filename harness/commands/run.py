@@ -18,7 +18,7 @@ EXAMPLES = (
 
 def benchmark_run(config: RunConfig) -> NoReturn:
     """Runs the benchmark in its own folder; ends the process with the exit code."""
-    from harness.core import processes, screen, secrets
+    from harness.core import processes, screen
     from harness.engines.discovery import with_served_model
     from harness.loadgen import folder
 
@@ -27,7 +27,6 @@ def benchmark_run(config: RunConfig) -> NoReturn:
 
         raise SystemExit(steps.dry_run(config, print))
     processes.install_signal_handlers()
-    secrets.noted.update(secrets.secrets_in(config.engine_args))
     run = folder.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
     with screen.screen(log) as (console, errors):

@@ -46,9 +46,7 @@ def build_tree(
     categories = {entry.config.category for entry in found}
     filled = tree.complete(tree.read_description(system), submitter, division, categories)
     if division == "closed" and (reasons := refusals.closed_division_refusals(found, filled)):
-        print("error: these runs cannot go into a closed submission:", file=sys.stderr)
-        for reason in reasons:
-            print(f"  {reason}", file=sys.stderr)
+        print("\n  ".join(["error: these runs cannot go into a closed submission:", *reasons]), file=sys.stderr)
         return NOT_ACCEPTED
     base = tree.build(found, filled, system.stem, out)
     names = ", ".join(f"{entry.benchmark} {entry.scenario}" for entry in found)

@@ -54,8 +54,7 @@ def sweep(
         results.check_writable(results_dir)
         file.show(whole, chosen, reasons)
         return DONE
-    limit = 60 * time_limit if time_limit else inf
-    options = loop.SweepOptions(repeat, timeout, limit, finalists, tuple(only), alternate)
+    options = loop.SweepOptions(repeat, timeout, 60 * (time_limit or inf), finalists, only, alternate)
     from harness.commands import mlflow as send
     from harness.core import processes
 

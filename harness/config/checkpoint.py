@@ -39,7 +39,8 @@ def weight_bytes(config: EngineConfig) -> int:
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]
     stored = stored_formats(config)
-    files_on_disk = weight_files(Path(config.model_path))
+    folder = Path(config.model_path)  # safetensors, else PyTorch's
+    files_on_disk = next((found for end in ("safetensors", "bin", "pt") if (found := [*folder.glob(f"*.{end}")])), [])
     if pointer := next(filter(is_pointer, files_on_disk), None):
         raise UsageError(f"--model {config.model}: {pointer.name} {POINTER}.")
     if stored and files_on_disk:
@@ -77,7 +78,7 @@ def format_of(config: EngineConfig) -> str:
     if not stored:
         loading = "" if config.quantization == "none" else f"{config.quantization} (made on loading), "
         return f"{loading}{config.precision}"
-    about = list(dict.fromkeys(filter(None, (*(each.activations for each in stored), stored[0].method))))
+    about = dict.fromkeys(filter(None, (*(each.activations for each in stored), stored[0].method)))
     name = " and ".join(dict.fromkeys(each.name for each in stored))
     return f"{name} ({', '.join(word for word in about if word != name)})".replace(" ()", "")
 
@@ -160,11 +161,6 @@ def stored_words(config: EngineConfig) -> dict[str, Any]:
     return {}
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """The files of weights in a local folder: safetensors, else PyTorch's."""
-    return next((found for end in ("safetensors", "bin", "pt") if (found := [*folder.glob(f"*.{end}")])), [])
-
-
 def is_pointer(path: Path) -> bool:
     """Whether a file is what Git LFS leaves where it did not run."""
     return path.stat().st_size < LARGEST_POINTER and path.read_bytes().startswith(b"version https://git-lfs")
@@ -225,9 +221,11 @@ def loaded(kind: Any, config: EngineConfig) -> Any:
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
         raise UsageError(f"--model {config.model_path}: not a folder; a model is a folder or a name of the hub.")
-    is_alone, trusted = not place.is_dir() and not is_hub_reachable(), config.trust_remote_code
+    is_alone = not place.is_dir() and not is_hub_reachable()
     try:
-        return kind.from_pretrained(config.model_path, trust_remote_code=trusted, local_files_only=is_alone)
+        return kind.from_pretrained(
+            config.model_path, trust_remote_code=config.trust_remote_code, local_files_only=is_alone
+        )
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
 

@@ -10,9 +10,8 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import BeforeValidator
 
-from harness.config import engine, mlperf, models
+from harness.config import engine, mlperf, models, workload
 from harness.config.flags import When, is_so
-from harness.config.workload import OFFICIAL
 from harness.core.document import Kind, Statement, gpu_names
 from harness.core.files import as_flag
 from harness.core.system import System
@@ -69,7 +68,8 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
     empty where nothing does."""
     return [
         Difference(aspect, name, mine.get(name), theirs.get(name))
-        for aspect in (each for each in Comparable._fields if each not in ignore)
+        for aspect in Comparable._fields
+        if aspect not in ignore
         for mine, theirs in [(getattr(a, aspect), getattr(b, aspect))]
         for name in dict.fromkeys([*mine, *theirs])
         if name not in ignore and (aspect in FLAWS or not is_same(mine.get(name), theirs.get(name), aspect))
@@ -83,7 +83,7 @@ def is_same(mine: object, theirs: object, aspect: str) -> bool:
     return mine == theirs
 
 
-def reason(found: Sequence[Difference], names: Sequence[str] = ("A", "B")) -> str:
+def reason(found: Sequence[Difference], names: Sequence[str]) -> str:
     """The first aspect in which two runs of these names differ, in words; empty where they do not."""
     if not found:
         return ""
@@ -131,7 +131,7 @@ DEVIATIONS: dict[str, tuple[str, When]] = {
         lambda run: engine.may_fail(run.config.max_failed, 10**9),
     ),
     "data": ("custom data: not MLPerf's {run.config.official_samples:,} prompts", lambda run: not run.official_data),
-    "workload": (f"the workload {{run.request_set.name}} instead of MLPerf's {OFFICIAL}", "request_set"),
+    "workload": (f"the workload {{run.request_set.name}} instead of MLPerf's {workload.OFFICIAL}", "request_set"),
     "samples": (
         "{run.samples:,} of {run.config.official_samples:,} samples",
         lambda run: not run.request_set and run.samples < run.config.official_samples,

@@ -27,7 +27,7 @@ from harness.config.flags import (
 from harness.core.errors import UsageError
 from harness.core.files import as_flag, require
 from harness.core.reading import TooLargeError, from_yaml, names_in
-from harness.core.secrets import hide_text, note_address
+from harness.core.secrets import hide_text, note_address, noted, secrets_in
 
 GPU_MEMORY_SHARE = 0.9
 BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
@@ -52,7 +52,13 @@ class EngineState:
 
 
 def is_pair(text: str) -> str:
-    require(text.partition("=")[0].isidentifier() and "=" in text, "--engine-arg", "KEY=VALUE", text)
+    """An engine argument; what is secret in it is hidden from now on."""
+    key, equals, value = text.partition("=")
+    require(key.isidentifier() and bool(equals), "--engine-arg", "KEY=VALUE", text)
+    try:
+        noted.update(secrets_in({key: from_yaml(value)}))
+    except TooLargeError as error:  # it has no end
+        raise UsageError(f"--engine-arg {key}: {error}.") from None
     return text
 
 
@@ -124,8 +130,8 @@ class EngineConfig(Settings):
     @property
     def doublet(self) -> tuple[str, str] | None:
         """An engine argument that has a flag, and that flag."""
-        flags = {name: name for name in type(self).model_fields} | {"dtype": "precision"}
-        return next(((name, as_flag(flags[name])) for name in self.engine_args if name in flags), None)
+        names = ((name, "precision" if name == "dtype" else name) for name in self.engine_args)
+        return next(((name, as_flag(own)) for name, own in names if own in type(self).model_fields), None)
 
     @property
     def model_spec(self) -> models.ModelSpec:
@@ -144,15 +150,7 @@ class EngineConfig(Settings):
     @property
     def engine_args(self) -> dict[str, object]:
         """`engine_arg` by key, values read as YAML (so 8, true, {"mode": 3} and text all work)."""
-        return {key: self.argument(key, text) for key, _, text in (pair.partition("=") for pair in self.engine_arg)}
-
-    @staticmethod
-    def argument(key: str, text: str) -> object:
-        """The value of one. Raises UsageError for one that has no end."""
-        try:
-            return from_yaml(text)
-        except TooLargeError as error:
-            raise UsageError(f"--engine-arg {key}: {error}.") from None
+        return {key: from_yaml(text) for key, _, text in (pair.partition("=") for pair in self.engine_arg)}
 
     @property
     def has_other_hosts(self) -> bool:

@@ -173,8 +173,8 @@ class Settings(BaseModel):
     @property
     def given(self) -> frozenset[str]:
         """The settings that the user named, also at their default, but for a switch that is off, and for null."""
-        named = {name: getattr(self, name) for name in self.model_fields_set}
-        return frozenset(name for name, value in named.items() if value is not False and value is not None)
+        named = self.values(self.model_fields_set).items()
+        return frozenset(name for name, value in named if value is not False and value is not None)
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """The settings that follow from others, some of which were `given`."""
@@ -290,16 +290,18 @@ def config_command(
         with ends_in_one_line(f" (with --config {config})" if config else ""):
             return main(kind.load(Path(config), **given) if config else kind(**given))
 
-    function.__signature__ = inspect.Signature(parameters(kind))  # type: ignore[attr-defined]
-    function.__annotations__ = {p.name: p.annotation for p in function.__signature__.parameters.values()}  # type: ignore[attr-defined]
+    taken = parameters(kind)
+    function.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+    function.__annotations__ = {each.name: each.annotation for each in taken}
     basic = [*map(as_flag, kind.BASIC.split()), "--config"]
     return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
 
 
 def parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
-    text = "YAML file with any of these settings; flags win."
-    file = typer.Option(None, help=text, rich_help_panel=OUTPUT, metavar="FILE")
+    file = typer.Option(
+        None, help="YAML file with any of these settings; flags win.", rich_help_panel=OUTPUT, metavar="FILE"
+    )
     flags = ((name, *option(kind, name)) for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)))
     return [
         parameter("context", annotation=typer.Context),

@@ -5,7 +5,7 @@ Sources: the constants of the official submission checker (tools/submission in m
 """
 
 from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from harness.config.patterns import Batched, Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
 
@@ -20,13 +20,6 @@ EDGE_SHUFFLE_SEED = 42
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 MEAN_PROMPT = 778  # about, of either set
 MIN_DURATION_S = 600.0
-
-
-class Percentiles(Protocol):
-    """Latencies in milliseconds."""
-
-    @property
-    def p99(self) -> float: ...
 
 
 class Tail(NamedTuple):
@@ -53,8 +46,9 @@ class Limits:
     ttft: float
     tpot: float
 
-    def tails(self, ttft: Percentiles | None, tpot: Percentiles | None) -> list[Tail]:
-        """What is known of a test against them: the one judgement of all that is over a limit."""
+    def tails(self, ttft: Any, tpot: Any) -> list[Tail]:
+        """What is known of a test by its percentiles, or None, against them: the one judgement of all that is over a
+        limit."""
         pairs = (("TTFT", ttft, self.ttft), ("TPOT", tpot, self.tpot))
         return [Tail(kind, found.p99, most) for kind, found, most in pairs if found]
 

@@ -75,8 +75,11 @@ class ModelSpec(NamedTuple):
         if self.references is None:
             return replace(OFFICIAL[category], min_duration_s=SCENARIO[scenario].min_duration_s)
         measured = json.loads(read_text(self.references))[category]
-        scores = Scores(**{name: measured[name] for name in (*ROUGE, "gen_len")})
-        return Task(measured["samples"], scores, self.min_duration_s[scenario])
+        return Task(
+            measured["samples"],
+            Scores(**{name: measured[name] for name in (*ROUGE, "gen_len")}),
+            self.min_duration_s[scenario],
+        )
 
 
 DEFAULT_MODEL = "llama3.1-8b-instruct"

@@ -5,7 +5,7 @@ answered (sequential). In a closed loop, and with a schedule of the user's own, 
 system under test sends each when a slot is free, or at its time. How each is sent: `harness.loadgen.patterns`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any, ClassVar
 
@@ -39,7 +39,11 @@ class Load:
 
     @property
     def limits(self) -> Any:
-        raise NotImplementedError
+        """The latency limits of the run: MLPerf's, or the user's own in their place."""
+        official, config = self.config.scenario_rules.limits, self.config
+        if official is None:
+            return None
+        return replace(official, ttft=config.ttft_limit or official.ttft, tpot=config.tpot_limit or official.tpot)
 
     @property
     def scheduled(self) -> int:
@@ -62,14 +66,14 @@ class LoadPattern:
     demo_s = 20.0  # the minimum duration of a test of the demo
     is_streamed = True  # whether the time of each first token is measured
     is_rated = False  # whether the speed follows from a rate that was given
-    named_rate = "logged"  # or "planned", or "none"
+    named_rate = "logged"  # that the result names: by LoadGen's log of what it was given; or "planned", or "none"
     is_paced = False  # whether LoadGen's duration ends before the last query does
+    is_full = False  # whether as many as may be are in flight between ramp and drain
     is_own_clock = False  # whether the client sends and times each request, and not LoadGen
 
     def number(self, plan: Load) -> float | None:
         """The load itself, in `unit`."""
-        found: float | None = getattr(plan, self.load)
-        return found
+        return getattr(plan, self.load)  # type: ignore[no-any-return]
 
     def text(self, plan: Load) -> str:
         return f"{number(self.number(plan))} {self.unit}"
@@ -99,13 +103,9 @@ class LoadPattern:
         queries = self.queries(plan)
         return queries, queries / plan.target_qps if self.is_rated and queries and plan.target_qps else 0.0
 
-    def target_qps(self, planned: float | None, logged: float | None) -> float | None:
-        """The rate that the result names: what LoadGen logged of the one that it was given, or the plan's, or none."""
-        return {"logged": logged, "planned": planned}.get(self.named_rate)
-
     def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
         """Requests in flight between ramp and drain, given the most that the engine computes at once."""
-        return None
+        return (plan.concurrency or engine) if self.is_full else None
 
     def settings(self, plan: Load) -> Settings:
         """What changes from test to test; the rest stays as MLPerf has it."""
@@ -134,6 +134,7 @@ class Burst(LoadPattern):
     rate_flag = "offline_expected_qps"
     flags = (rate_flag, "batch_size", "sort_by_length")
     is_streamed = False
+    is_full = True
 
     def length(self, plan: Load) -> Length | None:
         if not plan.target_qps:
@@ -141,9 +142,6 @@ class Burst(LoadPattern):
         least = max(RESERVE * plan.min_duration_s * plan.target_qps, plan.samples)
         queries = ceil(least / plan.samples) * plan.samples
         return queries, queries / plan.target_qps
-
-    def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
-        return engine
 
 
 class Poisson(LoadPattern):
@@ -237,6 +235,7 @@ class ClosedLoop(OwnClock):
     rate_flag = load = "concurrency"
     flags = (rate_flag,)
     defaults: ClassVar = {"concurrency": "auto"}
+    is_full = True
 
     def min_queries(self, plan: Load) -> int:
         return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)
@@ -255,9 +254,6 @@ class ClosedLoop(OwnClock):
 
     def progress(self, plan: Load) -> tuple[int | None, float]:
         return self.min_queries(plan), plan.min_duration_s
-
-    def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
-        return plan.concurrency or engine
 
     def settings(self, plan: Load) -> Settings:
         """LoadGen has to issue more than the test will send."""

@@ -91,14 +91,6 @@ class Plan(Load):
         return self.request_set.max_new_tokens if self.request_set else self.config.max_new_tokens
 
     @property
-    def limits(self) -> mlperf.Limits | None:
-        """The latency limits of the run: MLPerf's, or the user's own in their place."""
-        official, config = self.config.scenario_rules.limits, self.config
-        if official is None:
-            return None
-        return mlperf.Limits(config.ttft_limit or official.ttft, config.tpot_limit or official.tpot)
-
-    @property
     def watched_gpus(self) -> int | None:
         """How many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
         if self.config.endpoint:
@@ -212,15 +204,15 @@ class Plan(Load):
 
     def parts(self, before: TestPart | None) -> list[TestPart]:
         """The tests of a run, and what comes `before` its performance test, as far as it is known."""
-        found, last = list[TestPart](), self.with_concurrency()
+        found, last, ahead = list[TestPart](), self.with_concurrency(), [before] if before else []
         if self.config.quick:
-            return [before] if before else []
+            return ahead
         length = self.pattern.length(last)
         if self.config.mode != "performance":
             seconds = self.samples * length[1] / length[0] if length else None
             found.append(TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))
         if self.config.mode != "accuracy":
-            found += [before] if before else []
+            found += ahead
             text = f"at least {minutes(self.min_duration_s)}"
             if fewest := self.pattern.fewest(last):
                 text += f" and {fewest:,} queries, {minutes(fewest)} at 1 query/s"
@@ -333,9 +325,11 @@ def query_samples(config: RunConfig, count: int) -> int:
 def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     """The rate where it is known before the engine is. Raises UsageError for one that takes for ever."""
     pattern = config.scenario_rules.pattern
-    own = replay.rate if replay else config.arrival_rate
-    flagged = getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
-    given = own if config.arrivals else flagged
+    given = getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
+    if replay:
+        given = replay.rate
+    elif given == "auto" and config.rate_ends:  # a ramp's own, on average
+        given = sum(config.rate_ends) / 2
     slowest = min(given) if isinstance(given, tuple) else given
     if pattern.is_rated and isinstance(slowest, float) and count / slowest > MOST_S:
         flag = f"--arrivals {config.arrivals}" if config.has_own_rate else f"--server-target-qps {slowest:g}"

@@ -40,7 +40,6 @@ CHOOSES = {  # flags that only some scenarios take, and the one that the first o
     "batch_size": "offline",
     "sort_by_length": "offline",
 }
-TAKEN_BY_SOME = (*CHOOSES, "ttft_limit", "tpot_limit")
 
 
 def chooser(given: frozenset[str]) -> str:
@@ -194,8 +193,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def unmet(self) -> str:
         """A setting that was given and that the scenario has no use for."""
-        useless = self.given - {*self.scenario_rules.flags}
-        return next((name for name in TAKEN_BY_SOME if name in useless), "")
+        some = (*CHOOSES, "ttft_limit", "tpot_limit")
+        return next((name for name in some if name in self.given and name not in self.scenario_rules.flags), "")
 
     @property
     def unmet_flag(self) -> str:
@@ -246,19 +245,11 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         return self.max_in_flight * len(self.endpoint)
 
     @property
-    def arrival_rate(self) -> float | str:
-        """Requests a second on average, where this program sends them: what was asked for, else a ramp's own."""
-        rate = self.server_target_qps
-        if rate == "auto" and self.rate_ends:
-            return sum(self.rate_ends) / 2
-        return rate if isinstance(rate, float) else "auto"
-
-    @property
     def levels(self) -> tuple[int, ...]:
         """The concurrencies that were given as numbers, in order."""
         flag = self.concurrency
         numbers = flag if isinstance(flag, tuple) else (flag,) if isinstance(flag, int) else ()
-        return tuple(sorted(set(numbers)))
+        return tuple(sorted(numbers))
 
     @property
     def headline(self) -> str:

@@ -30,23 +30,22 @@ MOST_CV, LEAST_CV = 20.0, 0.05
 Numbers = tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """Random or regular arrivals. `gap` draws the time to the next in units of the mean; `has_ends`: its numbers are
     the rates at the beginning and at the end; else both are the rate that is asked for."""
 
     name: str
     form: str
     gap: Callable[[Random, Numbers], float]
-    count: int = 0  # of the numbers after the colon, each from `least`, and above 0, to `most`
+    wanted: int = 0  # of the numbers after the colon, each from `least`, and above 0, to `most`
     least: float = 0.0
     most: float = MOST_RATE
     has_ends: bool = False
 
     def read(self, text: str) -> Numbers:
         """The numbers after the colon. Raises ValueError."""
-        numbers = tuple(map(float, text.split("-", self.count - 1) if text else ()))
-        if len(numbers) != self.count or not all(each > 0 and self.least <= each <= self.most for each in numbers):
+        numbers = tuple(map(float, text.split("-", self.wanted - 1) if text else ()))
+        if len(numbers) != self.wanted or not all(each > 0 and self.least <= each <= self.most for each in numbers):
             raise ValueError
         return numbers
 
@@ -151,10 +150,6 @@ class ArrivalFlags(Settings):
     --server-target-qps scales ramps and traces to another mean rate."""
 
     @property
-    def trace(self) -> Path:
-        return Path(self.arrivals or "")
-
-    @property
     def is_replay(self) -> bool:
         """Whether requests come at the times of a trace."""
         return self.arrivals is not None and parse_arrivals(self.arrivals) is None
@@ -220,11 +215,12 @@ class Lengths(NamedTuple):
         return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:
-        spread = f"~{self.sigma:g}" if self.sigma else ""
-        return f"{self.median}{spread}{f':{self.low}-{self.high}' if self.high else ''}"
+        return (
+            f"{self.median}{f'~{self.sigma:g}' if self.sigma else ''}{f':{self.low}-{self.high}' if self.high else ''}"
+        )
 
 
-LENGTHS = re.compile(r"(?a)(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?")  # N~S:LOW-HIGH
+LENGTHS = r"(?a)(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?"  # N~S:LOW-HIGH
 SALT_TOKENS = 8
 MOST_DRAWS = 1000  # of a length, before all between its bounds are taken as equally likely
 
@@ -255,7 +251,7 @@ class Shared(Settings):
 
 def lengths(name: str, given: object) -> Lengths:
     """What --input-len or --output-len gives: N, N~S or N~S:LOW-HIGH. Raises UsageError."""
-    if written := LENGTHS.fullmatch(str(given)):
+    if written := re.fullmatch(LENGTHS, str(given)):
         median, sigma, low, high = written.groups()
         found = Lengths(int(median), float(sigma or 0), int(low or 1), int(high) if high else None)
         if 1 <= found.low <= found.median <= (found.high or MOST_TOKENS) <= MOST_TOKENS >= found.sigma:
@@ -358,7 +354,7 @@ class WorkloadFlags(ArrivalFlags):
     @property
     def workload_name(self) -> str:
         if self.is_replay:
-            return f"trace {self.trace.name}"
+            return f"trace {Path(self.arrivals or '').name}"
         return self.workload if self.input_len is None else f"input {self.input_len}, output {self.output_len}"
 
     @property

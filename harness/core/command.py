@@ -120,8 +120,9 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 HELP_ALL = "--help-all"
 # Names that flags had in some command, and the one that they have in all.
-RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()}
-RENAMED_FLAGS |= dict.fromkeys(("--samples", "--requests"), "--total-sample-count")
+RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()} | dict.fromkeys(
+    ("--samples", "--requests"), "--total-sample-count"
+)
 ON_OFF = dict.fromkeys(names_in("1 true yes on"), True) | dict.fromkeys(names_in("0 false no off"), False)
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
@@ -141,7 +142,7 @@ class Command(TyperCommand):
 
     examples: Sequence[str] = ()
     panels: Sequence[str] = ()  # of the help, in order
-    rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(lambda words: words)
+    rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(iter)
     prints: bool = True  # it reads files and prints; nothing is begun that must be ended in order
     basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
     operands: str = ""  # words that are rewritten to flags, as the help calls them
@@ -149,8 +150,7 @@ class Command(TyperCommand):
     @property
     def options_by_flag(self) -> dict[str, Any]:
         """The options by each of their names."""
-        options = (parameter for parameter in self.params if parameter.param_type_name == "option")
-        return {name: parameter for parameter in options for name in parameter.opts}
+        return {name: each for each in self.params if each.param_type_name == "option" for name in each.opts}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
@@ -190,12 +190,11 @@ class Command(TyperCommand):
         for parameter in parameters:
             if "--help" not in parameter.opts and not parameter.hidden:  # who reads this knows --help
                 panels.setdefault(parameter.rich_help_panel or "Options", []).append(entry(parameter, width, brief))
+        panels["Examples"] = [f"  {example}" for example in self.examples]
         words = [str(parameter.metavar) for parameter in self.params if parameter.param_type_name == "argument"]
         usage = " ".join(filter(None, ["usage:", ctx.command_path, self.operands, *words, "[FLAGS]"]))
         blocks = [fill(usage, width), fill(self.help or "", width)]
         blocks += ["\n".join([f"{name}:", *found]) for name, found in panels.items() if found]
-        if self.examples:
-            blocks.append("\n".join(["Examples:", *(f"  {example}" for example in self.examples)]))
         return "\n\n".join([*blocks, fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
 
     def check_values(self, words: Sequence[str]) -> None:
@@ -207,10 +206,10 @@ class Command(TyperCommand):
                 raise_if_moved(name)
             shown = name if name in flags else before if before in flags else f"{word!r:.60}"
             check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
-        valued = {name: parameter for name, parameter in flags.items() if not parameter.is_flag}
         for word, after in pairwise([*words, "-"]):  # at the end Typer says what is missing
             flag, equals, value = word.partition("=")
-            if not (parameter := valued.get(flag)):
+            parameter = flags.get(flag)
+            if not parameter or parameter.is_flag:
                 continue
             if not equals and (name := after.partition("=")[0]) in flags:
                 raise UsageError(f"{flag} needs a value; {name} is another flag.")
@@ -229,7 +228,7 @@ class Command(TyperCommand):
                 raise UsageError(str(error)) from None
             except UsageError as error:  # of a word that is a flag elsewhere
                 flag, _, rest = str(error).partition(" ")
-                is_own = not flag.startswith("--") or any(flag in parameter.opts for parameter in self.params)
+                is_own = not flag.startswith("--") or flag in self.options_by_flag
                 raise error if is_own else UsageError(rest) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -286,10 +285,10 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
     if sys.argv[1:] == ["--version"]:
         print(program())
         raise SystemExit(DONE)
-    called = " ".join(module()) or os.path.basename(sys.argv[0])
     with ends_in_one_line():
         try:
-            code = entry.main(sys.argv[1:], prog_name=name or called, standalone_mode=False)
+            called = name or " ".join(module()) or os.path.basename(sys.argv[0])
+            code = entry.main(sys.argv[1:], prog_name=called, standalone_mode=False)
         except typer.TyperException as error:
             raise UsageError(refusal(error)) from None
     raise SystemExit(code or DONE)

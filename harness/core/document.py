@@ -121,6 +121,10 @@ def joined(between: str, *parts: str | None) -> str:
     return between.join(filter(None, parts))
 
 
+def listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
 def plural(count: float, noun: str) -> str:
     """So many of a thing: 1 probe, 1,200 probes."""
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"
@@ -142,8 +146,7 @@ def gpu_names(gpus: Sequence[str] | None) -> str:
     """GPUs as people name them: 8x NVIDIA H200; none; unknown for None."""
     if gpus is None:
         return "unknown"
-    counted = Counter(gpus)
-    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in counted.items()) or "none"
+    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in Counter(gpus).items()) or "none"
 
 
 # What must be said of a run or a test: typed where the fact is known, put into words once.

@@ -52,7 +52,7 @@ class LoadGenError(BenchmarkError):
 
 
 # Terminal escapes and what else a terminal obeys: control characters but line ends, marks that turn the direction.
-CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+CONTROL_CHARACTERS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 LONGEST_PATH = 2**12
 LONGEST_WORD = 200  # characters of a word in a line of ours that is no path
 LONGEST_LINE = 900  # of all such words
@@ -61,7 +61,7 @@ LONGEST_QUOTE = 600  # characters of what another program says, in a line of our
 
 def plain(text: str) -> str:
     """A text, from wherever it came, without what a terminal would obey."""
-    return CONTROL_CHARACTERS.sub("\ufffd", text)
+    return re.sub(CONTROL_CHARACTERS, "\ufffd", text)
 
 
 def why(error: OSError) -> str:
@@ -97,8 +97,9 @@ def line_of(text: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """What an exception says, as one line; a very long one ends between two words."""
-    first = next(filter(str.strip, str(error).splitlines()), type(error).__name__)
-    return shorten(first, LONGEST_QUOTE, placeholder=" ...")
+    return shorten(
+        next(filter(str.strip, str(error).splitlines()), type(error).__name__), LONGEST_QUOTE, placeholder=" ..."
+    )
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ from harness.core.errors import BenchmarkError, UsageError, why
 from harness.core.secrets import arguments, hide, hide_known, hide_word
 
 # Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
-UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-ADDRESS = re.compile(r"(?!hf:)\w[\w+.-]+:/")  # as a path, with one slash, too
+UNPRINTABLE = "[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]"
+ADDRESS = r"(?!hf:)\w[\w+.-]+:/"  # as a path, with one slash, too
 # Older names of settings, which are still taken.
 RENAMED = {"version": "round", "total_limit": "total_sample_count", "data": "dataset_path"}
 # Commands and flags that earlier versions had, with what serves now: each ends in one line that names it.
@@ -102,13 +102,13 @@ def require(ok: bool, name: str, wanted: str, got: str) -> None:
 
 def check_printable(name: str, text: str) -> None:
     """Raises UsageError for a value, which may be a secret, with control characters or bytes that are not UTF-8."""
-    if UNPRINTABLE.search(text):
+    if re.search(UNPRINTABLE, text):
         raise UsageError(f"{name}: control characters, or invalid UTF-8, in a value.")
 
 
 def check_path(name: str, value: object) -> None:
     """Raises UsageError for an address where a path may stand: it is not shown, for it may hold a secret."""
-    if ADDRESS.match(str(value)):
+    if re.match(ADDRESS, str(value)):
         raise UsageError(f"{name} takes no address, but a path: download the file first if it is to be read.")
 
 

@@ -13,13 +13,13 @@ from signal import SIG_IGN, SIGHUP, SIGKILL, SIGTERM, Signals, default_int_handl
 import psutil
 
 from harness.core import guard, interrupts, reading
-from harness.core.guard import ignore_signals as ignore_signals
 from harness.core.secrets import hide_word
 from harness.core.system import NAME, module
 
 GROUP_GRACE_S = 20.0  # for a command that ends its own engine when it is asked
 LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
 MARK = "LLAMA31_MLPERF_COMMAND"  # in the environment of all that a command starts
+ignore_signals = guard.ignore_signals
 guards: dict[int, "subprocess.Popen[bytes]"] = {}  # by the process that it guards: a fork has none yet
 
 
@@ -39,9 +39,8 @@ def start_guard() -> None:
         return
     os.environ[MARK] = f"{os.getpid()}-{time.time_ns()}"
     around = {name: value for name, value in os.environ.items() if name != MARK}
-    words = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), f"{MARK}={os.environ[MARK]}"]
     process = subprocess.Popen(
-        words,
+        [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), f"{MARK}={os.environ[MARK]}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 LARGEST_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
-CONTROL, BASE_60 = re.compile("[\x00-\x08\x0b-\x1f\x7f]"), re.compile(r"[-+]?[1-9][\d_]*(?::[0-5]?\d)+(?:\.\d*)?")
 MOST_NODES = 100_000  # values in a YAML file, each alias counted as what it stands for
 
 
@@ -131,9 +130,13 @@ def check_node(node: Any) -> None:
     import yaml
 
     problems = {}  # by where they are
-    if isinstance(node.value, str) and CONTROL.search(node.value):
+    if isinstance(node.value, str) and re.search("[\x00-\x08\x0b-\x1f\x7f]", node.value):
         problems[node] = "a control character, such as NUL, in a value"
-    elif isinstance(node.value, str) and not node.style and BASE_60.fullmatch(node.value):
+    elif (
+        isinstance(node.value, str)
+        and not node.style
+        and re.fullmatch(r"[-+]?[1-9][\d_]*(?::[0-5]?\d)+(?:\.\d*)?", node.value)
+    ):
         problems[node] = f"{node.value} would be a number to base 60: quote it"
     elif isinstance(node, yaml.MappingNode):
         first = {str(key.value): key for key, _ in reversed(node.value)}

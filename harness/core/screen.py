@@ -91,8 +91,7 @@ class Display:
             self.say(f"{time.strftime('%H:%M:%S')} {text}")
         if why:
             self.say(" " * CLOCK + why, style="dim")
-        if self._live:
-            self.tick()
+        self.tick()
 
     def done(self, text: str) -> None:
         """Leaves one line behind for the stage that just ended."""
@@ -153,8 +152,8 @@ def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def safe_markup(text: str) -> str:
-    """Text as a table on the terminal takes it: nothing in it is markup, or obeyed."""
-    return escape(plain(text))
+    """Text as a table on the terminal takes it: nothing in it is markup, obeyed, or secret."""
+    return escape(plain(hide_text(text)))
 
 
 def describe(
@@ -218,8 +217,9 @@ class Screen(io.TextIOWrapper):
 
 def lasting_console(descriptor: int) -> Console:
     """A console on a copy of a file descriptor."""
-    file = Screen(os.fdopen(os.dup(descriptor), "wb"), errors="replace", line_buffering=True)
-    return Console(file=file, highlight=False)
+    return Console(
+        file=Screen(os.fdopen(os.dup(descriptor), "wb"), errors="replace", line_buffering=True), highlight=False
+    )
 
 
 @contextmanager
@@ -254,8 +254,7 @@ def show(console: Console, document: Document, path: object = None) -> None:
     """Prints a document in at most the width of a terminal; without its sections where `path` names a file of them."""
 
     def say(text: str, tone: Tone = "", bold: bool = False) -> None:
-        style = f"{'bold ' if bold else ''}{STYLES[tone]}".strip()
-        console.print(Text(plain(hide_text(text)), style=style), soft_wrap=True)
+        console.print(Text(plain(hide_text(text)), style=f"{'bold ' * bold}{STYLES[tone]}"), soft_wrap=True)
 
     say("")
     for text in wrap(document.title, WIDTH):
@@ -277,10 +276,9 @@ def show(console: Console, document: Document, path: object = None) -> None:
 
 def grid(found: Table) -> RichTable:
     """A table whose long cells are broken into lines."""
-    columns = (Column(head, overflow="fold") for head in found.columns)
-    made = RichTable(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    made = RichTable(*(Column(head, overflow="fold") for head in found.columns), box=SIMPLE_HEAD, pad_edge=False)
     for row in found.rows:
-        made.add_row(*(safe_markup(hide_text(cell if isinstance(cell, str) else number(cell))) for cell in row))  # type: ignore[arg-type]
+        made.add_row(*(safe_markup(cell if isinstance(cell, str) else number(cell)) for cell in row))  # type: ignore[arg-type]
     return made
 
 

@@ -13,12 +13,8 @@ from urllib.parse import urlsplit
 
 from harness.core.reading import as_text, from_yaml, names_in
 
+
 # What the installed vLLM's sources say of it, read as text: importing vLLM takes 10 to 20 seconds.
-LITERAL, WORD = re.compile(r"Literal\[([^\]]*)\]"), re.compile(r"[\"']([\w.+-]+)[\"']")
-VARIABLE = re.compile(r"(?m)^    \"(\w+)\": ")
-ARCHITECTURE = re.compile(r"(?m)^    \"(\w+)\": \(")
-
-
 def folder() -> Path | None:
     """Where vLLM is installed; None where it is not."""
     spec = find_spec("vllm")
@@ -36,20 +32,20 @@ def enumerations() -> frozenset[str]:
     """The values of the enumerations among vLLM's settings; none without vLLM."""
     place = folder()
     files = [*place.glob("config/*.py"), *place.glob("model_executor/layers/quantization/__init__.py")] if place else []
-    lists = (found for path in files for found in LITERAL.findall(path.read_text(errors="replace")))
-    return frozenset(word for found in lists for word in WORD.findall(found))
+    lists = (found for path in files for found in re.findall(r"Literal\[([^\]]*)\]", path.read_text(errors="replace")))
+    return frozenset(word for found in lists for word in re.findall(r"[\"']([\w.+-]+)[\"']", found))
 
 
 @cache
 def architectures() -> frozenset[str]:
     """The names of the model classes that vLLM has; none without vLLM."""
-    return frozenset(ARCHITECTURE.findall(source("model_executor", "models", "registry.py")))
+    return frozenset(re.findall(r"(?m)^    \"(\w+)\": \(", source("model_executor", "models", "registry.py")))
 
 
 @cache
 def variables() -> frozenset[str]:
     """The environment variables that vLLM reads; none without vLLM."""
-    return frozenset(VARIABLE.findall(source("envs.py")))
+    return frozenset(re.findall(r"(?m)^    \"(\w+)\": ", source("envs.py")))
 
 
 @cache
@@ -65,7 +61,7 @@ HIDDEN = "***"
 FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
 HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
 noted: set[str] = set()  # of addresses and engine arguments: hidden from now on
-PLAIN_PART = re.compile(r"[a-z][a-z-]{0,23}[0-9.]{0,4}")  # of a path, as in /openai/v1
+PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # of a path, as in /openai/v1
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
 
@@ -77,29 +73,23 @@ SECRET_WORDS = names_in(
 SECRET_ENDINGS = names_in("token auth pass pin sig pat dsn")
 KEYS = names_in("api private access account session encryption ssh signing")
 PAIRS = frozenset({("connection", "string"), ("basic", "auth"), *((word, "key") for word in KEYS)})
-PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-WORDS = (
-    r"token(?![\w])|secret|passw(?:or)?d|passphrase|\bpwd\b|api[_-]?key|authorization|bearer|credential|creds\b"
-    r"|private[_-]?key|access[_-]?key|account[_-]?key|cookie|signature"
+ASSIGNED = (
+    r"(?is)((?:token(?![\w])|secret|passw(?:or)?d|passphrase|\bpwd\b|api[_-]?key|authorization|bearer|credential|creds\b"
+    r"|private[_-]?key|access[_-]?key|account[_-]?key|cookie|signature)[\w-]*[\"']?\s*[:=]\s*).*"
 )
-ASSIGNED = re.compile(rf"(?is)((?:{WORDS})[\w-]*[\"']?\s*[:=]\s*).*")
-SECRET_FORMS = tuple(
-    (re.compile(look), shown)
-    for look, shown in (
-        (r"(?s)-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", HIDDEN),
-        (r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}", rf"\1 {HIDDEN}"),
-        (r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})", HIDDEN),
-        (r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})", HIDDEN),
-        (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", HIDDEN),  # a JWT
-        (r"(//|:/)[^/@\s]+@", rf"\1{HIDDEN}@"),  # whoever an address, or a path made of one, names
-        (r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+", rf"\1{HIDDEN}"),
-        (r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+", rf"\1{HIDDEN}"),
-    )
+SECRET_FORMS = (
+    (r"(?s)-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", HIDDEN),
+    (r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}", rf"\1 {HIDDEN}"),
+    (r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})", HIDDEN),
+    (r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})", HIDDEN),
+    (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", HIDDEN),  # a JWT
+    (r"(//|:/)[^/@\s]+@", rf"\1{HIDDEN}@"),  # whoever an address, or a path made of one, names
+    (r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+", rf"\1{HIDDEN}"),
+    (r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+", rf"\1{HIDDEN}"),
 )
 # Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
 PLAIN_QUERY = names_in("api-version version gpu host")  # keys of an address's query that hold no secret
-QUERY_PART = re.compile(r"([^&;=]+)(=?)[^&;]*")
-QUERY = re.compile(r"(?i)\b(https?:/+[^\s\"'<>?]+\?)([^\s\"'<>#]+)")
+QUERY = r"(?i)\b(https?:/+[^\s\"'<>?]+\?)([^\s\"'<>#]+)"
 HARMLESS_NAMES = names_in(
     """
     model served_model_name tokenizer revision tokenizer_revision dtype quantization kv_cache_dtype load_format
@@ -117,12 +107,11 @@ HARMLESS_NAMES = names_in(
     """
 )
 # Enumerations and lists of numbers, whatever they are called.
-PLAIN_VALUE = re.compile(r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[0-9][0-9.,:-]{0,40}")
-PAIR = re.compile(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)")
+PLAIN_VALUE = r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[0-9][0-9.,:-]{0,40}"
 
 
 def is_secret(name: str) -> bool:
-    words = [word.lower() for word in PART.findall(name)]
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     is_named = any(word in SECRET_WORDS for word in words) or any(word in SECRET_ENDINGS for word in words[-1:])
     return is_named or not PAIRS.isdisjoint(pairwise(words))
 
@@ -131,51 +120,42 @@ def hide_text(text: str) -> str:
     """A text without what looks like a secret: keys of known makers, credentials in an address, PEM blocks; and without
     those of this process's environment."""
     for look, shown in SECRET_FORMS:
-        text = look.sub(shown, text)
-    return hide_known(QUERY.sub(lambda found: found[1] + hide_query(found[2]), text))
+        text = re.sub(look, shown, text)
+    return hide_known(re.sub(QUERY, lambda found: found[1] + hide_query(found[2]), text))
 
 
 def hide_query(query: str) -> str:
     """The query of an address without the values of keys that are not known to be plain, and without words alone."""
-
-    def hidden(part: re.Match[str]) -> str:
-        if not part[2]:
-            return HIDDEN
-        return part[0] if part[1].lower() in PLAIN_QUERY else f"{part[1]}={HIDDEN}"
-
-    return QUERY_PART.sub(hidden, query)
+    return re.sub(
+        r"([^&;=]+)(=?)[^&;]*",
+        lambda part: part[0] if part[2] and part[1].lower() in PLAIN_QUERY else f"{part[2] and part[1] + '='}{HIDDEN}",
+        query,
+    )
 
 
 def hide_known(text: str) -> str:
     """A text without the secrets of this process's environment, such as a server's key that it echoes, and without
     those that were noted."""
-    for secret in environment_secrets() | noted:
+    found = {value for name, value in environ.items() if name not in FOLDERS and is_secret(name)}
+    found |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
+    for secret in {value for value in found if len(value) >= SHORTEST_SECRET} | noted:
         text = text.replace(secret, HIDDEN)
     return text
 
 
 def note_address(address: str) -> None:
     """Notes what may be a key in the path of an endpoint's address, to be hidden from now on."""
-    noted.update(part for part in urlsplit(address).path.split("/") if part and not PLAIN_PART.fullmatch(part))
-
-
-def environment_secrets() -> set[str]:
-    """The values of environment variables whose names say that they are secret."""
-    found = {value for name, value in environ.items() if name not in FOLDERS and is_secret(name)}
-    found |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
-    return {value for value in found if len(value) >= SHORTEST_SECRET}
+    noted.update(part for part in urlsplit(address).path.split("/") if part and not re.fullmatch(PLAIN_PART, part))
 
 
 def hide_word(word: str) -> str:
     """A command-line word without what it may hold of secrets: an engine argument (KEY=VALUE) as another
     program's setting, else the value of anything named, or looking, like a secret."""
-    if pair := PAIR.fullmatch(word):
+    if pair := re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word):
         value = from_yaml(pair[3])
         hidden = hide({pair[2]: value}, foreign=True)[pair[2]]
-        if hidden == value:
-            return word
-        return pair[1] + as_text(hidden)
-    return hide_text(ASSIGNED.sub(rf"\1{HIDDEN}", word))
+        return word if hidden == value else pair[1] + as_text(hidden)
+    return hide_text(re.sub(ASSIGNED, rf"\1{HIDDEN}", word))
 
 
 def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:
@@ -184,7 +164,7 @@ def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:
     Of `foreign` ones, another program's, also for every text but enumerations and those whose names are known to hold
     nothing secret."""
     if isinstance(settings, str):
-        plain = not foreign or harmless or not settings or PLAIN_VALUE.fullmatch(settings)
+        plain = not foreign or harmless or not settings or re.fullmatch(PLAIN_VALUE, settings)
         return hide_text(settings) if plain or settings in enumerations() else HIDDEN
     if isinstance(settings, list | tuple):
         return [hide(item, foreign, harmless) for item in settings]
@@ -201,8 +181,7 @@ def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:
 def secrets_in(settings: Any, secret: bool = False) -> set[str]:
     """The texts that `hide` would leave out of `settings`."""
     if isinstance(settings, Mapping):
-        pairs = settings.items()
-        return {text for key, value in pairs for text in secrets_in(value, secret or is_secret(str(key)))}
+        return {text for key, value in settings.items() for text in secrets_in(value, secret or is_secret(str(key)))}
     if isinstance(settings, list | tuple):
         return {text for item in settings for text in secrets_in(item, secret)}
     is_hidden = isinstance(settings, str) and len(settings) >= 4 and (secret or hide_text(settings) != settings)

@@ -223,8 +223,7 @@ def container_s() -> float | None:
 
 def variables() -> dict[str, str]:
     """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
-    found = {name: environ[name] for name in sorted(environ) if name.startswith(ENGINE_VARIABLES)}
-    return hide(found, foreign=True)  # type: ignore[no-any-return]
+    return hide({name: environ[name] for name in sorted(environ) if name.startswith(ENGINE_VARIABLES)}, foreign=True)  # type: ignore[no-any-return]
 
 
 def cpu_flags() -> set[str]:
@@ -258,18 +257,11 @@ def git_revision() -> str | None:
 
     The container image sets GIT_REVISION: it holds neither git nor the history.
     """
-    given = environ.get("GIT_REVISION") or None
-    try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return given
-    return described.stdout.strip() or given
+    with suppress(OSError, subprocess.TimeoutExpired):
+        words = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        if said := subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=10).stdout.strip():
+            return said
+    return environ.get("GIT_REVISION") or None
 
 
 def installed_packages() -> dict[str, str]:

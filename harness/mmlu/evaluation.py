@@ -25,6 +25,7 @@ from harness.core.document import (
     Section,
     Table,
     gpu_names,
+    listed,
     number,
     percent,
     to_markdown,
@@ -264,8 +265,8 @@ def sections(
     yield Section(picture.title, "", [picture], is_open=True)
     by_domain = Table(["domain", *HEAD], [[name, *score_cells(part)] for name, part in domains.items()])
     yield Section("Domains", f"{len(domains)} domains", [by_domain])
-    listed = [[name.replace("_", " "), DOMAIN_OF[name], *score_cells(part)] for name, part in subjects.items()]
-    yield Section("Subjects", f"{summary.subjects} subjects", [Table(["subject", "domain", *HEAD], listed)])
+    rows = [[name.replace("_", " "), DOMAIN_OF[name], *score_cells(part)] for name, part in subjects.items()]
+    yield Section("Subjects", f"{summary.subjects} subjects", [Table(["subject", "domain", *HEAD], rows)])
     chosen, right_ones = (
         ", ".join(f"{letter} {counts[letter]}" for letter in LETTERS)
         for counts in (summary.predictions, summary.answers)
@@ -288,7 +289,7 @@ def sections(
         ["data", source],
         ["started", facts.started],
         ["precision", f"{config.precision}{quantized}, KV cache {config.kv_cache_dtype}"],
-        ["software", ", ".join(f"{name} {version}" for name, version in system.packages.items())],
+        ["software", listed(system.packages)],
         ["engine arguments", " ".join(f"{name}={value}" for name, value in facts.engine_args.items())],
     ]
     blocks: list[Block] = [method, fitted, Table(["", ""], settings), Code(facts.command)]

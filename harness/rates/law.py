@@ -37,7 +37,6 @@ class Goal(NamedTuple):
     def of(cls, plan: Plan, limits: Limits | None = None) -> Self:
         """For scenarios with limits."""
         held = limits or plan.limits
-        assert held is not None
         return cls(plan.min_duration_s, plan.min_queries, held.ttft, held.tpot)
 
     def full_s(self, qps: float) -> float:

@@ -13,7 +13,7 @@ from harness.rates.law import Goal, error_of
 from harness.rates.search import SearchFacts
 
 FILE = "estimate.json"
-QUICK = re.compile(r" --quick([ =][01])?(?= |$)")  # in the words of a command
+QUICK = r" --quick([ =][01])?(?= |$)"  # in the words of a command
 LEAST = 0.07  # of a rate: its error, however well the probes agree (an H200, Interactive; noise of 10 %)
 MOST = 0.2  # of a rate: with a larger error it is no estimate
 LATE = 1.4  # share of TTFT's limit, from which on that is no chance of half a minute (waves; 96 at once)
@@ -112,5 +112,5 @@ def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> E
         most_running=most_running(found.shared, facts.goal),
         doubts=tuple(dict.fromkeys(doubts)),
         background_load=tuple(dict.fromkeys(load for one in facts.probes for load in one.background_load)),
-        command=f"{QUICK.sub('', command)} --server-target-qps max",
+        command=f"{re.sub(QUICK, '', command)} --server-target-qps max",
     )

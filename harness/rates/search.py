@@ -8,7 +8,7 @@ the full test itself corrects what is left (`rate_after`).
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import minutes
@@ -45,23 +45,6 @@ class Candidate(NamedTuple):
     seconds: float = 0.0
 
 
-class MeasuredServer(Protocol):
-    """Where a server is measured. It is idle again before each measurement begins."""
-
-    @property
-    def at_once(self) -> int:
-        """Requests that are in flight at most."""
-
-    def alone(self) -> Alone:
-        """Requests one after the other."""
-
-    def burst(self, alone: Alone) -> float:
-        """Queries/s that the server completes beside what one alone takes, by a few at once."""
-
-    def probe(self, chosen: Candidate) -> Outcome:
-        """A short test."""
-
-
 def probe_s(rate: float, goal: Goal, least: float = PROBE_S) -> float:
     """Seconds of a probe at this rate, at `least` so many where the full test is no shorter."""
     return min(max(least, SURE_QUERIES / rate), goal.full_s(rate))
@@ -82,11 +65,6 @@ class SearchFacts:
     @property
     def last(self) -> Outcome:
         return self.probes[-1]
-
-    @property
-    def is_saturated(self) -> bool:
-        """Whether the last probe was above what the server completes, and tells it."""
-        return is_full(self.last, self.goal) or self.last.rate >= self.server.shared_qps
 
     def implied(self, probe: Outcome) -> float:
         """The rate that a full test should keep by what one probe measured; infinite where it tells no limit."""
@@ -152,9 +130,9 @@ def crossing(points: Sequence[tuple[float, float]]) -> float:
     return min(max(found, rate / FARTHEST), FARTHEST * rate)
 
 
-def measure(bench: MeasuredServer, goal: Goal) -> SearchFacts:
+def measure(bench: Any, goal: Goal) -> SearchFacts:
     """The two facts: a request alone, and a probe that saturates the server; both again where a request alone takes
-    another time after it."""
+    another time after it. `bench`, a `probing.Bench`, is idle again before each measurement begins."""
     alone = bench.alone()
     for _ in range(REPEATS):
         facts = SearchFacts(goal, alone)
@@ -166,20 +144,24 @@ def measure(bench: MeasuredServer, goal: Goal) -> SearchFacts:
     return facts
 
 
-def saturate(bench: MeasuredServer, facts: SearchFacts) -> None:
+def saturate(bench: Any, facts: SearchFacts) -> None:
     """A probe that saturates the server; faster ones where it does not, longer ones where it is uneven."""
     goal, most = facts.goal, OVERLOAD * bench.at_once / facts.alone.latency_s
     rate = min(OVERLOAD * bench.burst(facts.alone), most)
     seconds, reason, longer = probe_s(rate, goal, SATURATED_S), "saturates the server: what it completes", 0
     while len(facts.probes) < MOST_PROBES:
         facts.probes.append(bench.probe(Candidate(rate, reason, seconds)))
-        queue = facts.last.queue
-        if queue is None or not facts.is_saturated:
+        last, queue = facts.last, facts.last.queue
+        if queue is None or not (is_full(last, goal) or last.rate >= facts.server.shared_qps):
             if rate == most:
                 break
             rate = min(FASTER * rate, most)
             seconds, reason = probe_s(rate, goal, SATURATED_S), "the server kept up: a faster one"
-        elif is_unsure(facts.last) and longer < REPEATS and seconds < goal.full_s(rate):
+        elif (  # another speed at its end than at its beginning, or uneven completions
+            (queue.drift or (queue.completed and last.has_waited and error_of(queue) > PRECISE))
+            and longer < REPEATS
+            and seconds < goal.full_s(rate)
+        ):
             seconds, longer = min(LONGER * seconds, goal.full_s(rate)), longer + 1
             became = f"{abs(queue.drift):.0%} {'faster' if queue.drift > 0 else 'slower'}"
             reason = (
@@ -189,13 +171,7 @@ def saturate(bench: MeasuredServer, facts: SearchFacts) -> None:
             break
 
 
-def is_unsure(probe: Outcome) -> bool:
-    """Whether a saturated probe saw another speed at its end than at its beginning, or uneven completions."""
-    queue = probe.queue
-    return bool(queue and (queue.drift or (queue.completed and probe.has_waited and error_of(queue) > PRECISE)))
-
-
-def estimate(bench: MeasuredServer, goal: Goal) -> SearchFacts:
+def estimate(bench: Any, goal: Goal) -> SearchFacts:
     """The facts, and a short probe at the candidate, where there is one."""
     facts = measure(bench, goal)
     if any(one.queue for one in facts.probes):
@@ -205,7 +181,7 @@ def estimate(bench: MeasuredServer, goal: Goal) -> SearchFacts:
     return facts
 
 
-def search(bench: MeasuredServer, goal: Goal) -> SearchFacts:
+def search(bench: Any, goal: Goal) -> SearchFacts:
     """The facts, and probes at the candidate until it agrees with what it was probed at."""
     facts, repeats = measure(bench, goal), 0
     if not any(one.queue for one in facts.probes):

@@ -15,6 +15,7 @@ from harness.core.document import (
     Table,
     cell,
     code,
+    listed,
     number,
     percent,
     plural,
@@ -42,10 +43,6 @@ class RunReport(NamedTuple):
 
 def facts_table(rows: Rows, name: str = "") -> Table:
     return Table(["", ""], [row for row in rows.items() if row[1]], name)
-
-
-def listed(values: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def measured_with(report: RunReport) -> Iterator[Section]:

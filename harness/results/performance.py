@@ -147,7 +147,7 @@ class Conditions(Model):
             concurrency=plan.concurrency,
             arrivals=plan.config.arrivals,
             arrivals_cv=workload.variation(sent) if sent else None,
-            target_qps=plan.pattern.target_qps(plan.target_qps, log.target_qps),
+            target_qps={"logged": log.target_qps, "planned": plan.target_qps}.get(plan.pattern.named_rate),
             achieved_qps=rate,
             failed_requests=len(failures) if engine.may_fail(plan.config.max_failed, 10**9) else None,
             failures=with_counts(failures),

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from harness.core import errors, files, processes, reading, schema, system
+from harness.core import document, errors, files, processes, reading, schema, system
 from harness.loadgen.folder import RunFolder, status_of
 from harness.loadgen.outcome import RunStatus
 from harness.rates.quick import FILE, Estimate
@@ -62,7 +63,7 @@ def lanes(side_by_side: bool) -> list[Lane]:
 def visible() -> list[str]:
     """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
     count = len(system.gpus())
-    words = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
+    words = re.findall(r"[^\s,]+", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     return (words or [str(number) for number in range(count)])[:count]
 
 
@@ -126,7 +127,7 @@ class ExperimentRecord:
     @property
     def place(self) -> str:
         """Where it ran: only a baseline that ran there is its own."""
-        return " ".join(filter(None, (self.node, self.gpu and f"GPU {self.gpu}")))
+        return document.joined(" ", self.node, self.gpu and f"GPU {self.gpu}")
 
     @property
     def where(self) -> str:
@@ -175,13 +176,23 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
     """
-    folder = place / "@".join(filter(None, (job.item.name, "full" * job.final, lane.gpu)))
+    folder = place / document.joined("@", job.item.name, "full" * job.final, lane.gpu)
     folder.mkdir(exist_ok=True)
     before, begin = set(folder.iterdir()), time.monotonic()
     files.write_json(folder / CONFIG, job.item.settings)  # JSON is YAML
+    words = [str(reading.ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)]
+    inherited = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
     with (folder / SCREEN).open("w") as screen:
         try:
-            process = start_run(job.item, folder, screen, lock, lane)
+            process = subprocess.Popen(
+                [sys.executable, *words],
+                env=inherited | job.item.env | lane.env,
+                stdin=subprocess.DEVNULL,
+                stdout=screen,
+                stderr=screen,
+                start_new_session=True,
+                pass_fds=(lock,),
+            )
         except (OSError, ValueError) as error:  # a variable's value that none can have, say
             return job.record(lane, "failed", f"run.py could not be started: {error}")
     stopped = watch_run(process, folder / SCREEN, begin + timeout, watch)
@@ -189,26 +200,14 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     new = (path for path in set(folder.iterdir()) - before if (path / "status.json").exists())
     left = max((path for path in new if not path.is_symlink()), default=None)  # if run.py made one
     run_status = status_of(left) if left else None
-    said = run_status.status if run_status else ""
+    said = run_status and run_status.status
     is_whole = said == "complete" and process.returncode in (errors.DONE, errors.NOT_ACCEPTED)
     status = stopped or ("complete" if is_whole else "failed")
     reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
     if left and said == "running":
         RunFolder(folder, left.name).set_status("failed", reason)
-    made = str(left.relative_to(place)) if left else None
-    return job.record(lane, status, reason, seconds=seconds, run=made, outcome=outcome_of(left))
-
-
-def start_run(item: Experiment, folder: Path, screen: IO[str], lock: int, lane: Lane) -> "subprocess.Popen[bytes]":
-    """run.py with the experiment's settings and environment. Raises OSError, ValueError where it cannot start."""
-    return subprocess.Popen(
-        [sys.executable, str(reading.ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)],
-        env={key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"} | item.env | lane.env,
-        stdin=subprocess.DEVNULL,
-        stdout=screen,
-        stderr=screen,
-        start_new_session=True,
-        pass_fds=(lock,),
+    return job.record(
+        lane, status, reason, seconds=seconds, run=left and str(left.relative_to(place)), outcome=outcome_of(left)
     )
 
 
@@ -240,7 +239,7 @@ def why(status: Status, run_status: RunStatus | None, code: int, timeout: float,
         return "interrupted"
     if code < 0:
         return f"run.py was ended by {signal.Signals(-code).name}: {said}"
-    return (run_status.reason if run_status else "") or said or f"run.py ended with exit code {code}"
+    return (run_status and run_status.reason) or said or f"run.py ended with exit code {code}"
 
 
 def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> ExperimentRecord:
@@ -249,7 +248,7 @@ def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> Ex
     while system.gpu_memory_used(lane.number) > before + MEMORY_SLACK:
         if time.monotonic() > until:
             said = f"GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
-            return replace(record, reason="; ".join(filter(None, (record.reason, said))))
+            return replace(record, reason=document.joined("; ", record.reason, said))
         time.sleep(0.5)
     return record
 
@@ -258,8 +257,8 @@ def last_line(path: Path) -> str:
     """The last line of text in a file, read from its end."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 2000))
-        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1].removeprefix("error: ") if lines else ""
+        said = file.read().decode(errors="replace").rstrip()
+    return f"\n{said}".splitlines()[-1].strip().removeprefix("error: ")
 
 
 def outcome_of(run: Path | None) -> ExperimentOutcome:
@@ -267,8 +266,10 @@ def outcome_of(run: Path | None) -> ExperimentOutcome:
     if run and (summary := files.read_if_any(run / "summary.json", Summary)):
         return from_summary(summary)
     if run and (found := files.read_if_any(run / FILE, Estimate)):
-        named = {metrics.ESTIMATE: found}
-        values = {metric.name: metrics.value_at(named, metric.steps) for metric in metrics.metrics_of("sweep")}
+        values = {
+            metric.name: metrics.value_at({metrics.ESTIMATE: found}, metric.steps)
+            for metric in metrics.metrics_of("sweep")
+        }
         return ExperimentOutcome(values, background_load=found.background_load, flaws=found.doubts)
     return ExperimentOutcome()
 

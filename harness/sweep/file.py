@@ -251,8 +251,9 @@ def parse(path: Path, where: str) -> Source:
         raise UsageError(f"{where}: cannot read {name}: {why(error)}." if where else f"{name}: {why(error)}.") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        raise UsageError(f"{path}:{line}: not YAML: {getattr(error, 'problem', None) or error}") from None
+        raise UsageError(
+            f"{path}:{mark.line + 1 if mark else 1}: not YAML: {getattr(error, 'problem', None) or error}"
+        ) from None
     if not isinstance(data, Mapping):
         raise UsageError(f"{path}:1: expected `baseline:` and lists of experiments.")
     try:
@@ -327,19 +328,15 @@ def make_experiment(named: Variant, kind: Kind, settings: Settings, baseline: Se
     flags, engine, env = ({key: value for (at, key), value in settings.items() if at == part} for part in PARTS)
     pairs = [f"{key}={as_text(value)}" for key, value in engine.items()]
     texts = {key: as_text(value) for key, value in env.items()}
-    fixed = {"no_exit_on_accuracy_fail": True, "extra_metrics": True}
-    chosen = fixed | flags | ({"engine_arg": pairs} if pairs else {})
+    chosen = (
+        {"no_exit_on_accuracy_fail": True, "extra_metrics": True} | flags | ({"engine_arg": pairs} if pairs else {})
+    )
     changes = tuple(
-        f"no {key}" if value is None else f"{key}={as_text(value)}"
-        for (_, key), value in changed_settings(settings, baseline).items()
+        f"{at[1]}={as_text(settings[at])}" if at in settings else f"no {at[1]}"
+        for at in sorted(baseline | settings, key=lambda at: PARTS.index(at[0]))
+        if settings.get(at) != baseline.get(at)
     )
     return Experiment(named.name, named.about, kind, chosen, engine, texts, changes, named.priority, named.group)
-
-
-def changed_settings(settings: Settings, baseline: Settings) -> Settings:
-    """What is other than in the baseline; None for what is taken away."""
-    found = sorted(baseline | settings, key=lambda at: PARTS.index(at[0]))
-    return {at: settings.get(at) for at in found if settings.get(at) != baseline.get(at)}
 
 
 # Which experiments of a sweep are run.

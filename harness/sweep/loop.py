@@ -24,14 +24,7 @@ from harness.loadgen.folder import RunFolder, now, open_run, point_latest
 from harness.report import regression
 from harness.sweep import experiment, report
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, run_experiment
-from harness.sweep.file import (
-    BASELINE,
-    CAPPED,
-    Experiment,
-    Sweep,
-    Variant,
-    make_experiment,
-)
+from harness.sweep.file import BASELINE, CAPPED, Experiment, Sweep, Variant, make_experiment
 from harness.sweep.rows import (
     CAP,
     Results,
@@ -61,7 +54,7 @@ class SweepOptions(NamedTuple):
     timeout: float = 7200.0  # seconds, of each
     limit: float = inf  # seconds, of all
     finalists: int = 0  # so many of the fastest run again at full length
-    again: tuple[str, ...] = ()  # those that are tried again where they failed
+    again: Sequence[str] = ()  # those that are tried again where they failed
     alternate: bool = False  # every second round backwards, A B B A, so that what changes evenly cancels out
 
 
@@ -72,8 +65,8 @@ class SweepState:
     folder: RunFolder
     kept: State
     chosen: list[Experiment]
-    options: SweepOptions = SweepOptions()
-    skipped: dict[str, str] = field(default_factory=dict)  # why experiments are, by name
+    options: SweepOptions
+    skipped: dict[str, str]  # why experiments are, by name
     finals: list[Experiment] = field(default_factory=list)
     taken: set[RunKey] = field(default_factory=set)
     began: float = field(default_factory=lambda: time.monotonic())
@@ -120,8 +113,9 @@ class SweepState:
         """Whether it is neither running nor has ended."""
         key = job.key(lane)
         ended = ("complete",) if job.item.name in self.options.again else ENDED
-        has_ended = any(record.key == key and record.status in ended for record in self.kept.records)
-        return key not in self.taken and not has_ended
+        return key not in self.taken and not any(
+            record.key == key and record.status in ended for record in self.kept.records
+        )
 
     def take(self, job: Job, lane: Lane) -> bool:
         """Whether there is time for it; then no other lane gets it. After one was too long, finalists alone are."""
@@ -229,8 +223,7 @@ class Crew:
                     self.doing.pop(lane.gpu, None)
                     return False
                 self.doing[lane.gpu] = label = job.label(self.state.options.repeat)
-                doing = (f"GPU {gpu}: {what}" if gpu else what for gpu, what in self.doing.items())
-                self.display.stage(", ".join(doing))
+                self.display.stage(", ".join(f"GPU {gpu}: {what}" if gpu else what for gpu, what in self.doing.items()))
             record = self.run_once(job, lane)
             with self.lock:
                 self.display.leave_row(
@@ -327,12 +320,13 @@ def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
     """Round after round of the experiments, then what follows from them; whether they were interrupted."""
     state.folder.set_status("running")
     state.keep(note="")
-    interrupted = crew.work(places)
-    while not interrupted and state.extend():
-        interrupted = crew.work(places)
+    while not (interrupted := crew.work(places)) and state.extend():
+        pass
     if state.out_of_time:
-        minutes = f"{state.options.limit / 60:g} min"
-        state.keep(note=f"the time limit of {minutes} left no time for {', '.join(state.left())}: --resume continues")
+        state.keep(
+            note=f"the time limit of {state.options.limit / 60:g} min left no time for {', '.join(state.left())}: "
+            "--resume continues"
+        )
     return interrupted
 
 
@@ -390,6 +384,6 @@ def resume(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
         raise UsageError(f"{path} was made with different {changed}; run without --resume.")
     if sweep.is_of_servers:  # a round is of one session
         ended = Counter(record.round for record in before.records if record.status == "complete")
-        whole = (record for record in before.records if ended[record.round] == len(sweep.experiments))
-        before = replace(before, records=tuple(whole))
+        whole = tuple(record for record in before.records if ended[record.round] == len(sweep.experiments))
+        before = replace(before, records=whole)
     return RunFolder(results_dir / "sweeps", path.name), before

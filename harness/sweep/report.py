@@ -22,6 +22,8 @@ from harness.core.document import (
     cell,
     code,
     escape,
+    joined,
+    listed,
     number,
     plural,
     to_markdown,
@@ -50,36 +52,31 @@ from harness.sweep.rows import (
 )
 
 # The pictures of a sweep: speed against the baseline, speed against accuracy.
-PICTURES = {"speedups": "Speed of each experiment", "pareto": "Speed against accuracy"}
 MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 def draw(report: SweepReport, folder: Path) -> dict[str, Picture]:
     """Draws the pictures that have data, by name."""
-    drawn = dict[str, Panel]()
+    drawn = dict[str, tuple[str, list[Panel]]]()
     if len(bars := [result for result in report.rows if result.gain or result is report.baseline]) > 1:
-        drawn["speedups"] = speedups(bars)
+        drawn["speedups"] = "Speed of each experiment", [speedups(bars)]
     points = [r for r in report.rows if r.speed and r.score is not None and not has_fixed_rate(r.experiment)]
     if len(points) > 1:
-        drawn["pareto"] = trade_off(points)
-    return save({name: (PICTURES[name], [panel]) for name, panel in drawn.items()}, folder)
+        drawn["pareto"] = "Speed against accuracy", [trade_off(points)]
+    return save(drawn, folder)
 
 
 def speedups(found: Results) -> Bars:
-    """Speed of each experiment relative to the baseline's; what tells nothing is hollow."""
+    """Speed of each experiment relative to the baseline's; what is not conclusive is hollow."""
     rows = []
     for result in found:
         gain = result.gain or Change(1.0, 1.0, 1.0)  # of the baseline
-        part = Part(0.0, gain.mean, "blue" if result.is_usable else "red", is_hollow(result))
+        is_clear = result.is_usable and not result.doubt and result.effect != "unclear"
+        part = Part(0.0, gain.mean, "blue" if result.is_usable else "red", not is_clear)
         ends = (gain.low, gain.high) if gain.high > gain.low else ()
         rows.append(Bar(result.name, f"{gain.mean:.2f}", [part], ends))
-    notes = ["red: not usable"] * any(not result.is_usable for result in found)
-    return Bars("Speed against the baseline", "; ".join(["speed, baseline = 1", *notes]), rows, [1.0])
-
-
-def is_hollow(result: ExperimentResult) -> bool:
-    """Whether its change is not conclusive."""
-    return not result.is_usable or bool(result.doubt) or result.effect == "unclear"
+    note = "red: not usable" * any(not result.is_usable for result in found)
+    return Bars("Speed against the baseline", joined("; ", "speed, baseline = 1", note), rows, [1.0])
 
 
 def trade_off(found: Results) -> Lines:
@@ -92,11 +89,11 @@ def trade_off(found: Results) -> Lines:
         is_named = len(found) <= MOST_LABELLED or mark == "X" or result.name == BASELINE or point in front
         color, texts = "blue" if result.is_usable else "red", [result.name] if is_named else []
         series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))
-    notes = ["crosses: not usable"] * any(not result.is_usable for result in found)
-    notes += [HOLLOW] * any(result.background_load for result in found)
+    crosses = "crosses: not usable" * any(not result.is_usable for result in found)
+    hollow = HOLLOW * any(result.background_load for result in found)
     across, down = map(Scale.around, zip(*points.values(), strict=True))
     return Lines(
-        "; ".join(["Speed against accuracy", *notes]),
+        joined("; ", "Speed against accuracy", crosses, hollow),
         "output tokens/s",
         SCORES[SCORE],
         series,
@@ -133,8 +130,8 @@ def write(folder: Path, state: State) -> None:
 def build(folder: Path, state: State | None = None) -> SweepReport:
     """Writes plots/ and report.md into a sweep's folder, of the state that it holds."""
     state = state or read(folder)
-    found = tuple(experiment_rows(state))
-    report = SweepReport(state, found, tuple(experiment_rows(state, final=True)), pairs_of(folder, state, found))
+    found = experiment_rows(state)
+    report = SweepReport(state, found, experiment_rows(state, final=True), pairs_of(folder, state, found))
     pictures = draw(report, folder / "plots")
     ended = ended_early(folder, reported=True)
     shared, own = deviations(folder, state.records)
@@ -157,25 +154,17 @@ def sections(report: SweepReport, own: dict[str, list[str]], pictures: dict[str,
             yield Section(title, plural(len(found), "experiment"), [table(found, judged), SAFETY])
     rows = []
     for record in state.records:
-        reason = f": {record.reason}" if record.reason else ""
-        reasons = own.get(record.run or "", ())
+        reasons = own.get(record.run or "")
         unlike = f" (not comparable: {'; '.join(reasons)})" if reasons else ""
         link = Finished(f"[{record.run.rpartition('/')[2]}]({record.run}/report.md)") if record.run else "–"
-        round_name = "full length" if record.final else str(record.number)
-        rows.append(
-            [
-                record.experiment + record.where,
-                round_name,
-                f"{record.status}{reason}{unlike}",
-                f"{record.seconds:.0f}",
-                link,
-            ]
-        )
+        round_name = "full length" if record.final else record.number
+        outcome = f"{joined(': ', record.status, record.reason)}{unlike}"
+        rows.append([record.experiment + record.where, round_name, outcome, f"{record.seconds:.0f}", link])
     runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
     statuses = [record.status for record in state.records]
     yield Section("Runs", f"{plural(len(statuses), 'run')}, {statuses.count('complete')} complete", [runs])
-    versions = ", ".join(f"{name} {version}" for name, version in system.packages.items())
-    machine = f"{', '.join(system.gpus) or 'no GPU'}; {system.cpu}, {system.cores} cores; {versions}"
+    gpus = ", ".join(system.gpus) or "no GPU"
+    machine = f"{gpus}; {system.cpu}, {system.cores} cores; {listed(system.packages)}"
     data = Finished(f"{escape(machine)}. Started {state.started}; all data: [sweep.json](sweep.json).")
     yield Section("Reproduce", "one command", [Code(state.command), data])
 
@@ -191,9 +180,11 @@ def about(report: SweepReport) -> Iterator[str]:
     """What the sweep is of, and what its changes rest on."""
     rounds = max((record.round + 1 for record in report.state.records), default=0)
     yield from filter(None, [report.state.sweep.about])
-    scatter = " `--repeat 3` shows the scatter." if rounds < 3 else ""
-    each = "a change is the mean over the rounds, each against the baseline of the same round and GPU"
-    yield Finished(f"{plural(rounds, 'round')}; {each}.{scatter}")
+    scatter = " `--repeat 3` shows the scatter." * (rounds < 3)
+    yield Finished(
+        f"{plural(rounds, 'round')}; a change is the mean over the rounds, each against the baseline of the same round "
+        f"and GPU.{scatter}"
+    )
 
 
 def table(found: Results, judged: dict[str, regression.Judgement]) -> Table:
@@ -209,7 +200,7 @@ def table(found: Results, judged: dict[str, regression.Judgement]) -> Table:
         "LoadGen": lambda result: (
             VERDICTS[result.is_valid] if result.complete else result.failure and result.failure.failed
         ),
-        "accuracy": lambda result: " ".join(filter(None, (result.accuracy, pairs.get(result.name)))),
+        "accuracy": lambda result: joined(" ", result.accuracy, pairs.get(result.name)),
         "bound by": lambda result: result.bound or "–",
     }
     return Table.of(found, columns)
@@ -224,8 +215,7 @@ def change_text(result: ExperimentResult) -> str:
 
 def experiment_text(result: ExperimentResult) -> str:
     about, changes = result.experiment.about, " ".join(result.experiment.changes)
-    parts = [escape(cell(about)) if about else "", f"(`{code(cell(changes))}`)" if changes else ""]
-    return Finished(" ".join(filter(None, parts)))
+    return Finished(joined(" ", about and escape(cell(about)), changes and f"(`{code(cell(changes))}`)"))
 
 
 def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:
@@ -249,7 +239,7 @@ def cells(label: str, record: ExperimentRecord) -> list[str]:
     run = record.outcome
     about = f"about {number(found)} queries/s" if (found := run.values.get(ESTIMATED.name)) else ""
     verdicts = (run.verdict and WORDS[run.verdict], "INVALID" * (run.valid is False), about)
-    said = ", ".join(filter(None, verdicts)) if record.status == "complete" else record.failed
+    said = joined(", ", *verdicts) if record.status == "complete" else record.failed
     measured = (run.values.get(metric.name) for metric in metrics_of("sweep row"))
     figures = (*measured, round(record.seconds) or None)
     return [*map(number, figures), f"{label}: {said}" if said else label]
@@ -295,7 +285,7 @@ def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecor
     """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
     for record in state.records:
         run = os.path.relpath(path / record.run, folder) if record.run else None
-        yield replace(record, node="/".join(filter(None, (record.node, path.parents[1].name))), run=run)
+        yield replace(record, node=joined("/", record.node, path.parents[1].name), run=run)
 
 
 def notes(tasks: dict[Path, State]) -> str:

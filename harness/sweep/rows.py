@@ -60,10 +60,6 @@ class State:
         """The chance that any of its changes is called one that is none."""
         return LOOK_ERROR if self.within else ERROR
 
-    @property
-    def experiments(self) -> tuple[Experiment, ...]:
-        return (*self.sweep.experiments, *filter(None, [self.capped]))
-
 
 @dataclass(frozen=True)
 class ExperimentResult:
@@ -71,7 +67,7 @@ class ExperimentResult:
     against it."""
 
     experiment: Experiment
-    records: tuple[ExperimentRecord, ...]
+    records: Sequence[ExperimentRecord]
     base: "ExperimentResult | None" = None
     change: Change | None = None
 
@@ -90,8 +86,10 @@ class ExperimentResult:
     @cached_property
     def numbers(self) -> dict[str, float]:
         """Of each metric the mean of the complete rounds that have it."""
-        names = [metric.name for metric in metrics_of("sweep")]
-        found = {name: [v for run in self.complete if (v := run.values.get(name)) is not None] for name in names}
+        found = {
+            metric.name: [v for run in self.complete if (v := run.values.get(metric.name)) is not None]
+            for metric in metrics_of("sweep")
+        }
         return {name: mean(values) for name, values in found.items() if values}
 
     @cached_property
@@ -104,7 +102,7 @@ class ExperimentResult:
 
     def values(self, metric: Metric) -> list[tuple[float, float]]:
         """A metric of the baseline and of its own, by pairs that have both."""
-        found = ((theirs.values.get(metric.name), mine.values.get(metric.name)) for theirs, mine in self.pairs)
+        found = ([run.values.get(metric.name) for run in pair] for pair in self.pairs)
         return [(theirs, mine) for theirs, mine in found if theirs and mine]
 
     @property
@@ -163,8 +161,7 @@ class ExperimentResult:
     @property
     def is_usable(self) -> bool:
         """Whether its speed counts: VALID or an estimate, within the limits, undisputed, and no failed gate."""
-        is_known = self.is_valid is True or self.numbers.get(ESTIMATED.name)
-        return bool(is_known) and self.accuracy != "UNSAFE" and not self.flaws
+        return bool(self.is_valid or self.numbers.get(ESTIMATED.name)) and self.accuracy != "UNSAFE" and not self.flaws
 
     @property
     def flaws(self) -> list[str]:
@@ -198,8 +195,8 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
     kept = [record for record in state.records if record.final == final]
     found = [
         ExperimentResult(item, records)
-        for item in state.experiments
-        if (records := tuple(each for each in kept if each.experiment == item.name))
+        for item in (*state.sweep.experiments, *filter(None, [state.capped]))
+        if (records := [each for each in kept if each.experiment == item.name])
     ]
     base = next((result for result in found if result.name == BASELINE and result.is_usable), None)
     found = [replace(result, base=base) for result in found]
@@ -241,8 +238,8 @@ def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
     found = []
     for each in (item, base):
         settings = {name: info.default for name, info in RunConfig.model_fields.items()} | each.settings
-        rate = ("server_target_qps",) * has_fixed_rate(each)
-        found.append(Comparable({name: str(settings[name]) for name in (*RunConfig.affecting("work"), *rate)}))
+        names = (*RunConfig.affecting("work"), *("server_target_qps",) * has_fixed_rate(each))
+        found.append(Comparable({name: str(settings[name]) for name in names}))
     mine, theirs = found
     return differences(mine, theirs, IGNORED)
 
@@ -261,7 +258,12 @@ def has_fixed_rate(item: Experiment) -> bool:
 def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, compare.Pair]:
     """The answers of experiments beside the baseline's, where the gate is inconclusive, or servers were asked for the
     same and gave them. Raises UsageError for a damaged file."""
-    tests = {each.name: test for each in rows if (test := accuracy_test(folder, each))}
+    tests = {  # of each the first of its runs that kept its samples
+        each.name: path
+        for each in rows
+        for record in reversed(each.records)
+        if record.run and ((path := folder / record.run / FOLDER["accuracy"]) / compare.SAMPLES).exists()
+    }
     base = tests.pop(BASELINE, None)
     wanted = {each.name for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"}
     return {
@@ -269,12 +271,6 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, compare.Pai
         for name, test in tests.items()
         if base and name in wanted and (pair := compare.answers(base, test, same_splitter=True))
     }
-
-
-def accuracy_test(folder: Path, result: ExperimentResult) -> Path | None:
-    """That of the first run that kept its samples."""
-    tests = (folder / record.run / FOLDER["accuracy"] for record in result.records if record.run)
-    return next((path for path in tests if (path / compare.SAMPLES).exists()), None)
 
 
 # What a sweep found, the answer first: which change helped, which hurt, which must not be used.
@@ -291,8 +287,8 @@ EFFECTS: dict[Effect, tuple[str, Tone]] = {  # what a line says after the names,
 @dataclass(frozen=True)
 class SweepReport:
     state: State
-    rows: tuple[ExperimentResult, ...]  # of experiments that were begun or skipped
-    finals: tuple[ExperimentResult, ...] = ()  # of those that ran again at full length
+    rows: Results  # of experiments that were begun or skipped
+    finals: Results = ()  # of those that ran again at full length
     pairs: dict[str, compare.Pair] = field(default_factory=dict)  # answers beside the baseline's, sample by sample
 
     @cached_property
@@ -318,7 +314,7 @@ class SweepReport:
     @cached_property
     def judgements(self) -> list[Judgement]:
         """What comes of each condition on each experiment."""
-        conditions = [regression.condition(text) for text in self.state.fail_if]
+        conditions = [*map(regression.condition, self.state.fail_if)]
         return [self.judge(each, one) for each in self.rows if each.name != BASELINE for one in conditions]
 
     def judge(self, result: ExperimentResult, one: Condition) -> Judgement:
@@ -356,10 +352,8 @@ def title(report: SweepReport) -> str:
     if not report.is_timed:
         lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
         return f"{' and '.join(lost)} lost accuracy" if lost else "accuracy is all that was measured"
-    best = next((result for result in judged if result.effect == "helped"), None)
-    if all(result.effect == "busy machine" for result in judged) or len(judged) == 1:
-        best = next(iter(judged), None)
-    if best:
+    is_any = len(judged) == 1 or all(result.effect == "busy machine" for result in judged)
+    if best := next((result for result in judged if is_any or result.effect == "helped"), None):
         return sentence(best, "helped:" if len(judged) > 1 else "is")
     if has_fixed_rate(base.experiment) and not judged:
         return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
@@ -436,16 +430,14 @@ def servers(report: SweepReport) -> Iterator[Line]:
 
 
 def accuracy(report: SweepReport) -> Iterator[Line]:
-    safe = [result.name for result in report.rows if result.accuracy == "SAFE"]
-    if safe and not report.is_timed:
-        yield Line("safe", ", ".join(safe), "good")
+    if not report.is_timed:
+        yield Line("safe", ", ".join(result.name for result in report.rows if result.accuracy == "SAFE"), "good")
     if unsafe := [f"{r.name} ({loss(r, report.baseline)})" for r in report.rows if r.accuracy == "UNSAFE"]:
-        yield Line("unsafe", ", ".join(unsafe) + (", whatever the speed" if report.is_timed else ""), "bad")
+        yield Line("unsafe", ", ".join(unsafe) + ", whatever the speed" * report.is_timed, "bad")
     clear = {name: one for name, one in report.scores.items() if one.verdict != "NOT JUDGED"}
     for name, one in clear.items():
         yield Line("accuracy", f"{name} {KEPT[one.verdict]}: {SCORES[SCORE]} {one.text}", regression.TONES[one.verdict])
-    unsure = [r.name for r in report.judged if r.accuracy not in ("SAFE", "not run") and r.name not in clear]
-    if unsure:
+    if unsure := [r.name for r in report.judged if r.accuracy not in ("SAFE", "not run") and r.name not in clear]:
         yield Line("accuracy", f"not shown to hold: {', '.join(unsure)}", "unknown")
 
 

@@ -84,5 +84,6 @@ def match_length(plan: Plan, first: Plan) -> Plan:
     if plan.concurrency and not first.fewest_queries:
         places = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
         first = replace(first, fewest_queries=places * plan.concurrency, min_duration_s=SHORTEST_S)
-    lasting = {"fewest_queries": first.fewest_queries, "min_duration_s": first.min_duration_s}
-    return replace(plan, target_qps=first.target_qps, **lasting)  # type: ignore[arg-type]
+    return replace(
+        plan, target_qps=first.target_qps, fewest_queries=first.fewest_queries, min_duration_s=first.min_duration_s
+    )

@@ -251,7 +251,7 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     """The requests of a trace: random tokens of its lengths, and beginnings that are the same where it says so."""
     count = None if config.total_sample_count == "auto" else config.total_sample_count
     most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
-    trace = read_trace(config.trace, count, most)
+    trace = read_trace(Path(config.arrivals or ""), count, most)
     replay, due = replay_trace(config, trace)
     requests = trace.requests[: len(due)]
     if (tokens := sum(one.prompt_tokens for one in requests)) > MOST_SYNTHETIC:

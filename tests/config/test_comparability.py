@@ -37,7 +37,7 @@ def test_speeds_have_a_ratio_only_where_they_can_be_compared(changed: dict[str, 
 
 def test_a_flaw_of_both_is_one_and_is_told_once() -> None:
     flawed = ONE._replace(validity={CONFIGURED: True})
-    assert reason(differences(flawed, flawed)) == f"A and B: {CONFIGURED}"
+    assert reason(differences(flawed, flawed), ("A", "B")) == f"A and B: {CONFIGURED}"
     assert not differences(flawed, flawed, (CONFIGURED,))
 
 

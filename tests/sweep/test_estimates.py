@@ -37,7 +37,7 @@ def swept(
     """What a sweep of estimates runs, in order, and what is kept of it."""
     sweep = file.load(written(folder, FILE))
     place, kept = new(sweep, folder)
-    state = SweepState(place, kept, list(sweep.experiments), SweepOptions(limit=limit))
+    state = SweepState(place, kept, list(sweep.experiments), SweepOptions(limit=limit), {})
     ran = list[tuple[str, bool, dict[str, object]]]()
 
     def runner(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:

@@ -56,7 +56,7 @@ def work(
     resume: bool = False,
 ) -> SweepState:
     """A sweep whose jobs `run` runs, once they are done."""
-    state = SweepState(*(loop.resume if resume else loop.new)(found, folder), list(found.experiments), options)
+    state = SweepState(*(loop.resume if resume else loop.new)(found, folder), list(found.experiments), options, {})
     with Display(Console(quiet=True)) as display:
         loop.rounds(state, Crew(state, run, display), places)
     return state
