@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from harness.config.mlperf import Limits, Tail
 from harness.config.patterns import LIMIT_PERCENTILE
 from harness.core import files, statistics
-from harness.core.document import Statement, number
+from harness.core.document import Measured, Statement, number
 from harness.core.statistics import Spread
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import recording
@@ -274,13 +274,13 @@ class TestRun:
         return Spread.of([each.output_tokens for each in self.answered])
 
     @property
-    def input_tokens_per_sec(self) -> float | None:
+    def input_tokens_per_sec(self) -> Measured:
         """Prompt tokens of the answered requests over LoadGen's duration."""
         tokens, seconds = self.total_input_tokens, self.result.duration_s
         return tokens / seconds if tokens and seconds else None
 
     @property
-    def total_tokens_per_sec(self) -> float | None:
+    def total_tokens_per_sec(self) -> Measured:
         """Prompt and output tokens, likewise."""
         read, written = self.input_tokens_per_sec, self.result.tokens_per_sec
         return read + written if read and written else None

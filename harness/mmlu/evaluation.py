@@ -21,6 +21,7 @@ from harness.core.document import (
     Code,
     Document,
     Line,
+    Measured,
     Picture,
     Section,
     Table,
@@ -47,7 +48,7 @@ class MMLUFacts(outcome.Facts):
     """config.json: every setting, and what is known of the evaluation."""
 
     config: dict[str, JsonValue]
-    prompts_s: float | None = None
+    prompts_s: Measured = None
     """Seconds in which the prompts were built."""
 
 
@@ -57,7 +58,7 @@ class Overall(File):
     overall_accuracy: float
     n: int
     correct: int
-    standard_error: float | None
+    standard_error: Measured
     interval_95: tuple[float, float]
     macro_average: float
     """The mean of the subjects."""
@@ -70,7 +71,7 @@ class Overall(File):
     prompt_tokens: int
     cached_tokens: int | None
     """Null where a server does not tell."""
-    cache_hit_rate: float | None
+    cache_hit_rate: Measured
     questions_per_s: float
     seconds: float
     test_questions: int
@@ -85,13 +86,13 @@ class MMLUHistory(File):
     model: str | None = None
     precision: str | None = None
     quantization: str | None = None
-    overall_accuracy: float | None = None
-    standard_error: float | None = None
-    macro_average: float | None = None
+    overall_accuracy: Measured = None
+    standard_error: Measured = None
+    macro_average: Measured = None
     n: int | None = None
     test_questions: int | None = None
     num_fewshot: int | None = None
-    questions_per_s: float | None = None
+    questions_per_s: Measured = None
     notes: list[str] = []
 
 
@@ -135,7 +136,7 @@ class Score(NamedTuple):
     n: int
     correct: int
     accuracy: float
-    standard_error: float | None
+    standard_error: Measured
     low: float
     high: float
 

@@ -11,7 +11,8 @@ from pydantic import AliasChoices, Field
 from harness.config import mlperf, models
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
-from harness.core import files, reading, schema
+from harness.core import files, reading
+from harness.core.schema import Measured, Model
 from harness.loadgen.outcome import Capacity, Cost, RunFacts
 from harness.loadgen.test_run import TestRun
 
@@ -26,7 +27,7 @@ class Card(NamedTuple):
     """Peak rates of a GPU: dense 16-bit and 8-bit floating point, 10^12 operations/s; memory, 10^12 bytes/s."""
 
     bf16: float
-    fp8: float | None
+    fp8: Measured
     memory: float
 
 
@@ -72,16 +73,16 @@ def shares(
     return operations / (peak * whole), bytes_read / (card.memory * whole)
 
 
-class Economics(schema.Model):
+class Economics(Model):
     """What the rate costs, and how close it is to what the hardware can do."""
 
-    joules_per_output_token: float | None = None
+    joules_per_output_token: Measured = None
     """`gpu_joules` over the output tokens."""
     cost: Cost | None = None
     capacity: Capacity | None = None
-    mfu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mfu_percent", "arithmetic_percent"))
+    mfu_percent: Measured = Field(default=None, validation_alias=AliasChoices("mfu_percent", "arithmetic_percent"))
     """Model FLOPs utilization: Offline, of the GPUs' peak; null where the model or the GPU is not known."""
-    mbu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
+    mbu_percent: Measured = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
     """Model bandwidth utilization: at least this share of the GPUs' memory bandwidth; null as for MFU."""
 
     @staticmethod
@@ -127,7 +128,7 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     )
 
 
-def capacity(plan: Plan, rate: float | None) -> Capacity | None:
+def capacity(plan: Plan, rate: Measured) -> Capacity | None:
     """Cost and energy at a rate of samples/s; for MLPerf's whole set where the samples were MLPerf's."""
     if not rate:
         return None
@@ -136,7 +137,7 @@ def capacity(plan: Plan, rate: float | None) -> Capacity | None:
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
 
 
-def cost(price_per_hour: float | None, output: float | None, total: float | None, rate: float | None) -> Cost | None:
+def cost(price_per_hour: Measured, output: Measured, total: Measured, rate: Measured) -> Cost | None:
     """What a machine at this price an hour takes for its tokens and requests; rates are per second."""
     if price_per_hour is None:
         return None
@@ -173,8 +174,8 @@ class Published(NamedTuple):
     accelerators: int
     software: str
     weights: str
-    samples_per_sec: float | None
-    tokens_per_sec: float | None
+    samples_per_sec: Measured
+    tokens_per_sec: Measured
     source: str
 
     @property

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 
 from harness.config import mlperf
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
-from harness.core.document import Column, number
+from harness.core.document import Column, Measured, number
 from harness.core.statistics import NORMAL, student, welch
 from harness.loadgen.outcome import Doubt, Figure, Outcome
 from harness.results.summary import Summary
@@ -74,11 +74,11 @@ class Metric(NamedTuple):
             value = value_at(part, self.steps) if is_of_part else value_at(source, self.path.split("."))
         return Figure(value, tuple(doubt for doubt in (outcome.doubts if outcome else ()) if doubt in self.doubts))
 
-    def of(self, source: Summary | Outcome) -> float | None:
+    def of(self, source: Summary | Outcome) -> Measured:
         """The value as far as it counts; None where there is none."""
         return self.figure(source).counted
 
-    def text(self, value: float | None) -> str:
+    def text(self, value: Measured) -> str:
         coarse = self.coarse and value is not None
         return number(float(f"{value:.{self.digits}g}") if coarse else value, self.digits)
 
@@ -225,7 +225,7 @@ def metrics_of(place: Place) -> tuple[Metric, ...]:
     return tuple(metric for metric in METRICS if place in metric.places)
 
 
-def values(summary: Summary, place: Place) -> dict[str, float | None]:
+def values(summary: Summary, place: Place) -> dict[str, Measured]:
     """What a place has of a run, as far as it counts: name -> value."""
     return {metric.name: metric.of(summary) for metric in metrics_of(place)}
 

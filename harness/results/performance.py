@@ -12,7 +12,7 @@ from pydantic import JsonValue, model_validator
 from harness.config import engine, workload
 from harness.config.mlperf import Limits, Tail
 from harness.core import document, statistics
-from harness.core.schema import Model, Said
+from harness.core.schema import Measured, Model, Said
 from harness.engines.protocol import ServerUse
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
@@ -24,24 +24,24 @@ from harness.results.accuracy import Count
 from harness.results.economics import Economics
 
 Values = dict[str, Any]  # of fields, by name
-Intervals = dict[str, dict[str, tuple[float, float | None] | None]]
+Intervals = dict[str, dict[str, tuple[float, Measured] | None]]
 
 
 # A test without its ramps, and the share of requests that kept both limits.
 class Steady(Model):
     """A test without its ramps: from as many answers as are computed at once until as few are left."""
 
-    begin_s: float | None = None
+    begin_s: Measured = None
     """Since the first request was sent; null in summaries of older versions."""
     seconds: float
     share_percent: float
     """Of the test's duration."""
     tokens_per_sec: float
     """Output tokens per second of the answers that ended in the steady part."""
-    input_tokens_per_sec: float | None = None
+    input_tokens_per_sec: Measured = None
     """Prompt tokens of the same answers; from here to `tokens_per_sec_per_user` at fixed concurrency alone."""
-    total_tokens_per_sec: float | None = None
-    samples_per_sec: float | None = None
+    total_tokens_per_sec: Measured = None
+    samples_per_sec: Measured = None
     trend: float
     """The rate of its second half over that of the first."""
     requests: int | None = None
@@ -49,9 +49,9 @@ class Steady(Model):
     latency_ms: Latency | None = None
     ttft_ms: Latency | None = None
     tpot_ms: Latency | None = None
-    slo_attainment: float | None = None
-    goodput: float | None = None
-    tokens_per_sec_per_user: float | None = None
+    slo_attainment: Measured = None
+    goodput: Measured = None
+    tokens_per_sec_per_user: Measured = None
     """1,000 / TPOT p90 in ms, over the steady part."""
 
     @classmethod
@@ -81,7 +81,7 @@ class Steady(Model):
         )
 
 
-def slo_attainment(requests: Sequence[Request], limits: Limits | None, server: ServerUse | None = None) -> float | None:
+def slo_attainment(requests: Sequence[Request], limits: Limits | None, server: ServerUse | None = None) -> Measured:
     """Percent of the requests that kept both limits, which failed ones did not; an answer of one token has no time per
     output token to keep. None where there are no limits, or the time of a first token is not the engine's or not
     known."""
@@ -106,7 +106,7 @@ class Conditions(Model):
     scenario: str
     valid: bool
     invalid_reasons: list[Said] = []
-    duration_s: float | None
+    duration_s: Measured
     """Of the performance test, as LoadGen measured."""
     samples: int | None
     samples_per_query: int = 1
@@ -115,11 +115,11 @@ class Conditions(Model):
     """Requests in flight, where it was fixed; this program then measures latencies, from the time each was sent."""
     arrivals: str | None = None
     """How requests came, where not as LoadGen has it: as `--arrivals` was given."""
-    arrivals_cv: float | None = None
+    arrivals_cv: Measured = None
     """The coefficient of variation of the times between them: 0 is clockwork, 1 pure chance, more is bursts."""
-    target_qps: float | None = None
+    target_qps: Measured = None
     """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
-    achieved_qps: float | None = None
+    achieved_qps: Measured = None
     """Queries a second; in Offline, which is one query, samples; of arrivals, what was sent, without the drain."""
     failed_requests: Count | None = None
     """Requests that failed, left out of everything but `slo_attainment` and `valid`; null without --max-failed."""
@@ -167,13 +167,13 @@ class Throughput(Model):
     """Prompt tokens; null in runs that did not record them."""
     input_lengths: statistics.Spread | None = None
     output_lengths: statistics.Spread | None = None
-    tokens_per_sec: float | None = None
+    tokens_per_sec: Measured = None
     """Output tokens per second, as LoadGen measured."""
-    input_tokens_per_sec: float | None = None
+    input_tokens_per_sec: Measured = None
     """Prompt tokens over LoadGen's duration."""
-    total_tokens_per_sec: float | None = None
+    total_tokens_per_sec: Measured = None
     """Prompt and output tokens over LoadGen's duration."""
-    samples_per_sec: float | None = None
+    samples_per_sec: Measured = None
     longer: int = 0
     """Answers that are longer than the run allowed."""
 
@@ -198,12 +198,12 @@ class Latencies(Model):
     tpot_judged: bool = True
     """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
     limits_ms: Limits | None = None
-    slo_attainment: float | None = None
+    slo_attainment: Measured = None
     """Percent of the requests that kept both limits; null where there are none, and where TTFT and TPOT are those of a
     buffer."""
-    goodput: float | None = None
+    goodput: Measured = None
     """Requests that kept both limits, a second."""
-    requests_in_flight: float | None = None
+    requests_in_flight: Measured = None
     """On average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are issued at once."""
 
     @staticmethod
@@ -225,7 +225,7 @@ class Latencies(Model):
 class Machine(MachineUse):
     """What engine, machine and servers did during a test."""
 
-    peak_memory_gib: float | None = None
+    peak_memory_gib: Measured = None
     """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
     usage: dict[str, Usage] = {}
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
@@ -345,7 +345,7 @@ def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
     return made.model_copy(update={"disagreements": [*made.disagreements, *disputed]})
 
 
-def impossible(test: Performance, longest_ms: float | None) -> Iterator[str]:
+def impossible(test: Performance, longest_ms: Measured) -> Iterator[str]:
     """Numbers that no test can have: negative ones, and latencies beyond `longest_ms`, None where any can be."""
     for name, value in claims.leaves(test.model_dump()):
         if isinstance(value, int | float) and value < 0:

@@ -21,7 +21,7 @@ from harness.config.engine import BYTES_PER_WEIGHT
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
 from harness.core import files, reading, schema, system
-from harness.core.document import number
+from harness.core.document import Measured, number
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.engines.protocol import Engine
 from harness.loadgen import folder as results
@@ -95,9 +95,9 @@ class Share(schema.Model):
     """Whose bytes the model's shape gives; the rest is null where bytes, tokens or the GPU's memory are not known."""
     bytes_per_token: int | None = None
     """Read and written for each layer and computed token; attention of decode: for each token that it reads."""
-    tb_per_s: float | None = None
+    tb_per_s: Measured = None
     """Of one GPU."""
-    memory_percent: float | None = None
+    memory_percent: Measured = None
     """The same of the memory's speed."""
 
 
@@ -107,24 +107,24 @@ class Profile(schema.File):
     failure: str = ""
     """Why there is none, in one line."""
     device: Device | None = None
-    seconds: float | None = None
+    seconds: Measured = None
     """From the beginning of the first kernel or operator to the end of the last; the longest of the traces."""
-    idle_percent: float | None = None
+    idle_percent: Measured = None
     """Of the window: no kernel ran. The mean over GPUs; null on a CPU."""
-    active_s: float | None = None
+    active_s: Measured = None
     """In which some kernel ran; the mean over GPUs."""
-    mean_kernel_ms: float | None = None
+    mean_kernel_ms: Measured = None
     gaps: int | None = None
     """Times in which no kernel ran, over all GPUs."""
-    mean_gap_ms: float | None = None
+    mean_gap_ms: Measured = None
     kinds: list[Share] = []
     """Largest first."""
     largest: list[Share] = []
-    tokens_per_step: float | None = None
+    tokens_per_step: Measured = None
     """That were computed, on average; null where the trace does not tell."""
-    read_per_step: float | None = None
+    read_per_step: Measured = None
     """Tokens of all requests that generate, earlier ones included; the mean over steps that have any."""
-    memory_tb_per_s: float | None = None
+    memory_tb_per_s: Measured = None
     """Of a GPU, by its data sheet; null for one that is not known."""
     traces: list[str] = []
     """Relative to the run folder."""
