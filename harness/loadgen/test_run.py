@@ -228,6 +228,11 @@ class TestRun:
 
         return files.read_if_any(self.folder / SERVER, ServerUse)
 
+    @property
+    def is_buffered(self) -> bool:
+        """Whether TTFT and TPOT are those of a buffer between the engine and this client."""
+        return self.server is not None and self.server.is_buffered
+
     @cached_property
     def answered(self) -> list[Request]:
         return without_failures(self.requests)

@@ -105,12 +105,11 @@ class ScoresFile(Accuracy, File):
 
     def flat(self) -> dict[str, object]:
         """What the file holds: all of this, and scores, references and thresholds under their own names."""
-        floors = {check.name: check for check in self.checks}
         return self.model_dump(mode="json") | {
             **self.rouge,
-            "baseline": {name: check.reference for name, check in floors.items()},
+            "baseline": {check.name: check.reference for check in self.checks},
             "gate_multiplier": GATE[self.high_accuracy],
-            **{f"threshold_{name}": floors[name].low for name in self.rouge},
+            **{f"threshold_{check.name}": check.low for check in self.checks if check.name in ROUGE},
         }
 
 
@@ -260,23 +259,24 @@ WORST = 10
 def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
-    part, whole = len(rows) / task.samples, len(rows) == task.samples
-    spread = (
-        None
-        if whole
-        else statistics.intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
-    )
-    checks = []
+    part, spread, checks = len(rows) / task.samples, None, []
+    if part != 1:
+        spread = statistics.intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
     for column, (name, (low, high)) in enumerate(limits.items()):
         reference = getattr(task.reference, name)
         if high is not None:  # a sum over samples
             low, high, reference = low * part, high * part, reference * part
         value, interval = getattr(scores, name), spread and tuple(spread[column])
-        enough = whole or len(rows) >= statistics.FEWEST_SAMPLES
-        found = verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE"
+        enough = part == 1 or len(rows) >= statistics.FEWEST_SAMPLES
         checks.append(
             ScoreCheck(
-                name=name, score=value, reference=reference, low=low, high=high, interval=interval, verdict=found
+                name=name,
+                score=value,
+                reference=reference,
+                low=low,
+                high=high,
+                interval=interval,
+                verdict=verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE",
             )
         )
     return checks

@@ -51,7 +51,7 @@ def outcome_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
         duration_s=result.queries / sent if sent and result.queries else None,
         more=missing_queries(result) if result.failed == ("early_stopping",) else None,
         queue=queue,
-        is_buffered=bool(test.server and test.server.is_buffered),
+        is_buffered=test.is_buffered,
         background_load=tuple(test.machine.background_load),
         folder=str(test.folder.relative_to(run)),
     )

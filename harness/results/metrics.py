@@ -221,8 +221,8 @@ COST = "cost_per_million_output_tokens"
 BY_NAME = {metric.name: metric for metric in METRICS}
 
 
-def metrics_of(place: Place) -> tuple[Metric, ...]:
-    return tuple(metric for metric in METRICS if place in metric.places)
+def metrics_of(place: Place) -> list[Metric]:
+    return [metric for metric in METRICS if place in metric.places]
 
 
 def values(summary: Summary, place: Place) -> dict[str, Measured]:
@@ -232,13 +232,15 @@ def values(summary: Summary, place: Place) -> dict[str, Measured]:
 
 def rows(summary: Summary) -> list[tuple[Metric, str]]:
     """The metrics that a run has, for its report's table with one a line."""
-    found = [metric for metric in metrics_of("report") if metric.figure(summary).value is not None]
-    test = summary.performance
+    test, told = summary.performance, metrics_of("report")
     if summary.scenario.pattern.is_streamed:  # they stand in the table of all latencies
-        found = [metric for metric in found if not metric.name.startswith("latency_")]
-    if test and test.counted is not test:  # the same as the output tokens/s above it
-        found = [metric for metric in found if metric.name != "steady_tokens_per_sec"]
-    return [(metric, metric.shown(summary)) for metric in found]
+        told = [metric for metric in told if not metric.name.startswith("latency_")]
+    is_twice = test and test.counted is not test  # the same as the output tokens/s above it
+    return [
+        (metric, metric.shown(summary))
+        for metric in told
+        if metric.figure(summary).value is not None and not (is_twice and metric.name == "steady_tokens_per_sec")
+    ]
 
 
 TABLES: dict[str, Place] = {Poisson.unit: "rates", ClosedLoop.unit: "levels", Sequential.unit: "batches"}  # by the unit

@@ -68,8 +68,8 @@ class Steady(Model):
         found["share_percent"] = 100 * part.seconds / seconds
         if not (plan.concurrency and part.requests):
             return cls(**found)
-        result, kept = test.counted_result, slo_attainment(part.window, plan.limits, test.server)
-        user_ms = result.tpot_ms.p90 if result.tpot_ms and not (test.server and test.server.is_buffered) else None
+        result, kept = test.counted_result, slo_attainment(part.window, plan.limits, test.is_buffered)
+        user_ms = result.tpot_ms.p90 if result.tpot_ms and not test.is_buffered else None
         return cls(
             **found | fields_from(cls, result),
             input_tokens_per_sec=part.input_tokens_per_sec or None,
@@ -81,17 +81,14 @@ class Steady(Model):
         )
 
 
-def slo_attainment(requests: Sequence[Request], limits: Limits | None, server: ServerUse | None = None) -> Measured:
+def slo_attainment(requests: Sequence[Request], limits: Limits | None, is_buffered: bool) -> Measured:
     """Percent of the requests that kept both limits, which failed ones did not; an answer of one token has no time per
     output token to keep. None where there are no limits, or the time of a first token is not the engine's or not
     known."""
     answered = without_failures(requests)
-    if limits is None or not requests or any(each.ttft_ms is None for each in answered):
+    if limits is None or is_buffered or not requests or any(each.ttft_ms is None for each in answered):
         return None
-    if server and server.is_buffered:
-        return None
-    times = [(each.ttft_ms or 0.0, each.tpot_ms or 0.0) for each in answered]
-    kept = sum(first <= limits.ttft and token <= limits.tpot for first, token in times)
+    kept = sum((each.ttft_ms or 0.0) <= limits.ttft and (each.tpot_ms or 0.0) <= limits.tpot for each in answered)
     return 100 * kept / len(requests)
 
 
@@ -210,7 +207,7 @@ class Latencies(Model):
     def of(test: TestRun, facts: RunFacts) -> Values:
         log, limits = test.result, facts.plan.limits
         mean, rate = log.mean_sample_latency_ms, log.samples_per_sec
-        kept = slo_attainment(test.requests, limits, test.server)
+        kept = slo_attainment(test.requests, limits, test.is_buffered)
         sent = len(test.requests) / len(test.answered) if test.answered else 1.0  # for each that was answered
         return dict(
             intervals=intervals(test),

@@ -183,13 +183,13 @@ def sum_traces(work: Sequence[Sequence[Event]], device: Device, traces: list[str
     if not is_gpu:
         return found
     tracks = [*activities(events)]
-    gaps = [gap for gpu in tracks for gap in gpu.gaps]
+    every = [gap for _, gaps in tracks for gap in gaps]
     told = dict(
-        idle_percent=100 * mean(sum(gpu.gaps) / (gpu.span or 1) for gpu in tracks),
-        active_s=mean(gpu.span - sum(gpu.gaps) for gpu in tracks) / 1e6,
+        idle_percent=100 * mean(sum(gaps) / (span or 1) for span, gaps in tracks),
+        active_s=mean(span - sum(gaps) for span, gaps in tracks) / 1e6,
         mean_kernel_ms=mean(duration for _, duration in own) / 1000,
-        gaps=len(gaps),
-        mean_gap_ms=mean(gaps) / 1000 if gaps else None,
+        gaps=len(every),
+        mean_gap_ms=mean(every) / 1000 if every else None,
     )
     return found.model_copy(update=told)
 
@@ -229,22 +229,16 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
         yield from ((event.name, max(0.0, time)) for event, time in zip(track, own, strict=True))
 
 
-class Activity(NamedTuple):
-    """Of one GPU: the time from its first kernel to the end of its last, and the times in it without any;
+def activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
+    """Of each GPU: the time from its first kernel to the end of its last, and the times in it without any;
     microseconds."""
-
-    span: float
-    gaps: list[float]
-
-
-def activities(events: Iterable[Event]) -> Iterator[Activity]:
     for track in group_by_track(events):
         reached, gaps = track[0].start, list[float]()
         for event in track:
             if event.start > reached:
                 gaps.append(event.start - reached)
             reached = max(reached, event.end)
-        yield Activity(reached - track[0].start, gaps)
+        yield reached - track[0].start, gaps
 
 
 def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 from harness.core.document import Kind, Statement, number
@@ -51,11 +50,11 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     root = next(place for place in test.folder.parents if (place / "config.json").exists())
     own = str(test.folder.relative_to(root))
     recordings = {name: Recording.read(root / name / FILE) for name in names if name != own} | {own: test.recording}
-    return [time.model_copy(update={"test": names[time.folder]}) for time in shares_of(recordings)]
+    return [*shares_of(recordings, names)]
 
 
-def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
-    """The shares of each, by the highest clock that NVML allows or any of them recorded."""
+def shares_of(recordings: Mapping[str, Recording], names: Mapping[str, str]) -> Iterator[GpuTime]:
+    """The shares of each, by the highest clock that NVML allows or any of them recorded; both arguments by folder."""
     allowed, recorded = (
         max((one.highest(name) for one in recordings.values()), default=0.0) for name in ("max_clock_mhz", "clock_mhz")
     )
@@ -66,7 +65,7 @@ def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
             if "requests_waiting" not in recording.columns:
                 shares["idle_while_waiting"] = None
             clock = {"max_clock_mhz": allowed or recorded, "is_clock_of_nvml": bool(allowed)}
-            yield GpuTime.model_validate({"test": name, "folder": name, **shares, **clock})
+            yield GpuTime.model_validate({"test": names[name], "folder": name, **shares, **clock})
 
 
 def seconds_of(recording: Recording, clock: float) -> dict[str, float]:
@@ -243,10 +242,10 @@ def losses(time: GpuTime, args: Mapping[str, object]) -> list[Statement]:
 def ran_out(
     used: Used,
     concurrency: int | None,
-    times: Sequence[GpuTime] = (),
-    args: Mapping[str, object] = MappingProxyType({}),
-    client: bool = False,
-    others: float = 0.0,
+    times: Sequence[GpuTime],
+    args: Mapping[str, object],
+    client: bool,
+    others: float,
 ) -> Iterator[Statement]:
     """What set the speed, then what was used up beside it; nothing where there was enough of all.
 

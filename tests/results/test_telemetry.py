@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import sleep
@@ -127,9 +128,16 @@ def used(**values: tuple[float, float]) -> dict[str, Usage]:
     return {name: Usage(mean=mean, max=most) for name, (mean, most) in values.items()}
 
 
-def bounds(*about: Any, **more: Any) -> list[str]:
+def bounds(
+    found: dict[str, Usage],
+    concurrency: int | None,
+    times: Sequence[GpuTime] = (),
+    args: Mapping[str, object] | None = None,
+    client: bool = False,
+    others: float = 0.0,
+) -> list[str]:
     """What set the speed, in words."""
-    return [str(each) for each in usage.ran_out(*about, **more)]
+    return [str(each) for each in usage.ran_out(found, concurrency, times, args or {}, client, others)]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +214,7 @@ def recorded(run: str) -> dict[str, GpuTime]:
         test: recording.Recording(columns["seconds"], {name: columns[name] for name in columns if name != "seconds"})
         for test, columns in RECORDED[run].items()
     }
-    return {share.test: share for share in shares_of(recordings)}
+    return {share.test: share for share in shares_of(recordings, {test: test for test in recordings})}
 
 
 @pytest.mark.parametrize("run", RECORDED)
@@ -243,11 +251,16 @@ def test_a_clock_that_nvml_tells_goes_before_one_that_was_seen(tmp_path: Path) -
     path = tmp_path / "machine.csv"
     head = "seconds,gpu0_load_percent,gpu0_clock_mhz,gpu0_max_clock_mhz,gpu0_power_capped_percent,gpu0_too_hot_percent"
     path.write_text(f"{head}\n1,100,1000,2000,100,0\n2,50,1500,2000,0,100\n4,0,1800,2000,0,0\n5,,,2000,0,0\n")
-    (share,) = shares_of({"test": recording.Recording.read(path)})
-    assert share.is_clock_of_nvml and share.max_clock_mhz == 2000 and share.idle_while_waiting is None
+    (share,) = shares_of({"test": recording.Recording.read(path)}, {"test": "the test"})
+    assert (
+        share.test == "the test"
+        and share.is_clock_of_nvml
+        and share.max_clock_mhz == 2000
+        and share.idle_while_waiting is None
+    )
     assert (share.idle, share.held_by_power, share.held_by_heat) == pytest.approx((62.5, 12.5, 3.125))
     path.write_text("seconds,gpu0_power_w\n1,500\n")
-    assert list(shares_of({"test": recording.Recording.read(path)})) == []
+    assert list(shares_of({"test": recording.Recording.read(path)}, {"test": "the test"})) == []
 
 
 def test_the_report_shows_it(tmp_path: Path) -> None:
