@@ -115,19 +115,16 @@ class OpenAI(Engine):
                 raise UsageError(
                     f"--endpoint {server.address} accepts text prompts only, so --input-len would not be exact."
                 )
-            return await self._with_neutral(server, form._replace(ids_out=with_ids))
+            # With those sampling fields in neutral values that the server takes: all, else each tried alone.
+            taken = list[tuple[str, float]]()
+            for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
+                with suppress(RefusedError):
+                    await self._has_ids(server, form._replace(ids_out=with_ids, neutral=fields))
+                    taken += fields
+                if len(taken) == len(NEUTRAL):
+                    break
+            return form._replace(ids_out=with_ids, neutral=tuple(taken))
         raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {refused}.")
-
-    async def _with_neutral(self, server: Server, form: RequestFormat) -> RequestFormat:
-        """The form with those sampling fields in neutral values that the server takes: all, else each tried alone."""
-        taken = list[tuple[str, float]]()
-        for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
-            with suppress(RefusedError):
-                await self._has_ids(server, form._replace(neutral=fields))
-                taken += fields
-            if len(taken) == len(NEUTRAL):
-                break
-        return form._replace(neutral=tuple(taken))
 
     async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
         """Whether a small answer, streamed as the run's are, comes with its token ids. Raises RefusedError, or a

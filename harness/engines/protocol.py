@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar
@@ -133,52 +133,49 @@ class ServerUse(Model):
         return self.messages > 0 and 2 * self.bundled >= self.answers
 
     @property
-    def disagreements(self) -> list[str]:
+    def disagreements(self) -> Iterator[str]:
         """What the wire shows and this program's own figures do not, in words."""
-        found, each = [], max(1, self.answers)
+        each = max(1, self.answers)
         counted, came = self.output_tokens, self.client_tokens
         if counted is not None and abs(counted - came) > SAME_COUNT * came:
             more = number(100 * (came - counted) / max(1, counted), 3, "+")
-            found.append(
+            yield (
                 f"`usage` has {number(counted / each)} tokens an answer, {number(came / each)} are counted here "
                 f"({more} %): the result is by {'`usage`' if self.tokens == counted else 'what came'}"
             )
         if self.uncounted and self.tokens != came:
-            found.append(
-                f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
-            )
+            yield f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
         read, sent, spare = self.prompt_tokens, self.sent_tokens, TEMPLATE_TOKENS * self.answers * self.has_template
         if read is not None and sent and not (1 - SAME_COUNT) * sent <= read <= (1 + SAME_COUNT) * sent + spare:
-            found.append(
+            yield (
                 f"by `usage` the server read {number(100 * read / sent, 3)} % of the prompt tokens that were sent: "
                 f"it may {'truncate prompts' if read < sent else 'add to them'}"
             )
         if self.capped:
-            found.append(
+            yield (
                 f"{self.capped:,} of {self.answers:,} answers ended by length with fewer tokens than were asked for: "
                 "the server has a cap of its own"
             )
         if self.models:
-            found.append(f"answers came from {', '.join(self.models)}: the server changed its model during the test")
+            yield f"answers came from {', '.join(self.models)}: the server changed its model during the test"
         idle, replicas = self.replicas
         if 0 < idle < replicas <= self.answers:
-            found.append(
+            yield (
                 f"{idle:,} of {replicas:,} replicas computed nothing, by their metrics: --new-connections spreads "
                 "requests behind a balancer"
             )
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
-            found.append(f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache")
+            yield f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache"
         if self.whole >= max(1, WHOLE_SHARE * self.answers):
-            found.append(f"{self.whole:,} of {self.answers:,} answers came in one message and have no TPOT")
+            yield f"{self.whole:,} of {self.answers:,} answers came in one message and have no TPOT"
         if self.is_buffered:
             counts = (self.tokens, self.messages, self.first_tokens, self.rushed)
             tokens, messages, first, rushed = (number(count / each, 3) for count in counts)
-            found.append(
+            yield (
                 f"TTFT and TPOT do not describe the engine: {number(100 * self.bundled / each, 3)} % of the answers "
                 f"came in bursts (mean: {tokens} tokens in {messages} messages, {first} at first, {rushed} messages at "
                 "once)"
             )
-        return found
 
     @property
     def notes(self) -> list[str]:

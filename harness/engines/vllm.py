@@ -232,7 +232,9 @@ class VLLM(Engine):
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
         environ[patches.VARIABLE] = ",".join(self.patched)
-        self.cautions += map(patches.describe, self.patched)
+        for name in self.patched:
+            patch = patches.PATCHES[name]
+            self.cautions.append(f"vLLM is patched, {name}: {patch.effect}; {patch.brought}")
         import vllm
         from vllm import AsyncEngineArgs
         from vllm.config import ProfilerConfig
@@ -359,14 +361,13 @@ class VLLM(Engine):
     def failure(self) -> str | None:
         if self._links and self._links.is_broken:
             return CONNECTION_LOST
-        return f"{ENGINE_ENDED}{self._death()}" if self._llm is not None and self._llm.errored else None
-
-    def _death(self) -> str:
-        """By which signal, if vLLM can tell."""
-        with suppress(AttributeError):
+        if self._llm is None or not self._llm.errored:
+            return None
+        signals = ""
+        with suppress(AttributeError):  # if vLLM can tell
             ended = self._llm.engine_core.resources.engine_manager.finished_procs()
-            return "".join(f": {name} {by_signal(-code)}" for name, code in ended.items() if code < 0)
-        return ""
+            signals = "".join(f": {name} {by_signal(-code)}" for name, code in ended.items() if code < 0)
+        return f"{ENGINE_ENDED}{signals}"
 
     def close(self) -> None:
         if self._llm is not None:

@@ -101,7 +101,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
     Without a label, `<time>`.
     """
-    stem = "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label)))
+    stem = document.joined("-", time.strftime("%Y%m%d-%H%M%S"), label)
     with writing_to(results_dir):
         results_dir.mkdir(parents=True, exist_ok=True)
         run = RunFolder(results_dir, new_folder(results_dir, stem).name)
@@ -333,18 +333,12 @@ def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
     for path in sorted(results_dir.glob("*/config.json")):
         folder, status = path.parent, readable_status(path.parent)
         is_made = status and (status.status == "complete" or (folder / "summary.json").exists())
-        if is_made and not folder.is_symlink() and (label := label_of(path)):
-            found.setdefault(label, []).append(folder)
+        if is_made and not folder.is_symlink():
+            with suppress(UsageError):
+                match read_json(path):
+                    case {"plan": {"config": {"label": str(label)}}} if label:
+                        found.setdefault(label, []).append(folder)
     return found
-
-
-def label_of(path: Path) -> str:
-    """The label in a config.json; empty where there is none, or it cannot be read."""
-    with suppress(UsageError):
-        match read_json(path):
-            case {"plan": {"config": {"label": str(label)}}}:
-                return label
-    return ""
 
 
 # A run under way: its folder, the screen, and what is known of it.

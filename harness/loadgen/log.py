@@ -92,7 +92,8 @@ def percentile(values: Values) -> float:
 def exceeded_limits(values: Values) -> dict[Limit, tuple[float, float]]:
     """The limits that were exceeded, each with what was found and what is allowed, in nanoseconds."""
     exceeded = {}
-    for limit in limits(values):
+    # Of tokens where LoadGen takes their times, else of whole queries.
+    for limit in TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS:
         found, allowed = values.get(limit.latency.format(f"{percentile(values):.2f}")), values.get(limit.limit)
         if found and allowed and found > allowed:
             exceeded[limit] = (found, allowed)
@@ -153,11 +154,6 @@ SENTENCES = {
     "min_queries": min_queries,
     "early_stopping": early_stopping,
 }
-
-
-def limits(values: Values) -> tuple[Limit, ...]:
-    """The limits that LoadGen checks: of tokens where it takes their times, else of whole queries."""
-    return TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS
 
 
 def now(value: Measured, unit: str) -> str:

@@ -317,10 +317,11 @@ def servers_here(addresses: Sequence[str]) -> set[int] | None:
         if not is_here(parts.hostname or ""):
             continue
         port = parts.port or {"https": 443}.get(parts.scheme, 80)
-        sockets = [
-            each for each in psutil.net_connections("tcp") if each.status == "LISTEN" and each.laddr.port == port
-        ]
-        owners = {each.pid and top_of(each.pid) for each in sockets}
+        owners = {
+            each.pid and top_of(each.pid)
+            for each in psutil.net_connections("tcp")
+            if each.status == "LISTEN" and each.laddr.port == port
+        }
         if not owners or None in owners:
             return None
         found |= {pid for pid in owners if pid}

@@ -25,7 +25,7 @@ from harness.loadgen.log import DECODER, LARGEST_LOG, PERCENTILES, Latency, LogE
 TRACE = "mlperf_log_trace.json"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sample:
     """One sample as LoadGen's trace has it; times in milliseconds since the first entry of the trace."""
 

@@ -190,7 +190,7 @@ class TestRun:
     folder: Path
     result: TestResult
     requests: tuple[Request, ...]
-    concurrency: int | None = None
+    concurrency: int | None
     """Requests in flight, where it was fixed."""
     client_delay: Latency | None = None
     """Milliseconds until each request was sent: from its scheduled time, where it had one, a part of each TTFT; in a
@@ -316,11 +316,7 @@ def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Milliseconds from the end of an answer until the next request was sent in its place, in a closed loop: the place
     that has been free for longest is taken next."""
     ends = deque(sorted(each.done_s for each in requests if each.done_s is not None))
-    begun = [
-        (each.issued_s, each.sent_ms or 0.0)
-        for each in requests
-        if each.issued_s is not None and each.done_s is not None
-    ]
+    begun = ((each.issued_s or 0.0, each.sent_ms or 0.0) for each in requests if each.done_s is not None)
     free: deque[float] = deque()
     for issued_s, sent_ms in sorted(begun):
         while ends and ends[0] <= issued_s:

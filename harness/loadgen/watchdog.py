@@ -4,6 +4,7 @@ import re
 import time
 from pathlib import Path
 
+from harness.core.document import joined
 from harness.core.errors import EngineError
 from harness.core.files import as_json, check_space
 from harness.core.screen import Display
@@ -133,5 +134,5 @@ def stage(log: Path) -> str:
     for line in reversed(re.split(r"[\r\n]+", text)):
         for pattern, name in STAGES:
             if found := re.search(pattern, line):
-                return " ".join(filter(None, [name, *found.groups()]))
+                return joined(" ", name, *found.groups())
     return ""

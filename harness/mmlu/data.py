@@ -170,8 +170,10 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
                     if len(cells) != 6:
                         raise UsageError(f"{where} has {len(cells)} columns, not 6.")
                     question, *choices, answer = cells
-                    columns = {"subject": subject, "question": question, "choices": choices, "answer": answer.strip()}
-                    yield where, columns
+                    yield (
+                        where,
+                        {"subject": subject, "question": question, "choices": choices, "answer": answer.strip()},
+                    )
         except (OSError, csv.Error) as error:
             raise UsageError(f"{table}: cannot be read as CSV: {error}.") from None
 

@@ -109,13 +109,11 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
     if not (facts.concurrency and seconds and test.answered and plan.reference_model) or test.result.ttft_ms:
         return None
-    if plan.config.has_other_hosts or plan.config.precision == "fp32":
-        return None
-    if engine_state.prefix_caching is not False or engine_state.speculation:
+    is_other = plan.config.has_other_hosts or plan.config.precision == "fp32" or engine_state.speculation
+    if is_other or engine_state.prefix_caching is not False:
         return None
     model = plan.config.model
-    # Another checkpoint may have any number of bits.
-    is_known = model in models.QUANTIZED or models.made_of(model)
+    is_known = model in models.QUANTIZED or models.made_of(model)  # another checkpoint may have any number of bits
     return shares(
         gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
         bits={"none": 16, "fp8": 8}.get(engine_state.quantization, 8 if is_known else None),
@@ -214,9 +212,3 @@ def results_of(scenario: str, unit: Unit = "samples/s", on_cpu: bool = False) ->
     """The results of a scenario, as MLPerf writes it, that give this unit; the fastest first."""
     found = [each for each in published() if each.scenario == scenario and (not each.accelerators) == on_cpu]
     return sorted((each for each in found if each.rate(unit)), key=lambda each: each.rate(unit), reverse=True)
-
-
-def points(scenario: str, accelerator: str, unit: Unit = "samples/s") -> list[Published]:
-    """Those on a kind of accelerator, as a driver or MLPerf calls it; the fastest first."""
-    name = ACCELERATORS.get(accelerator, accelerator)
-    return [each for each in results_of(scenario, unit) if each.device == name]

@@ -247,7 +247,7 @@ class Machine(MachineUse):
             gpu_time=times,
             ran_out=list(telemetry.ran_out(used, facts.concurrency, times, facts.engine_args, is_client, others)),
             server=test.server,
-            disagreements=test.server.disagreements if test.server else [],
+            disagreements=[*test.server.disagreements] if test.server else [],
             **test.machine.model_dump(),
         )
 

@@ -164,34 +164,31 @@ def profile(folder: Path) -> Profile:
     if not work:
         raise UsageError(f"{folder}: no kernel and no operator in the traces.")
     steps = " ".join(event.name for kinds in found for event in kinds.get(ANNOTATION, ()))
-    means = {field: mean(map(int, told)) for field, count in STEPS.items() if (told := re.findall(count, steps))}
-    return sum_traces(work, device, [f"{folder.name}/{path.name}" for path in paths]).model_copy(update=means)
-
-
-def sum_traces(work: Sequence[Sequence[Event]], device: Device, traces: list[str]) -> Profile:
-    """The profile of the work of each trace: all kernels, or the operators' self time."""
-    events, is_gpu = [*chain(*work)], device == "GPU"
-    own = [(each.name, each.duration) for each in events] if is_gpu else [*self_times(events)]  # kernels call no others
-    spans = [max(each.end for each in one) - min(each.start for each in one) for one in work]
-    found = Profile(
+    told: dict[str, Any] = {
+        field: mean(map(int, counts)) for field, count in STEPS.items() if (counts := re.findall(count, steps))
+    }
+    events, own = [*chain(*work)], list[tuple[str, float]]()
+    if device == "GPU":
+        own += ((each.name, each.duration) for each in events)  # kernels call no others
+        tracks = [*activities(events)]
+        every = [gap for _, gaps in tracks for gap in gaps]
+        told |= dict(
+            idle_percent=100 * mean(sum(gaps) / (span or 1) for span, gaps in tracks),
+            active_s=mean(span - sum(gaps) for span, gaps in tracks) / 1e6,
+            mean_kernel_ms=mean(duration for _, duration in own) / 1000,
+            gaps=len(every),
+            mean_gap_ms=mean(every) / 1000 if every else None,
+        )
+    else:
+        own += self_times(events)
+    return Profile(
         device=device,
-        seconds=max(spans) / 1e6,
+        seconds=max(max(each.end for each in one) - min(each.start for each in one) for one in work) / 1e6,
         kinds=shares([(kind_of(name), duration) for name, duration in own], kind=str),
         largest=shares(own, kind=kind_of)[:LARGEST_KERNELS],
-        traces=traces,
+        traces=[f"{folder.name}/{path.name}" for path in paths],
+        **told,
     )
-    if not is_gpu:
-        return found
-    tracks = [*activities(events)]
-    every = [gap for _, gaps in tracks for gap in gaps]
-    told = dict(
-        idle_percent=100 * mean(sum(gaps) / (span or 1) for span, gaps in tracks),
-        active_s=mean(span - sum(gaps) for span, gaps in tracks) / 1e6,
-        mean_kernel_ms=mean(duration for _, duration in own) / 1000,
-        gaps=len(every),
-        mean_gap_ms=mean(every) / 1000 if every else None,
-    )
-    return found.model_copy(update=told)
 
 
 def read(path: Path) -> dict[str, list[Event]]:
@@ -314,13 +311,18 @@ LONGEST_RAMP_S = 30.0  # of load before it
 def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
     session.display.stage("profiling", "load")
-    folder = session.folder.sub(FOLDER)
+    folder, engine, requests = session.folder.sub(FOLDER), session.engine, session.library.requests
     measured = loadgen_log.read(session.folder.path / results.FOLDER["performance"])
-    ramp = ramp_s(plan, measured, session.engine.concurrency)
+    ramp = ramp_s(plan, measured, engine.concurrency)
+    if plan.config.sort_by_length:
+        requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
     try:
         if plan.engine_state.prefix_caching:  # what the tests computed is not to serve the window
-            session.measure(session.engine.reset_prefix_cache())
-        session.measure(window(session.engine, load(plan, session), ramp))
+            session.measure(engine.reset_prefix_cache())
+        # The load of the scenario, without end, on the run's samples over and over.
+        sender = patterns.endless(plan, engine.concurrency)
+        load = sender.send(cycle(requests), lambda prompt: patterns.ask(engine, prompt, plan.pattern))
+        session.measure(window(engine, load, ramp))
         found = with_traffic(profile(folder), plan)
     except BenchmarkError as error:
         found = Profile(failure=first_line(error))
@@ -360,15 +362,6 @@ async def still(loading: "asyncio.Task[object]", seconds: float) -> None:
         error = loading.exception()
         first = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
         raise EngineError(f"the load ended: {first_line(first) if first else 'no samples'}")
-
-
-def load(plan: Plan, session: LoadGenSession) -> Coroutine[Any, Any, object]:
-    """The load of the scenario, without end, on the run's samples over and over."""
-    engine, requests = session.engine, session.library.requests
-    if plan.config.sort_by_length:
-        requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
-    sender = patterns.endless(plan, engine.concurrency)
-    return sender.send(cycle(requests), lambda prompt: patterns.ask(engine, prompt, plan.pattern))
 
 
 # Profiles side by side.

@@ -50,11 +50,11 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     root = next(place for place in test.folder.parents if (place / "config.json").exists())
     own = str(test.folder.relative_to(root))
     recordings = {name: Recording.read(root / name / FILE) for name in names if name != own} | {own: test.recording}
-    return [*shares_of(recordings, names)]
+    return [time.model_copy(update={"test": names[time.folder]}) for time in shares_of(recordings)]
 
 
-def shares_of(recordings: Mapping[str, Recording], names: Mapping[str, str]) -> Iterator[GpuTime]:
-    """The shares of each, by the highest clock that NVML allows or any of them recorded; both arguments by folder."""
+def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
+    """The shares of each, by the highest clock that NVML allows or any of them recorded."""
     allowed, recorded = (
         max((one.highest(name) for one in recordings.values()), default=0.0) for name in ("max_clock_mhz", "clock_mhz")
     )
@@ -65,7 +65,7 @@ def shares_of(recordings: Mapping[str, Recording], names: Mapping[str, str]) -> 
             if "requests_waiting" not in recording.columns:
                 shares["idle_while_waiting"] = None
             clock = {"max_clock_mhz": allowed or recorded, "is_clock_of_nvml": bool(allowed)}
-            yield GpuTime.model_validate({"test": names[name], "folder": name, **shares, **clock})
+            yield GpuTime.model_validate({"test": name, "folder": name, **shares, **clock})
 
 
 def seconds_of(recording: Recording, clock: float) -> dict[str, float]:
@@ -170,40 +170,28 @@ def highest(used: Used, name: str) -> float:
     return used[name].max if name in used else 0.0
 
 
-def bound(name: str, what: str, remedy: str = "") -> Statement:
+def bound(name: str, what: str, remedy: str) -> Statement:
     """What set the speed, and what would move it."""
     return Statement(kind=Kind.BOUND, name=name, what=what, remedy=remedy)
 
 
-ROOM = ("kv_cache", "slots")  # what more memory or slots would move
-HELD = ("held_by_power", "held_by_heat")
-
-
-def kv_cache(used: Used) -> Statement | None:
-    waited, lost = mean(used, "requests_waiting"), highest(used, "preemptions")
-    if highest(used, "kv_cache_percent") < FULL_PERCENT or not (waited >= WAITING_REQUESTS or lost):
-        return None
-    return bound(
-        "kv_cache",
-        f"the KV cache was full while {waited:,.0f} requests waited on average"
-        f"{', and requests were preempted' * bool(lost)}",
-        "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room",
-    )
-
-
-def slots(used: Used, concurrency: int | None) -> Statement | None:
-    if (
-        not concurrency
-        or highest(used, "requests_running") < concurrency
-        or mean(used, "requests_waiting") < WAITING_REQUESTS
-    ):
-        return None
-    return bound(
-        "slots",
-        f"all {concurrency:,} request slots were in use while {mean(used, 'requests_waiting'):,.0f} waited on "
-        f"average, with {100 - highest(used, 'kv_cache_percent'):.0f} % of the KV cache free",
-        "a higher --max-num-seqs computes more at once",
-    )
+def room(used: Used, concurrency: int | None) -> Iterator[Statement]:
+    """What more memory, or more slots, would move."""
+    waited, lost, full = mean(used, "requests_waiting"), highest(used, "preemptions"), highest(used, "kv_cache_percent")
+    if full >= FULL_PERCENT and (waited >= WAITING_REQUESTS or lost):
+        yield bound(
+            "kv_cache",
+            f"the KV cache was full while {waited:,.0f} requests waited on average"
+            f"{', and requests were preempted' * bool(lost)}",
+            "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room",
+        )
+    if concurrency and waited >= WAITING_REQUESTS and highest(used, "requests_running") >= concurrency:
+        yield bound(
+            "slots",
+            f"all {concurrency:,} request slots were in use while {waited:,.0f} waited on average, with "
+            f"{100 - full:.0f} % of the KV cache free",
+            "a higher --max-num-seqs computes more at once",
+        )
 
 
 def launch(args: Mapping[str, object]) -> str:
@@ -261,11 +249,10 @@ def ran_out(
         for share, name, remedy in shares
         if share >= BUSY_PERCENT
     ]
-    is_full, told = busy or any(one.name in HELD for one in lost), {""}
-    for found in (*lost, kv_cache(used), slots(used, concurrency), *busy):
-        if found:
-            is_useless = is_full and found.name in ROOM
-            what = f"{found.what}{'; more would not help' if is_useless else ''}"
-            remedy = "" if is_useless or found.remedy in told else found.remedy
-            yield replace(found, what=what, remedy=remedy)
-            told.add(found.remedy)
+    is_full, told = busy or any(one.name in ("held_by_power", "held_by_heat") for one in lost), {""}
+    for found in (*lost, *room(used, concurrency), *busy):
+        is_useless = is_full and found.name in ("kv_cache", "slots")
+        what = f"{found.what}{'; more would not help' if is_useless else ''}"
+        remedy = "" if is_useless or found.remedy in told else found.remedy
+        yield replace(found, what=what, remedy=remedy)
+        told.add(found.remedy)

@@ -214,7 +214,13 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
         records = [records[index] for index in order["index"][:whole]]
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
-    library = encode_articles(records[:count], tokenizer, source)
+    prompts = [record.tokens or tokenizer.encode(PROMPT.format(input=record.article)) for record in records[:count]]
+    limit = len(tokenizer)
+    for number, prompt in enumerate(prompts):
+        if not all(0 <= token < limit for token in prompt):
+            raise UsageError(f"{source}: sample {number} has token ids outside the model's vocabulary of {limit:,}.")
+    articles, references, _ = map(list, zip(*records[:count], strict=True))
+    library = Library(prompts, references, articles, source)
     return replace(library, official=not config.dataset_path or is_official(library, len(records), config.category))
 
 
@@ -269,16 +275,6 @@ def is_official(library: Library, stored: int, category: str) -> bool:
     longest = max(map(len, library.prompts))
     whole = len(library) < OFFICIAL["datacenter"].samples or longest == LONGEST_PROMPT
     return whole and longest <= LONGEST_PROMPT and abs(library.mean_prompt_tokens / MEAN_PROMPT - 1) < 0.02
-
-
-def encode_articles(records: Sequence[Article], tokenizer: Any, source: str) -> Library:
-    """The records with their prompts as token ids. Raises UsageError for ids that the model does not know."""
-    prompts = [record.tokens or tokenizer.encode(PROMPT.format(input=record.article)) for record in records]
-    limit = len(tokenizer)
-    for number, prompt in enumerate(prompts):
-        if not all(0 <= token < limit for token in prompt):
-            raise UsageError(f"{source}: sample {number} has token ids outside the model's vocabulary of {limit:,}.")
-    return Library(prompts, [r.reference for r in records], [r.article for r in records], source)
 
 
 def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> None:

@@ -215,16 +215,14 @@ def conversations(
     The answers that a later turn repeats are random tokens of the same lengths: what the model says is not known yet.
     """
     heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
-    prompts, new, talks, history = list[Tokens](), list[int](), list[int](), Tokens()
+    prompts, new, history = list[Tokens](), list[int](), Tokens()
     for each in range(count):
-        talk, turn = divmod(each, profile.turns)
-        if turn == 0:
+        if each % profile.turns == 0:
             history = list(source.choice(heads))
         prompts.append([*history, *source.choices(words, k=profile.input_len.draw(source))])
         new.append(profile.output_len.draw(source))
-        talks.append(talk)
         history = [*prompts[-1], *source.choices(words, k=new[-1])]
-    return prompts, new, talks if profile.turns > 1 else None
+    return prompts, new, [each // profile.turns for each in range(count)] if profile.turns > 1 else None
 
 
 def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
@@ -257,7 +255,13 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     if (tokens := sum(one.prompt_tokens for one in requests)) > MOST_SYNTHETIC:
         raise UsageError(f"{trace.path}: prompts of {tokens:,} tokens in all; use fewer (--total-sample-count).")
     words, seed = words_of(tokenizer), config.seed or 0
-    prompts = [prompt_of(one, words, seed) for one in requests]
+    prompts = [
+        [  # those of one prefix begin with the same tokens
+            *Random(f"{seed} prefix {one.prefix}").choices(words, k=one.prefix_tokens),
+            *Random(f"{seed} line {one.line}").choices(words, k=one.prompt_tokens - one.prefix_tokens),
+        ]
+        for one in requests
+    ]
     notes = {
         f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
         f"left out {trace.empty:,} rows without lengths": trace.empty,
@@ -274,13 +278,6 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
         notes=tuple(note for note, count in notes.items() if count),
         replay=replay,
     )
-
-
-def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> Tokens:
-    """Random tokens of a request's length; requests of one prefix begin with the same."""
-    shared = Random(f"{seed} prefix {request.prefix}").choices(words, k=request.prefix_tokens)
-    rest = request.prompt_tokens - request.prefix_tokens
-    return [*shared, *Random(f"{seed} line {request.line}").choices(words, k=rest)]
 
 
 # Which of ShareGPT's conversations count, in tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).

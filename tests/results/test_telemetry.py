@@ -214,7 +214,7 @@ def recorded(run: str) -> dict[str, GpuTime]:
         test: recording.Recording(columns["seconds"], {name: columns[name] for name in columns if name != "seconds"})
         for test, columns in RECORDED[run].items()
     }
-    return {share.test: share for share in shares_of(recordings, {test: test for test in recordings})}
+    return {share.test: share for share in shares_of(recordings)}
 
 
 @pytest.mark.parametrize("run", RECORDED)
@@ -251,7 +251,7 @@ def test_a_clock_that_nvml_tells_goes_before_one_that_was_seen(tmp_path: Path) -
     path = tmp_path / "machine.csv"
     head = "seconds,gpu0_load_percent,gpu0_clock_mhz,gpu0_max_clock_mhz,gpu0_power_capped_percent,gpu0_too_hot_percent"
     path.write_text(f"{head}\n1,100,1000,2000,100,0\n2,50,1500,2000,0,100\n4,0,1800,2000,0,0\n5,,,2000,0,0\n")
-    (share,) = shares_of({"test": recording.Recording.read(path)}, {"test": "the test"})
+    (share,) = shares_of({"test": recording.Recording.read(path)})
     assert (
         share.test == "the test"
         and share.is_clock_of_nvml
@@ -260,7 +260,7 @@ def test_a_clock_that_nvml_tells_goes_before_one_that_was_seen(tmp_path: Path) -
     )
     assert (share.idle, share.held_by_power, share.held_by_heat) == pytest.approx((62.5, 12.5, 3.125))
     path.write_text("seconds,gpu0_power_w\n1,500\n")
-    assert list(shares_of({"test": recording.Recording.read(path)}, {"test": "the test"})) == []
+    assert list(shares_of({"test": recording.Recording.read(path)})) == []
 
 
 def test_the_report_shows_it(tmp_path: Path) -> None:
