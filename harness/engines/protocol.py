@@ -11,13 +11,12 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from harness.config import mlperf
 from harness.config.engine import EngineState
+from harness.core import reading, schema
 from harness.core.document import number
 from harness.core.errors import EngineError, UsageError
-from harness.core.reading import names_in
-from harness.core.schema import Model
 
 # How answers came from servers, and what that says of our own figures: tokens, the server's cache, times.
-SUMS = names_in("client_tokens tokens messages first_tokens rushed is_whole is_capped is_bundled")
+SUMS = reading.names_in("client_tokens tokens messages first_tokens rushed is_whole is_capped is_bundled")
 RUSH_S = 1e-4  # between two messages of one answer: those closer together left a buffer, not an engine's steps
 SAME_COUNT = 0.02  # by which a server's count of tokens and ours may differ
 CACHED_PERCENT = 1.0  # of the prompt tokens that may come from a server's cache without a word
@@ -68,7 +67,7 @@ class Exchange:
     delivery: Delivery | None = None
 
 
-class ServerUse(Model):
+class ServerUse(schema.Model):
     """server.json: a test's answers by their servers' own counts, null where an answer came without, and by ours. Sums.
 
     `sent_tokens` are those of the prompts, `client_tokens` those of the answers as this client counts them, `tokens`

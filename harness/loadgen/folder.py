@@ -21,7 +21,7 @@ from rich.console import Console
 
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import document, processes, reading, secrets, system
+from harness.core import document, reading, secrets, system
 from harness.core.errors import (
     ENGINE_FAILED,
     INTERRUPTED,
@@ -46,7 +46,7 @@ from harness.core.files import (
     write_json,
     write_text,
 )
-from harness.core.processes import by_signal, end_children, ignore_signals
+from harness.core.processes import by_signal, command_line, end_children, ignore_signals
 from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
 from harness.loadgen.outcome import RunFacts, RunStatus, Status
@@ -133,7 +133,7 @@ def first_facts() -> dict[str, Any]:
     """What a record begins with: the command, the time, the machine and its software."""
     return {
         "schema_version": SCHEMA,
-        "command": processes.command_line(),
+        "command": command_line(),
         "started": now(),
         "system": system.detect(),
         "installed": system.installed_packages(),

@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
-from harness.config import comparability
-from harness.config.flags import setting
+from harness.config import comparability, flags
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import document, files, screen
-from harness.core.document import Measured, Tone, number, plural
+from harness.core import files, screen
+from harness.core.document import Measured, Tone, names_of, number, plural
 from harness.core.schema import File, Model, Said, stored_as
 from harness.core.statistics import FEWEST_P99
 from harness.core.system import System
@@ -220,7 +219,7 @@ class Outcome(Model):
     @property
     def over(self) -> list[str]:
         """The latencies that were over their limits."""
-        return document.names_of(self.reasons, LIMITED)
+        return names_of(self.reasons, LIMITED)
 
     @property
     def tokens_per_sec_per_user(self) -> Measured:
@@ -366,7 +365,7 @@ class RunFacts(Facts):
         """The settings of a record, of any version: by today's names, without those that there are no longer."""
         match data:
             case {"plan": {"config": {**config}} as plan}:
-                settings = {setting(str(name)): value for name, value in config.items()}
+                settings = {flags.setting(str(name)): value for name, value in config.items()}
                 unknown = sorted(settings.keys() - RunConfig.model_fields.keys())
                 left = [f"config.json: {files.as_flag(name)} is no setting of this version" for name in unknown]
                 return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": left}
@@ -385,8 +384,8 @@ class RunFacts(Facts):
     def settings(self) -> dict[str, object]:
         """Every setting by its name: flags, and over them the values of `auto`."""
         plan = self.model_dump()["plan"]
-        flags: dict[str, object] = plan.pop("config")
-        return flags | {name: value for name, value in plan.items() if name not in ("task", "notes")}
+        settings: dict[str, object] = plan.pop("config")
+        return settings | {name: value for name, value in plan.items() if name not in ("task", "notes")}
 
     @property
     def comparable(self) -> comparability.Comparable:

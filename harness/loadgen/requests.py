@@ -14,11 +14,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.core import files, statistics
 from harness.core.document import Measured
 from harness.core.errors import UsageError, why
-from harness.core.files import finite, write_table
 from harness.core.reading import names_in, open_regular
-from harness.core.statistics import percentile
 from harness.loadgen.log import DECODER, LARGEST_LOG, PERCENTILES, Latency, LogError
 
 # LoadGen's trace: the times of each sample of a test.
@@ -129,7 +128,7 @@ def write_requests(folder: Path, requests: Iterable[Request]) -> None:
         (*attrgetter(*COUNTS)(each), *map(decimal, attrgetter(*TIMES)(each)), each.clock, each.failure)
         for each in requests
     )
-    write_table(folder / FILE, COLUMNS, rows)
+    files.write_table(folder / FILE, COLUMNS, rows)
 
 
 def decimal(value: Measured) -> str:
@@ -158,7 +157,7 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     """The request of a line. Raises ValueError where a cell holds something else than its column does."""
     if len(cells) != len(COLUMNS):
         raise ValueError(f"{len(cells)} cells instead of {len(COLUMNS)}")
-    counts, times, (clock, failure) = [*map(int, cells[:4])], [*map(finite, cells[4:8])], cells[8:]
+    counts, times, (clock, failure) = [*map(int, cells[:4])], [*map(files.finite, cells[4:8])], cells[8:]
     if clock not in ("", "loadgen", "client"):
         raise ValueError(f"unknown clock {clock!r:.40}")
     if any(number is not None and number < 0 for number in (*counts, *times)):
@@ -181,7 +180,7 @@ def spread(times: Iterable[Measured]) -> Latency | None:
     ranked = sorted(time for time in times if time is not None)
     if not ranked:
         return None
-    points = [percentile(ranked, float(share) / 100) for share in PERCENTILES]
+    points = [statistics.percentile(ranked, float(share) / 100) for share in PERCENTILES]
     return Latency(ranked[0], sum(ranked) / len(ranked), ranked[-1], *points)
 
 

@@ -19,8 +19,7 @@ from harness.config.patterns import LIMIT_PERCENTILE
 from harness.core import files, statistics
 from harness.core.document import Measured, Statement, number
 from harness.core.statistics import Spread
-from harness.loadgen import log as loadgen_log
-from harness.loadgen import recording
+from harness.loadgen import log, recording
 from harness.loadgen.log import Latency, LogError, TestResult
 from harness.loadgen.recording import Recording
 from harness.loadgen.requests import FILE, Request, read_requests, spread, times_of, without_failures
@@ -209,7 +208,7 @@ class TestRun:
         cls, folder: Path, limits: Limits | None, concurrency: int | None, scenario: str = "", mixed: bool = False
     ) -> Self:
         """The same without the plan; `mixed`: of requests that may well have answers of one token."""
-        result, requests = loadgen_log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
+        result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
         if fault := count_difference(folder, result, requests):
             raise LogError(fault)
         return cls(folder, mend(result, requests, limits, expected=mixed), tuple(requests), concurrency)

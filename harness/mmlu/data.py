@@ -9,9 +9,8 @@ from typing import Any, Literal, NamedTuple
 from harness.config.engine import ServerFlags
 from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Context, Count, Seed, flag
 from harness.config.run import RunConfig
+from harness.core import files, reading
 from harness.core.errors import UsageError
-from harness.core.files import did_you_mean
-from harness.core.reading import LARGEST_FILE, check_regular, open_regular
 from harness.workloads.cnn_dailymail import download, read_saved
 
 LETTERS = "ABCD"
@@ -69,7 +68,9 @@ def chosen_subjects(text: str) -> list[str]:
     chosen = set[str]()
     for word in filter(None, (part.strip().lower().replace(" ", "_") for part in text.split(","))):
         if word not in groups and word not in DOMAIN_OF:
-            raise UsageError(f"--subjects: MMLU has no subject {word!r}{did_you_mean(word, [*groups, *SUBJECTS])}")
+            raise UsageError(
+                f"--subjects: MMLU has no subject {word!r}{files.did_you_mean(word, [*groups, *SUBJECTS])}"
+            )
         chosen.update(groups.get(word, [word]))
     if not chosen:
         raise UsageError("--subjects takes names of subjects or domains, with commas between them.")
@@ -164,7 +165,7 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
     for table in tables:
         subject = table.name.removesuffix(f"_{split}.csv")
         try:
-            with open_regular(table, encoding="utf-8-sig") as file:
+            with reading.open_regular(table, encoding="utf-8-sig") as file:
                 for number, cells in enumerate(csv.reader(file), start=1):
                     where = f"{table}: row {number}"
                     if len(cells) != 6:
@@ -189,7 +190,7 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
 
     for table in tables:
         try:
-            check_regular(table.stat(), table, LARGEST_FILE)
+            reading.check_regular(table.stat(), table, reading.LARGEST_FILE)
             count = parquet.read_metadata(table).num_rows
             if count > MOST_ROWS:
                 raise UsageError(f"{table}: {count:,} rows; MMLU has 14,042 questions.")

@@ -21,10 +21,10 @@ from pydantic import Field, JsonValue, computed_field
 from harness.config import checkpoint, engine, run
 from harness.config.mlperf import GATE, ROUGE, Scores, Task, bounds
 from harness.config.plan import Plan
-from harness.core import document, reading, schema, statistics, system
+from harness.core import document, reading, statistics, system
 from harness.core.errors import LoadGenError, UsageError, why
 from harness.core.files import write_json, write_table, write_text
-from harness.core.schema import File, Model
+from harness.core.schema import SCHEMA, File, Model
 from harness.loadgen.session import LoadGenSession
 from harness.workloads import cnn_dailymail, custom
 
@@ -316,7 +316,7 @@ def evaluate(folder: Path, plan: Plan, library: cnn_dailymail.Library, tokenizer
     kind = "dummies" if config.has_dummy_weights else "random" if plan.random_weights else ""
     note = f"the weights are {kind}: the answers, and so the scores, mean nothing" if kind else ""
     result = ScoresFile(
-        schema_version=schema.SCHEMA,
+        schema_version=SCHEMA,
         verdict="NOT JUDGED" if note else overall(checks),
         checks=checks,
         samples=len(answers),

@@ -25,8 +25,7 @@ from harness.core.document import Measured, number
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.engines.protocol import Engine
 from harness.loadgen import folder as results
-from harness.loadgen import log as loadgen_log
-from harness.loadgen import patterns
+from harness.loadgen import log, patterns
 from harness.loadgen.session import LoadGenSession
 from harness.results.economics import CARDS, HIDDEN, KV_SIZE
 
@@ -312,7 +311,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
     session.display.stage("profiling", "load")
     folder, engine, requests = session.folder.sub(FOLDER), session.engine, session.library.requests
-    measured = loadgen_log.read(session.folder.path / results.FOLDER["performance"])
+    measured = log.read(session.folder.path / results.FOLDER["performance"])
     ramp = ramp_s(plan, measured, engine.concurrency)
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
@@ -331,7 +330,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     return found
 
 
-def ramp_s(plan: Plan, measured: loadgen_log.TestResult, concurrency: int) -> float:
+def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
     """Seconds of load until the engine is as busy as in the middle of a test: about those that one answer takes.
 
     By Little's law, from the measured test: requests in flight over their rate.

@@ -30,10 +30,9 @@ from harness.config.workload import (
     WorkloadProfile,
     is_profile,
 )
-from harness.core.document import number
+from harness.core import document, reading
 from harness.core.errors import UsageError, first_line
 from harness.core.files import read_given, require, unknown_file_error
-from harness.core.reading import load_yaml
 from harness.workloads import cnn_dailymail, requests_file
 from harness.workloads.cnn_dailymail import Library, Salt
 from harness.workloads.requests_file import StoredRequest, StoredRequests, Tokens
@@ -165,7 +164,7 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
     import yaml
 
     path = workload.path or Path()
-    data = read_given("--workload", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_PROFILE)
+    data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, LARGEST_PROFILE)
     if not isinstance(data, dict):
         raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
     try:
@@ -237,7 +236,8 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     if least != "auto":
         if due[-1] < least:
             raise UsageError(
-                f"--min-duration {least:g}: {trace.path} lasts {number(due[-1])} s: remove the flag, or lower the rate."
+                f"--min-duration {least:g}: {trace.path} lasts {document.number(due[-1])} s: remove the flag, or lower "
+                "the rate."
             )
         due = due[: next(place for place, at in enumerate(due) if at >= least) + 1]
     if len(due) < 2:
