@@ -139,8 +139,17 @@ def piece(data: Any, address: str) -> CompletionChunk:
 
 def choosing(prompt: Sequence[int] | str, model: str, choices: Sequence[int]) -> bytes:
     """A request's JSON for the log-probabilities of some next tokens, in vLLM's own fields."""
-    fields = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0.0, "logprobs": 1}
-    return to_json({**fields, "logprob_token_ids": choices, "return_tokens_as_token_ids": True})
+    return to_json(
+        {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "logprobs": 1,
+            "logprob_token_ids": choices,
+            "return_tokens_as_token_ids": True,
+        }
+    )
 
 
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:

@@ -15,8 +15,7 @@ from typing import Any
 
 import uvloop
 
-from harness.config import checkpoint, run
-from harness.config.engine import EngineState, join_url
+from harness.config import checkpoint, engine, run
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
@@ -212,8 +211,8 @@ class OpenAI(Engine):
                 self.last_response_at = time.monotonic()
 
     @property
-    def engine_state(self) -> EngineState:
-        return EngineState(
+    def engine_state(self) -> engine.EngineState:
+        return engine.EngineState(
             precision="unknown",
             quantization="unknown",
             kv_cache_dtype="unknown",
@@ -234,7 +233,7 @@ class OpenAI(Engine):
         return []
 
     async def _read_metrics(self) -> list[str]:
-        pages = [join_url(server.address, "/metrics", outside=True) for server in self.servers]
+        pages = [engine.join_url(server.address, "/metrics", outside=True) for server in self.servers]
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 
     async def _metrics(self, url: str) -> str:

@@ -271,14 +271,12 @@ def point_latest(run: RunFolder) -> None:
 
 def history(results_dir: Path) -> Iterator[dict[str, object]]:
     """Finished runs, oldest first; lines that are not whole are passed over."""
-    text = ""
     with suppress(OSError):
-        text = reading.read_text(results_dir / "history.jsonl", errors="replace")
-    for line in text.splitlines():
-        with suppress(ValueError, RecursionError):
-            match json.loads(line):
-                case {"run": str()} as entry:
-                    yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
+        for line in reading.read_text(results_dir / "history.jsonl", errors="replace").splitlines():
+            with suppress(ValueError, RecursionError):
+                match json.loads(line):
+                    case {"run": str()} as entry:
+                        yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
 
 
 def now() -> str:

@@ -457,8 +457,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
 
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
     """One family of latencies, or None where the log has none."""
-    names = [edge.format(name) for name in ("min", "mean", "max")]
-    names += [percentile.format(share) for share in PERCENTILES]
+    names = [*map(edge.format, ("min", "mean", "max")), *map(percentile.format, PERCENTILES)]
     if any(values.get(name) is None for name in names):
         return None
     found = Latency(*(values[name] / 1e6 for name in names))

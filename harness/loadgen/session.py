@@ -116,7 +116,7 @@ class SUT:
             # LoadGen waits for every answer: it gets one of PLACEHOLDER tokens, or an empty one where it is scored.
             if self.timed and self.streams and self.clock == "loadgen" and request.ttft_ms is None:
                 self.report(lg.FirstTokenComplete, request.id, [0])
-            self.end(request, [0] * PLACEHOLDER if self.timed else [])
+            self.end(request, [0] * PLACEHOLDER * self.timed)
 
     async def answer(self, request: Request) -> None:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""

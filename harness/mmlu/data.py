@@ -103,10 +103,11 @@ def spread(test: BySubject, limit: int | None, seed: int) -> list[Question]:
     for subject, questions in test.items():
         rng = Random(f"{seed} {subject}")
         offset = rng.random()
-        shuffled = rng.sample(questions, len(questions))
-        places += [((n + offset) / len(questions), question) for n, question in enumerate(shuffled)]
-    places.sort(key=lambda place: (place[0], place[1].subject))
-    return sorted((question for _, question in places[:limit]), key=lambda q: (q.subject, q.number))
+        places += [
+            ((n + offset) / len(questions), question)
+            for n, question in enumerate(rng.sample(questions, len(questions)))
+        ]
+    return sorted(question for _, question in sorted(places)[:limit])
 
 
 def by_subject(found: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySubject:

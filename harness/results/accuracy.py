@@ -326,7 +326,7 @@ def evaluate(folder: Path, plan: Plan, library: cnn_dailymail.Library, tokenizer
         characters=int(totals(rows).gen_len),
         at_token_limit=stops.count("length"),
         splitter=splitter,
-        splitter_version=metadata.version("nltk") if is_nltk else "",
+        splitter_version=metadata.version("nltk") * is_nltk,
         approximate=[] if is_nltk else ["rougeLsum", "gen_len"],
         note=note,
         log=digest(folder / "mlperf_log_accuracy.json"),

@@ -58,7 +58,7 @@ def shares(
     `prompts` and `answers` are tokens of each request, `seconds` for all of them; `bits` those of weights and
     activations in the linear layers, None where they are not known; `concurrency` over all replicas.
     """
-    card = CARDS.get(gpus[0]) if len(set(gpus)) == 1 else None
+    card = CARDS.get("".join(set(gpus)))  # none of unlike GPUs
     peak = {16: card.bf16, 8: card.fp8}.get(bits or 0) if card else None
     if not (card and peak and seconds):
         return None

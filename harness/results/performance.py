@@ -19,9 +19,7 @@ from harness.loadgen.log import Latency, LogError
 from harness.loadgen.outcome import KINDS, Doubt, MachineUse, Outcome, RunFacts, Times, Usage
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun, steady_part
-from harness.results import claims, telemetry
-from harness.results.accuracy import Count
-from harness.results.economics import Economics
+from harness.results import accuracy, claims, economics, telemetry
 
 Values = dict[str, Any]  # of fields, by name
 Intervals = dict[str, dict[str, tuple[float, Measured] | None]]
@@ -118,7 +116,7 @@ class Conditions(Model):
     """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
     achieved_qps: Measured = None
     """Queries a second; in Offline, which is one query, samples; of arrivals, what was sent, without the drain."""
-    failed_requests: Count | None = None
+    failed_requests: accuracy.Count | None = None
     """Requests that failed, left out of everything but `slo_attainment` and `valid`; null without --max-failed."""
     failures: list[str] = []
     """Their error messages."""
@@ -190,7 +188,7 @@ class Latencies(Model):
     client_delay_ms: Latency | None = None
     """Server, Interactive, arrivals: from a query's scheduled time until this client sent it, in each latency and
     TTFT. Fixed concurrency: from an answer's end until the next request was sent in its place, a part of none."""
-    single_token: Count = 0
+    single_token: accuracy.Count = 0
     """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
     tpot_judged: bool = True
     """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
@@ -252,7 +250,7 @@ class Machine(MachineUse):
         )
 
 
-class Performance(Economics, Machine, Latencies, Throughput, Conditions):
+class Performance(economics.Economics, Machine, Latencies, Throughput, Conditions):
     """LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds."""
 
     steady: Steady | None = None
@@ -331,7 +329,7 @@ def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
         if found != planned:
             raise LogError(f"{test.folder}: a log of another run: its {name}: {found}, not {planned}.")
     fields = fields_from(Performance, log) | fields_from(Throughput, test)
-    for part in (Conditions, Latencies, Machine, Economics):
+    for part in (Conditions, Latencies, Machine, economics.Economics):
         fields |= part.of(test, facts)
     made = Performance(**fields | {"steady": Steady.of(test, facts), "folder": str(test.folder.relative_to(run))})
     if plan.pattern.is_paced or not made.duration_s:

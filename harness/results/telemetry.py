@@ -44,8 +44,12 @@ class GpuTime(Model):
 
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     """Of each probe, each attempt and, last, the test itself, as far as its GPUs reported their load and clock."""
-    tested = [("probe", probe) for probe in facts.probes] + [("attempt", probe) for probe in facts.attempts]
-    names = {probe.folder: f"{kind} at {probe.text}" for kind, probe in tested if probe.folder}
+    names = {
+        probe.folder: f"{kind} at {probe.text}"
+        for kind, probes in (("probe", facts.probes), ("attempt", facts.attempts))
+        for probe in probes
+        if probe.folder
+    }
     names[FOLDER["performance"]] = "performance test"
     root = next(place for place in test.folder.parents if (place / "config.json").exists())
     own = str(test.folder.relative_to(root))
@@ -222,9 +226,12 @@ LOSSES = {  # shares of the GPUs' time: in words, and what helps where `launch` 
 
 def losses(time: GpuTime, args: Mapping[str, object]) -> list[Statement]:
     """The GPUs' time that was lost, the largest share first; `args` are the engine's."""
-    shares = sorted(((getattr(time, name) or 0.0, name) for name in LOSSES), reverse=True)
-    found = [(share, name, *LOSSES[name]) for share, name in shares if share >= LOST_PERCENT]
-    return [bound(name, said.format(number(share, 3)), remedy or launch(args)) for share, name, said, remedy in found]
+    shares = sorted(((getattr(time, name) or 0.0, name, *words) for name, words in LOSSES.items()), reverse=True)
+    return [
+        bound(name, said.format(number(share, 3)), remedy or launch(args))
+        for share, name, said, remedy in shares
+        if share >= LOST_PERCENT
+    ]
 
 
 def ran_out(

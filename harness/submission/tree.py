@@ -165,7 +165,7 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     said = ended.stdout.replace(str(place), str(tree))
     counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)  # of the results that it looked at
     expected, found = len(results_in(tree)), sum(map(int, counts.groups())) if counts else 0
-    if ended.returncode != 0 or errors(said):
+    if ended.returncode or errors(said):
         return f"{len(errors(said))} errors, exit code {ended.returncode}", said
     if found < expected or not expected:
         layout = "it looks into DIVISION/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO, with DIVISION open or closed"

@@ -297,8 +297,9 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     if config.input_len:
         given = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
         profile = WorkloadProfile(about=DESCRIPTION, **given)
-        place = f"--input-len {config.input_len} --output-len {config.output_len}"
-        return draw_library(config, tokenizer, profile, place)
+        return draw_library(
+            config, tokenizer, profile, f"--input-len {config.input_len} --output-len {config.output_len}"
+        )
     if config.workload.startswith(cnn_dailymail.MARK):
         return from_requests(config, tokenizer, cnn_dailymail.DESCRIPTION, cnn_dailymail.read(config))
     own = Path(config.workload)
@@ -339,7 +340,7 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
         new.append(answer)
     if not prompts:
         raise UsageError(f"{found.path}: no conversation fits {whole:,} tokens.")
-    notes = [found.left_out] if found.left_out else []
+    notes = [found.left_out]
     if found.is_sharegpt:
         notes.append(
             f"ShareGPT: left out {found.passed_over:,} conversations without a question and its answer, and {unfit:,} "
@@ -364,7 +365,7 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
         samples=len(kept),
         exact=False,
         digest=content,
-        notes=tuple(notes),
+        notes=tuple(filter(None, notes)),
     )
 
 

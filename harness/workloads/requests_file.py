@@ -86,11 +86,10 @@ def read_rows(path: Path, rows: list[Any], unit: str, column: str) -> StoredRequ
         try:
             item = parse_text(row, where) if unit == "line" else row
             dialog = None if column else conversation(item)
-            where = where if dialog is None else where.replace(": record ", ": conversation ")
             if dialog is None:
                 made = [stored_request(item, number, where, column)]
             elif any("role" in message for message in dialog):
-                made = [*chat_turns(dialog, number, where)]
+                made = [*chat_turns(dialog, number, where.replace(": record ", ": conversation "))]
                 talks += 1
             else:
                 made = [StoredRequest(number, "prompt", asked, answer=answer) for asked, answer in turns(dialog)]
