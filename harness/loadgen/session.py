@@ -25,11 +25,9 @@ from harness.core import files, screen, system
 from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError, first_line
 from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
-from harness.loadgen import outcome, recorder, recording
+from harness.loadgen import outcome, patterns, recorder, recording, test_run
 from harness.loadgen.folder import FOLDER, RunFolder, Test
-from harness.loadgen.patterns import Sender, issued
 from harness.loadgen.requests import TRACE, Clock, Request, take_times, write_requests
-from harness.loadgen.test_run import MACHINE, PLACEHOLDER, SERVER
 from harness.loadgen.watchdog import Watchdog
 from harness.workloads.cnn_dailymail import Library
 
@@ -45,7 +43,7 @@ class SUT:
 
     engine: Engine
     library: Library
-    sender: Sender | None = None
+    sender: patterns.Sender | None = None
     streams: bool = True  # whether the time of each first token is taken
     clock: Clock = "loadgen"  # by which it is; LoadGen then hears of it
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
@@ -79,13 +77,13 @@ class SUT:
         else:
             self.run(self.send(self.sender, requests))
 
-    async def send(self, sender: Sender, requests: list[Request]) -> None:
+    async def send(self, sender: patterns.Sender, requests: list[Request]) -> None:
         """Sends queries in the sender's way; those that it leaves out are answered without having been sent."""
         left = await sender.send(requests, self.attempt)
         unsent = {request.order for request in left}
         self.requests = [request for request in self.requests if request.order not in unsent]
         for request in left:
-            self.report(lg.QuerySamplesComplete, request.id, [0] * PLACEHOLDER)
+            self.report(lg.QuerySamplesComplete, request.id, [0] * test_run.PLACEHOLDER)
 
     def run(self, work: Any) -> None:
         task = self.engine.loop.create_task(self._guard(work))
@@ -116,7 +114,7 @@ class SUT:
             # LoadGen waits for every answer: it gets one of PLACEHOLDER tokens, or an empty one where it is scored.
             if self.timed and self.streams and self.clock == "loadgen" and request.ttft_ms is None:
                 self.report(lg.FirstTokenComplete, request.id, [0])
-            self.end(request, [0] * PLACEHOLDER * self.timed)
+            self.end(request, [0] * test_run.PLACEHOLDER * self.timed)
 
     async def answer(self, request: Request) -> None:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
@@ -181,7 +179,7 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
     return SUT(
         engine,
         library,
-        issued(plan, library, timed),
+        patterns.issued(plan, library, timed),
         streams=pattern.is_streamed,
         clock="client" if pattern.is_own_clock else "loadgen",
         timed=timed,
@@ -414,7 +412,7 @@ class LoadGenSession:
             server_gpus=models,
             waits_ms=discovery.mean_waits(exposed, told),
         )
-        files.write_json(folder / MACHINE, use.model_dump())
+        files.write_json(folder / test_run.MACHINE, use.model_dump())
         if config.endpoint:
             server = ServerUse.of(
                 tested.deliveries,
@@ -423,7 +421,7 @@ class LoadGenSession:
                 has_template=config.endpoint_api == "chat",
                 replicas=discovery.idle_replicas(exposed, told),
             )
-            files.write_json(folder / SERVER, server.model_dump())
+            files.write_json(folder / test_run.SERVER, server.model_dump())
             lines += [*server.disagreements, *server.notes]
         for line in lines:
             self.display.say(line, style="yellow")

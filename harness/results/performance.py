@@ -3,7 +3,6 @@ summary.json holds as one object."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -323,7 +322,7 @@ def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
     one."""
     plan, log = facts.plan, test.result
     for name, found, planned in (
-        ("seeds", log.seeds, asdict(plan.seeds)),
+        ("seeds", log.seeds, vars(plan.seeds)),
         ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),
     ):
         if found != planned:
@@ -362,9 +361,9 @@ def intervals(test: TestRun) -> Intervals:
     found: Intervals = {}
     for kind in KINDS if test.result.ttft_ms else ("ttft", "tpot"):
         values = [value for each in test.answered if (value := getattr(each, f"{kind}_ms")) is not None]
-        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-            if len(values) * (1 - share) >= 1:
-                found.setdefault(kind, {})[name] = statistics.quantile_interval(values, share)
+        for percent in (50, 90, 99):
+            if len(values) * (1 - percent / 100) >= 1:
+                found.setdefault(kind, {})[f"p{percent}"] = statistics.quantile_interval(values, percent / 100)
     return found
 
 

@@ -192,7 +192,7 @@ class Article(NamedTuple):
 
     article: str
     reference: str
-    tokens: Tokens | None = None
+    tokens: Tokens | None
 
 
 def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
