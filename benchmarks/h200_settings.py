@@ -9,12 +9,12 @@ docs/runs.
 import sys
 from pathlib import Path
 
+from docs.performance import points
 from harness.config import mlperf
 from harness.core import files
 from harness.core.reading import ROOT
 from harness.report import charts
 from harness.report.charts import Bar, Bars, Panel, Part
-from harness.results import economics
 from harness.results.summary import Summary
 
 RUNS = {  # by the name of a bar, slowest first
@@ -43,7 +43,7 @@ def measured_of(run: str) -> tuple[int, float]:
 def panels() -> list[Panel]:
     """A bar for each run: speed beside the best published, and energy."""
     rows = {name: measured_of(run) for name, run in RUNS.items()}
-    best = economics.points("Offline", "NVIDIA H200")[0]
+    best = points("Offline", "NVIDIA H200")[0]
     elsewhere = best.rate("samples/s") * mlperf.MAX_NEW_TOKENS
     label = (
         f"output tokens/s; line: {best.submitter}, MLPerf {best.round}, another engine: {elsewhere:,.0f}; hollow: dummy"

@@ -17,7 +17,7 @@ from harness.core import files
 from harness.core.document import Column, Table, number, render
 from harness.core.files import write_text
 from harness.loadgen.recording import Recording
-from harness.results import economics
+from harness.results.economics import ACCELERATORS, Published, results_of
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 from harness.results.telemetry import GpuTime, shares_of
@@ -165,6 +165,12 @@ SPEEDS: dict[str, Column] = {
 }
 
 
+def points(scenario: str, accelerator: str) -> list[Published]:
+    """The published results on a kind of accelerator, as a driver or MLPerf calls it; the fastest first."""
+    name = ACCELERATORS.get(accelerator, accelerator)
+    return [each for each in results_of(scenario) if each.device == name]
+
+
 def page() -> str:
     """The page."""
     recordings = json.loads(gzip.decompress(RECORDINGS.read_bytes()))
@@ -173,9 +179,7 @@ def page() -> str:
     kept = {name: read(name) for name in names}
     two, one = (kept[name].test.tokens_per_sec or 0.0 for name in ("off-two-gpus-13368-vllm032", "off-6684-vllm032"))
     single_both = Kept.of("h100-single-both", RUNS / "h100-single-both").test.tpot_ms
-    best = (
-        f"{name} {number(economics.points(name, 'NVIDIA H200')[0].samples_per_sec)} samples/s" for name in SCENARIOS
-    )
+    best = (f"{name} {number(points(name, 'NVIDIA H200')[0].samples_per_sec)} samples/s" for name in SCENARIOS)
     by_weights = {weights: {head: rate(name, kept) for head, name in row.items()} for weights, row in REFERENCE.items()}
     whole, ours = ([*by_weights["bf16"].values()][place] for place in (1, 2))
     before, between, after = (rate(name, kept) for name in IN_TURN)
@@ -239,7 +243,7 @@ SCENARIOS = ("Offline", "Server", "Interactive")
 def alone_published() -> Iterator[str]:
     """The fastest published results of one H200 in a system of its own; nothing of a scenario without any."""
     for name in SCENARIOS:
-        alone = [point for point in economics.points(name, "NVIDIA H200") if point.accelerators == 1]
+        alone = [point for point in points(name, "NVIDIA H200") if point.accelerators == 1]
         yield from (f"{name} {number(point.samples_per_sec)} samples/s ({point.round})" for point in alone[:1])
 
 
@@ -312,7 +316,7 @@ def queued(folder: Path) -> dict[str, str]:
 
 def submitted() -> Table:
     """What others published of an H100 with vLLM."""
-    theirs = [point for name in SCENARIOS for point in economics.points(name, CARD) if point.is_vllm]
+    theirs = [point for name in SCENARIOS for point in points(name, CARD) if point.is_vllm]
     columns: dict[str, Column] = {
         "published of an H100 with vLLM": lambda each: f"{each.scenario}, {each.submitter}, MLPerf {each.round}",
         "software": lambda each: each.software.partition(",")[0],

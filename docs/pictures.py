@@ -32,7 +32,7 @@ Draw = Callable[[Path, Summary], Sequence[Panel]]
 def machine(folder: Path, summary: Summary) -> Sequence[Panel]:
     recording = Recording.read(folder / "Performance" / FILE)
     times = list(shares_of({"performance test": recording}))
-    ran_out = list(telemetry.ran_out(telemetry.usage_of(recording), None, times))
+    ran_out = list(telemetry.ran_out(telemetry.usage_of(recording), None, times, {}, client=False, others=0.0))
     return pictures.machine(recording, ran_out, times)
 
 

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple, Self
 from harness.core.errors import plain
 from harness.core.reading import ROOT
 
+Measured = float | None  # None: not measured
+
 
 def render(template: str, **values: Any) -> str:
     """The template filled in; a name it asks for and does not get is an error."""
@@ -99,12 +101,12 @@ def shown(value: object) -> str:
     return number(value)  # type: ignore[arg-type]
 
 
-def percent(share: float | None, digits: int = 2) -> str:
+def percent(share: Measured, digits: int = 2) -> str:
     """A share of 1 as percent, without the sign; a dash for none."""
     return "–" if share is None else f"{100 * share:.{digits}f}"
 
 
-def number(value: float | None, digits: int = 4, sign: str = "") -> str:
+def number(value: Measured, digits: int = 4, sign: str = "") -> str:
     """A number as people read it: thousands separated, at most `digits` significant ones, never an exponent; a dash for
     none. `sign`: "+" shows it always."""
     if not isinstance(value, int | float) or not math.isfinite(value):

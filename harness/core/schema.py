@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from harness.core.document import Measured as Measured
 from harness.core.document import Statement
 
 SCHEMA = 6  # the format of all these files; 1 had no number

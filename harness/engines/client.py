@@ -173,10 +173,21 @@ class Client:
                     yield ()
         if not (end := next((found for found in pieces if found.end), None)):
             raise reader.missing_end_error()
-        rest = self._tokens(pieces, end, address, sampling, len(first))
+        rest, has_ids = self._tokens(pieces, end, address, sampling, len(first)), self.form.ids_out
         here = len(first) + len(rest)
-        exchange.delivery = self._delivery(
-            end, usage, here, sampling, first_tokens=opening, messages=messages, rushed=rushed
+        # Where text came, `usage` counts instead; without it the text may have fewer tokens than the engine made.
+        counted = usage.output_tokens if usage and not has_ids else None
+        least = sampling.max_new_tokens * (1.0 if counted or has_ids else TEXT_SHARE)
+        exchange.delivery = Delivery(
+            counted or here,
+            here,
+            opening,
+            messages,
+            usage,
+            rushed,
+            is_capped=end.end == "length" and (counted or here) < least,
+            end="" if end.word.lower() in (*ENDS, *LENGTH) else end.word,
+            model="" if end.model in (None, self.served) else error_message(end.model),
         )
         if rest:
             yield rest
@@ -192,23 +203,6 @@ class Client:
             return found
         said = f" ({response.status}: {error_message(page)})" if response.status != 200 else ""
         raise UsageError(f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{said}.")
-
-    def _delivery(
-        self, end: CompletionChunk, usage: TokenCounts | None, here: int, sampling: Sampling, **way: int
-    ) -> Delivery:
-        """How an answer of `here` tokens by this client's count came; where text came, `usage` counts instead, and
-        without it the text may have somewhat fewer tokens than the engine made."""
-        counted = usage.output_tokens if usage and not self.form.ids_out else None
-        least = sampling.max_new_tokens * (1.0 if counted or self.form.ids_out else TEXT_SHARE)
-        return Delivery(
-            counted or here,
-            here,
-            usage=usage,
-            is_capped=end.end == "length" and (counted or here) < least,
-            end="" if end.word.lower() in (*ENDS, *LENGTH) else end.word,
-            model="" if end.model in (None, self.served) else error_message(end.model),
-            **way,
-        )
 
     def content(self, prompt: list[int]) -> list[int] | str:
         """A prompt as its server takes it: its ids, or its text, a chat's special tokens included; the one that begins

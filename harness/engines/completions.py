@@ -123,7 +123,11 @@ def piece(data: Any, address: str) -> CompletionChunk:
         said = "" if word in NO_END else error_message(word)
         end = None if not said else "length" if said.lower() in LENGTH else "stop"
         model = message.get("model") if end else None
-        found = CompletionChunk(text_of(first), first.get("token_ids"), end, usage, said, model)
+        # A completion's text, or a chat's, what a model thinks before it answers included.
+        chat = first.get("delta") or first.get("message") or {}
+        texts = (first.get("text"), chat.get("reasoning"), chat.get("reasoning_content"), chat.get("content"))
+        text = "".join(part for part in texts if isinstance(part, str))
+        found = CompletionChunk(text, first.get("token_ids"), end, usage, said, model)
         if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
@@ -135,8 +139,17 @@ def piece(data: Any, address: str) -> CompletionChunk:
 
 def choosing(prompt: Sequence[int] | str, model: str, choices: Sequence[int]) -> bytes:
     """A request's JSON for the log-probabilities of some next tokens, in vLLM's own fields."""
-    fields = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0.0, "logprobs": 1}
-    return to_json({**fields, "logprob_token_ids": choices, "return_tokens_as_token_ids": True})
+    return to_json(
+        {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "logprobs": 1,
+            "logprob_token_ids": choices,
+            "return_tokens_as_token_ids": True,
+        }
+    )
 
 
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
@@ -151,13 +164,6 @@ def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | Non
     usage = read_usage(message.get("usage"))
     logprobs = tuple(value - scale for value in found)
     return ChoiceLogprobs(logprobs, usage.cached_tokens if usage else None) if math.isfinite(scale) else None
-
-
-def text_of(choice: Any) -> str:
-    """The text of a choice: a completion's, or a chat's, what a model thinks before it answers included."""
-    said = choice.get("delta") or choice.get("message") or {}
-    texts = (choice.get("text"), said.get("reasoning"), said.get("reasoning_content"), said.get("content"))
-    return "".join(text for text in texts if isinstance(text, str))
 
 
 def read_usage(said: Any) -> TokenCounts | None:

@@ -20,6 +20,7 @@ from harness.config import checkpoint
 from harness.config.engine import join_url
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
+from harness.core.document import Measured
 from harness.core.errors import EndpointError, UsageError
 from harness.core.files import did_you_mean
 from harness.engines.client import connect, key_hint, refusal, whole, why_unreached
@@ -287,10 +288,10 @@ RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")  # each tells of its whole engine 
 SOURCES = frozenset(source for column in (*COLUMNS, *WAITS) for source in f"{column.metrics} {column.of_all}".split())
 
 
-def row(before: Readings, now: Readings, seconds: float) -> list[float | None]:
+def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
     """The columns at a reading, so long after the one before; None where the engine does not tell, or there is nothing
     to compare with."""
-    found, grown = list[float | None](), partial(increase, before, now)
+    found, grown = list[Measured](), partial(increase, before, now)
     for column in COLUMNS:
         values = [value for source in column.metrics.split() for value in now.get(source, [])]
         total, over = {
@@ -303,7 +304,7 @@ def row(before: Readings, now: Readings, seconds: float) -> list[float | None]:
     return found
 
 
-def increase(before: Readings, now: Readings, metrics: str) -> float | None:
+def increase(before: Readings, now: Readings, metrics: str) -> Measured:
     """Of counters since a reading before; None where a reading has none of them."""
     common = [source for source in metrics.split() if source in now and source in before]
     if not common:
@@ -311,13 +312,13 @@ def increase(before: Readings, now: Readings, metrics: str) -> float | None:
     return max(0.0, sum(sum(now[source]) - sum(before[source]) for source in common))
 
 
-def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], float | None]:
+def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measured]:
     """The increase of counters between two readings of all servers; None where a reading lacks a server, or them."""
     then, now = map(samples, (before, after) if len(before) == len(after) else ((), ()))
     return partial(increase, then, now)
 
 
-def cached_percent(before: Sequence[str], after: Sequence[str]) -> float | None:
+def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
     """Of the prompt tokens between two readings, the percentage that came from the servers' prefix caches."""
     part, whole = map(growth(before, after), (CACHE.metrics, CACHE.of_all))
     return None if part is None or whole is None else CACHE.scale * part / max(1.0, whole)

@@ -32,9 +32,9 @@ class Echo(protocol.Engine):
     name = "echo"
     concurrency = 256
 
-    def __init__(self, sampling: protocol.Sampling, first_token_s: float, token_s: float) -> None:
-        super().__init__({"first_token_s": first_token_s, "token_s": token_s}, sampling)
-        self.first_token_s, self.token_s = first_token_s, token_s
+    def __init__(self, sampling: protocol.Sampling, **times: float) -> None:
+        super().__init__({**times}, sampling)
+        self.times = times
 
     async def stream(
         self,
@@ -45,8 +45,8 @@ class Echo(protocol.Engine):
     ) -> protocol.Tokens:
         count = self.sampling.of(max_new_tokens).max_new_tokens
         answer = (prompt * (count // len(prompt) + 1))[:count]
-        await asyncio.sleep(self.first_token_s)
+        await asyncio.sleep(self.times["first_token_s"])
         yield answer[:1]
-        await asyncio.sleep(self.token_s * (count - 1))
+        await asyncio.sleep(self.times["token_s"] * (count - 1))
         self.last_response_at = time.monotonic()
         yield answer[1:]

@@ -15,8 +15,7 @@ from typing import Any
 
 import uvloop
 
-from harness.config import checkpoint, run
-from harness.config.engine import EngineState, join_url
+from harness.config import checkpoint, engine, run
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
@@ -115,19 +114,16 @@ class OpenAI(Engine):
                 raise UsageError(
                     f"--endpoint {server.address} accepts text prompts only, so --input-len would not be exact."
                 )
-            return await self._with_neutral(server, form._replace(ids_out=with_ids))
+            # With those sampling fields in neutral values that the server takes: all, else each tried alone.
+            taken = list[tuple[str, float]]()
+            for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
+                with suppress(RefusedError):
+                    await self._has_ids(server, form._replace(ids_out=with_ids, neutral=fields))
+                    taken += fields
+                if len(taken) == len(NEUTRAL):
+                    break
+            return form._replace(ids_out=with_ids, neutral=tuple(taken))
         raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {refused}.")
-
-    async def _with_neutral(self, server: Server, form: RequestFormat) -> RequestFormat:
-        """The form with those sampling fields in neutral values that the server takes: all, else each tried alone."""
-        taken = list[tuple[str, float]]()
-        for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
-            with suppress(RefusedError):
-                await self._has_ids(server, form._replace(neutral=fields))
-                taken += fields
-            if len(taken) == len(NEUTRAL):
-                break
-        return form._replace(neutral=tuple(taken))
 
     async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
         """Whether a small answer, streamed as the run's are, comes with its token ids. Raises RefusedError, or a
@@ -215,8 +211,8 @@ class OpenAI(Engine):
                 self.last_response_at = time.monotonic()
 
     @property
-    def engine_state(self) -> EngineState:
-        return EngineState(
+    def engine_state(self) -> engine.EngineState:
+        return engine.EngineState(
             precision="unknown",
             quantization="unknown",
             kv_cache_dtype="unknown",
@@ -237,7 +233,7 @@ class OpenAI(Engine):
         return []
 
     async def _read_metrics(self) -> list[str]:
-        pages = [join_url(server.address, "/metrics", outside=True) for server in self.servers]
+        pages = [engine.join_url(server.address, "/metrics", outside=True) for server in self.servers]
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 
     async def _metrics(self, url: str) -> str:

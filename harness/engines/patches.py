@@ -97,11 +97,6 @@ def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
     return config.engine_patch
 
 
-def describe(name: str) -> str:
-    row = PATCHES[name]
-    return f"vLLM is patched, {name}: {row.effect}; {row.brought}"
-
-
 def applied_kernels(names: Iterable[str], kernels: Mapping[Any, str]) -> dict[str, str]:
     """What stands among a model's kernels of each patch that changes one of its layers, by part; `kernels` has each
     layer with the name of its kernel."""

@@ -4,20 +4,19 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar
 
 from harness.config import mlperf
 from harness.config.engine import EngineState
+from harness.core import reading, schema
 from harness.core.document import number
 from harness.core.errors import EngineError, UsageError
-from harness.core.reading import names_in
-from harness.core.schema import Model
 
 # How answers came from servers, and what that says of our own figures: tokens, the server's cache, times.
-SUMS = names_in("client_tokens tokens messages first_tokens rushed is_whole is_capped is_bundled")
+SUMS = reading.names_in("client_tokens tokens messages first_tokens rushed is_whole is_capped is_bundled")
 RUSH_S = 1e-4  # between two messages of one answer: those closer together left a buffer, not an engine's steps
 SAME_COUNT = 0.02  # by which a server's count of tokens and ours may differ
 CACHED_PERCENT = 1.0  # of the prompt tokens that may come from a server's cache without a word
@@ -68,7 +67,7 @@ class Exchange:
     delivery: Delivery | None = None
 
 
-class ServerUse(Model):
+class ServerUse(schema.Model):
     """server.json: a test's answers by their servers' own counts, null where an answer came without, and by ours. Sums.
 
     `sent_tokens` are those of the prompts, `client_tokens` those of the answers as this client counts them, `tokens`
@@ -133,52 +132,49 @@ class ServerUse(Model):
         return self.messages > 0 and 2 * self.bundled >= self.answers
 
     @property
-    def disagreements(self) -> list[str]:
+    def disagreements(self) -> Iterator[str]:
         """What the wire shows and this program's own figures do not, in words."""
-        found, each = [], max(1, self.answers)
+        each = max(1, self.answers)
         counted, came = self.output_tokens, self.client_tokens
         if counted is not None and abs(counted - came) > SAME_COUNT * came:
             more = number(100 * (came - counted) / max(1, counted), 3, "+")
-            found.append(
+            yield (
                 f"`usage` has {number(counted / each)} tokens an answer, {number(came / each)} are counted here "
                 f"({more} %): the result is by {'`usage`' if self.tokens == counted else 'what came'}"
             )
         if self.uncounted and self.tokens != came:
-            found.append(
-                f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
-            )
+            yield f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
         read, sent, spare = self.prompt_tokens, self.sent_tokens, TEMPLATE_TOKENS * self.answers * self.has_template
         if read is not None and sent and not (1 - SAME_COUNT) * sent <= read <= (1 + SAME_COUNT) * sent + spare:
-            found.append(
+            yield (
                 f"by `usage` the server read {number(100 * read / sent, 3)} % of the prompt tokens that were sent: "
                 f"it may {'truncate prompts' if read < sent else 'add to them'}"
             )
         if self.capped:
-            found.append(
+            yield (
                 f"{self.capped:,} of {self.answers:,} answers ended by length with fewer tokens than were asked for: "
                 "the server has a cap of its own"
             )
         if self.models:
-            found.append(f"answers came from {', '.join(self.models)}: the server changed its model during the test")
+            yield f"answers came from {', '.join(self.models)}: the server changed its model during the test"
         idle, replicas = self.replicas
         if 0 < idle < replicas <= self.answers:
-            found.append(
+            yield (
                 f"{idle:,} of {replicas:,} replicas computed nothing, by their metrics: --new-connections spreads "
                 "requests behind a balancer"
             )
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
-            found.append(f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache")
+            yield f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache"
         if self.whole >= max(1, WHOLE_SHARE * self.answers):
-            found.append(f"{self.whole:,} of {self.answers:,} answers came in one message and have no TPOT")
+            yield f"{self.whole:,} of {self.answers:,} answers came in one message and have no TPOT"
         if self.is_buffered:
             counts = (self.tokens, self.messages, self.first_tokens, self.rushed)
             tokens, messages, first, rushed = (number(count / each, 3) for count in counts)
-            found.append(
+            yield (
                 f"TTFT and TPOT do not describe the engine: {number(100 * self.bundled / each, 3)} % of the answers "
                 f"came in bursts (mean: {tokens} tokens in {messages} messages, {first} at first, {rushed} messages at "
                 "once)"
             )
-        return found
 
     @property
     def notes(self) -> list[str]:

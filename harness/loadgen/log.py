@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from harness.core.document import Statement, number
+from harness.core.document import Measured, Statement, number
 from harness.core.errors import BAD_INPUT, BenchmarkError, why
 from harness.core.reading import names_in, open_regular
 
@@ -92,7 +92,8 @@ def percentile(values: Values) -> float:
 def exceeded_limits(values: Values) -> dict[Limit, tuple[float, float]]:
     """The limits that were exceeded, each with what was found and what is allowed, in nanoseconds."""
     exceeded = {}
-    for limit in limits(values):
+    # Of tokens where LoadGen takes their times, else of whole queries.
+    for limit in TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS:
         found, allowed = values.get(limit.latency.format(f"{percentile(values):.2f}")), values.get(limit.limit)
         if found and allowed and found > allowed:
             exceeded[limit] = (found, allowed)
@@ -155,12 +156,7 @@ SENTENCES = {
 }
 
 
-def limits(values: Values) -> tuple[Limit, ...]:
-    """The limits that LoadGen checks: of tokens where it takes their times, else of whole queries."""
-    return TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS
-
-
-def now(value: float | None, unit: str) -> str:
+def now(value: Measured, unit: str) -> str:
     return "" if value is None else f" (now {number(value)} {unit})"
 
 
@@ -234,15 +230,15 @@ class TestResult:
     ran_short: bool  # LoadGen ran out of queries before its minimum duration
     samples: int | None
     queries: int | None
-    duration_s: float | None
-    tokens_per_sec: float | None
-    samples_per_sec: float | None
-    target_qps: float | None
-    scheduled_qps: float | None
+    duration_s: Measured
+    tokens_per_sec: Measured
+    samples_per_sec: Measured
+    target_qps: Measured
+    scheduled_qps: Measured
     latency_ms: Latency | None  # of queries
     ttft_ms: Latency | None
     tpot_ms: Latency | None
-    mean_sample_latency_ms: float | None
+    mean_sample_latency_ms: Measured
     early_stopping: Entries
     seeds: dict[str, int]
     effective: Entries
@@ -252,7 +248,7 @@ class TestResult:
     tpot_judged: bool = True  # whether the answers that have one are enough to hold them against a limit
 
 
-def finite(number: str | float) -> float | None:
+def finite(number: str | float) -> Measured:
     """The number, or None where it is out of a float's range."""
     value = float(number)
     return value if math.isfinite(value) else None
@@ -353,24 +349,24 @@ def last_entries(values: Entries) -> list[str]:
     return ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns", *tokens]
 
 
-def offline_duration(values: Values) -> float | None:
+def offline_duration(values: Values) -> Measured:
     """Offline: seconds until the last sample was complete."""
     last = values.get("result_max_latency_ns")
     return None if last is None else last / 1e9
 
 
-def duration_at(values: Values, entry: str) -> float | None:
+def duration_at(values: Values, entry: str) -> Measured:
     """Seconds by an entry that is a rate, which in LoadGen is (samples - 1) / seconds."""
     rate, queries = values.get(entry), values.get("result_query_count")
     return finite((queries - 1) / rate) if queries and rate else None
 
 
-def scheduled_duration(values: Values) -> float | None:
+def scheduled_duration(values: Values) -> Measured:
     """Server, SingleStream: they end when the last issued query completes (Server) or is issued (SingleStream)."""
     return duration_at(values, entries(values).samples or "")
 
 
-def sequential_duration(values: Values) -> float | None:
+def sequential_duration(values: Values) -> Measured:
     """MultiStream, of which no rate of samples is logged: all queries one after the other, without what is between."""
     queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
     return finite(queries * mean / 1e9) if queries and mean else None
@@ -382,7 +378,7 @@ class ScenarioEntries(NamedTuple):
 
     samples: str | None  # a second
     tokens: str = "result_completed_tokens_per_second"
-    seconds: Callable[[Values], float | None] = scheduled_duration
+    seconds: Callable[[Values], Measured] = scheduled_duration
     multi_sample_queries: bool = False  # a query holds several samples
     edges: str = "result_{}_latency_ns"
     percentiles: str = "result_{}_percentile_latency_ns"
@@ -461,8 +457,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
 
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
     """One family of latencies, or None where the log has none."""
-    names = [edge.format(name) for name in ("min", "mean", "max")]
-    names += [percentile.format(share) for share in PERCENTILES]
+    names = [*map(edge.format, ("min", "mean", "max")), *map(percentile.format, PERCENTILES)]
     if any(values.get(name) is None for name in names):
         return None
     found = Latency(*(values[name] / 1e6 for name in names))

@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
 
-from harness.config import comparability
-from harness.config.flags import setting
+from harness.config import comparability, flags
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import document, files, screen
-from harness.core.document import Tone, number, plural
+from harness.core import files, screen
+from harness.core.document import Measured, Tone, names_of, number, plural
 from harness.core.schema import File, Model, Said, stored_as
 from harness.core.statistics import FEWEST_P99
 from harness.core.system import System
@@ -41,11 +40,11 @@ class Doubt(StrEnum):
 class Figure(NamedTuple):
     """A number, and whether it may be believed: decided where it is made, and only shown elsewhere."""
 
-    value: float | None
+    value: Measured
     doubts: tuple[Doubt, ...] = ()
 
     @property
-    def counted(self) -> float | None:
+    def counted(self) -> Measured:
         """The value, where it is what its name says; None of a p99 that is the slowest of few."""
         return None if Doubt.FEW in self.doubts else self.value
 
@@ -136,26 +135,26 @@ class Outcome(Model):
     """Whether this program holds its latencies against the limits, and LoadGen judges its length alone."""
     reasons: tuple[Said, ...] = ()
     """Why it is INVALID, or too fast for a full test, or over one's own limits."""
-    tokens_per_sec: float | None = None
+    tokens_per_sec: Measured = None
     """Output."""
     input_tokens_per_sec: Known[float] = None
     """Of prompts that were read."""
-    samples_per_sec: float | None = None
+    samples_per_sec: Measured = None
     latency_ms: Times = Times()
     """Of a query."""
     ttft_ms: Times = Times()
     tpot_ms: Times = Times()
     client_delay_ms: Times = Times()
     """Until a request was sent: from its schedule, or from an answer's end."""
-    joules_per_output_token: float | None = None
+    joules_per_output_token: Measured = None
     """Of the GPUs."""
-    trend: float | None = None
+    trend: Measured = None
     """The output speed of the steady part's second half over that of its first."""
     queries: int | None = None
     """That its latencies are of."""
-    sent: float | None = None
+    sent: Measured = None
     """Queries/s that were scheduled in fact: random gaps add up to their own rate."""
-    duration_s: float | None = None
+    duration_s: Measured = None
     """Of issue."""
     more: int | None = None
     """Queries that early stopping alone wants beyond those of the test."""
@@ -199,9 +198,9 @@ class Outcome(Model):
     def has(self, doubt: Doubt) -> bool:
         return doubt in self.doubts
 
-    def at(self, kind: str, point: str) -> float | None:
+    def at(self, kind: str, point: str) -> Measured:
         """A percentile of a kind of latency, in milliseconds."""
-        value: float | None = getattr(getattr(self, f"{kind}_ms"), point)
+        value: Measured = getattr(getattr(self, f"{kind}_ms"), point)
         return value
 
     @property
@@ -220,14 +219,14 @@ class Outcome(Model):
     @property
     def over(self) -> list[str]:
         """The latencies that were over their limits."""
-        return document.names_of(self.reasons, LIMITED)
+        return names_of(self.reasons, LIMITED)
 
     @property
-    def tokens_per_sec_per_user(self) -> float | None:
+    def tokens_per_sec_per_user(self) -> Measured:
         """1,000 / TPOT p90, as MLPerf Endpoints has it; None where that is no engine's."""
         return 1000 / self.tpot_ms.p90 if self.tpot_ms.p90 and not self.is_buffered else None
 
-    def cost(self, price_per_hour: float) -> float | None:
+    def cost(self, price_per_hour: float) -> Measured:
         """What a million output tokens cost."""
         return price_per_hour / 0.0036 / self.tokens_per_sec if self.tokens_per_sec else None
 
@@ -332,7 +331,7 @@ class Facts(File):
     installed: dict[str, str] = {}
     """Every package of the environment, with its version."""
     engine: str | None = None  # with its version; None: an older record, or one that did not start
-    engine_start_s: float | None = None
+    engine_start_s: Measured = None
     engine_args: dict[str, JsonValue] = {}
     kernels: dict[str, str] = {}
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
@@ -355,7 +354,7 @@ class RunFacts(Facts):
     checkpoint: str | None = None  # where it came quantized
     weights: str | None = None  # their number format in words, where this process loads them
     data: str | None = None
-    mean_prompt_tokens: float | None = None
+    mean_prompt_tokens: Measured = None
     stages: list[screen.Stage] = []
     unread: Annotated[list[str], Field(exclude=True)] = []
     """What of the record this version does not read, in words."""
@@ -366,7 +365,7 @@ class RunFacts(Facts):
         """The settings of a record, of any version: by today's names, without those that there are no longer."""
         match data:
             case {"plan": {"config": {**config}} as plan}:
-                settings = {setting(str(name)): value for name, value in config.items()}
+                settings = {flags.setting(str(name)): value for name, value in config.items()}
                 unknown = sorted(settings.keys() - RunConfig.model_fields.keys())
                 left = [f"config.json: {files.as_flag(name)} is no setting of this version" for name in unknown]
                 return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": left}
@@ -385,8 +384,8 @@ class RunFacts(Facts):
     def settings(self) -> dict[str, object]:
         """Every setting by its name: flags, and over them the values of `auto`."""
         plan = self.model_dump()["plan"]
-        flags: dict[str, object] = plan.pop("config")
-        return flags | {name: value for name, value in plan.items() if name not in ("task", "notes")}
+        settings: dict[str, object] = plan.pop("config")
+        return settings | {name: value for name, value in plan.items() if name not in ("task", "notes")}
 
     @property
     def comparable(self) -> comparability.Comparable:
@@ -397,11 +396,11 @@ class RunFacts(Facts):
 class MachineUse(Model):
     """machine.json: what a test took of the machine, and what other programs did meanwhile."""
 
-    others_cpu_cores: float | None = None
+    others_cpu_cores: Measured = None
     """CPU cores that other programs used during the test, on average."""
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     """What other programs took of the machine, in words, where it may have cost speed."""
-    gpu_joules: float | None = None
+    gpu_joules: Measured = None
     """Energy of the GPUs during the test, by their counters; with --telemetry-url by their power, null over a gap."""
     server_gpus: list[str] = []
     """The models of a server's GPUs, by --telemetry-url."""
@@ -422,7 +421,7 @@ class Capacity(Model):
 
     requests_per_hour: float
     requests_per_day: float
-    full_set_s: float | None = None
+    full_set_s: Measured = None
     """For all samples of MLPerf's set; null where others were asked."""
 
 
@@ -430,7 +429,7 @@ class Cost(Model):
     """What tokens and requests cost at --price-per-hour, in its currency."""
 
     price_per_hour: float
-    per_million_output_tokens: float | None = None
-    per_million_tokens: float | None = None
+    per_million_output_tokens: Measured = None
+    per_million_tokens: Measured = None
     """Input and output."""
-    per_thousand_requests: float | None = None
+    per_thousand_requests: Measured = None

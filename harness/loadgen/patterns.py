@@ -7,7 +7,7 @@ import asyncio
 import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from math import inf
@@ -39,7 +39,8 @@ class Batches(NamedTuple):
     order: Callable[[Any], Any] | None = None
 
     async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
-        for batch in batches(sorted(items, key=self.order) if self.order else items, self.size):
+        source = iter(sorted(items, key=self.order) if self.order else items)
+        while batch := [*islice(source, self.size)]:
             await asyncio.gather(*map(answer, batch))
         return ()
 
@@ -133,21 +134,6 @@ def conversations(items: Items, turn: Turn) -> list[list[Any]]:
     return [sorted(talk, key=turn) for talk in found.values()]
 
 
-def batches(items: Items, size: int | None) -> Iterator[Sequence[Any]]:
-    """Consecutive slices of `size` items, or all; the last may be shorter."""
-    source = iter(items)
-    while batch := list(islice(source, size)):
-        yield batch
-
-
-def turn_of(library: Library) -> Turn | None:
-    """Where a request stands in its conversation; None of a library without conversations."""
-    talks = library.conversations
-    if not talks:
-        return None
-    return lambda request: (request.round, talks[request.sample], request.sample)
-
-
 async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
     """Sends one prompt outside LoadGen's tests, and waits for its answer. Raises EngineError."""
     async for _ in engine.stream(*prompt, None, not pattern.is_streamed):
@@ -157,7 +143,10 @@ async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
 # How a plan's load pattern is sent; `engine` is the number of requests that the engine computes at once.
 def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
     """What LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
-    config, prompts = plan.config, library.prompts
+    config, prompts, talks = plan.config, library.prompts, library.conversations or ()
+
+    def turn(request: Request) -> tuple[int, int, int]:
+        return request.round, talks[request.sample], request.sample
 
     def longest_first(request: Request) -> tuple[int, int]:
         """Within each pass of the samples: MLPerf forbids more."""
@@ -167,7 +156,9 @@ def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
         case Burst():
             return Batches(config.batch_size, longest_first if config.sort_by_length else None)
         case ClosedLoop() if plan.concurrency:  # of an accuracy test all queries are sent
-            return InFlight(plan.concurrency, plan.min_duration_s if timed else inf, plan.min_queries, turn_of(library))
+            return InFlight(
+                plan.concurrency, plan.min_duration_s if timed else inf, plan.min_queries, turn if talks else None
+            )
         case Schedule() if timed:  # the user's, or each sample of a trace at its own time
             return AtTimes(library.arrivals or plan.schedule, by_sample=bool(library.arrivals))
         case ClosedLoop() | Schedule():

@@ -22,6 +22,7 @@ import psutil
 from aiohttp import ClientSession
 
 from harness.config.engine import exporter
+from harness.core.document import Measured
 from harness.core.errors import BenchmarkError, UsageError, first_line
 from harness.core.processes import by_signal
 from harness.core.system import SM_CLOCK, ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none
@@ -57,14 +58,14 @@ ALL_LINKS = 0xFFFFFFFF
 COUNTERS = {"nvlink_sent_gb_per_s": 138, "nvlink_received_gb_per_s": 139}  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, RX
 
 
-Read = Callable[[Any, Any], float | None]  # of NVML and a GPU; raises where the GPU does not tell
+Read = Callable[[Any, Any], Measured]  # of NVML and a GPU; raises where the GPU does not tell
 
 
 def increase(field: int) -> Read:
     """Reads the increase of a counter of each GPU since it was last asked, in GB/s."""
     before = dict[int, tuple[float, int]]()
 
-    def read(nvml: Any, handle: Any) -> float | None:
+    def read(nvml: Any, handle: Any) -> Measured:
         count = field_value(nvml, handle, (field, ALL_LINKS)).ullVal
         index, now = nvml.nvmlDeviceGetIndex(handle), (time.monotonic(), int(count))
         then, before[index] = before.get(index, now), now
@@ -94,7 +95,7 @@ GPU_COLUMNS: dict[str, Read] = {
 GPU_NAMES = (*GPU_COLUMNS, *COUNTERS)
 
 
-def joules(gpus: int | None) -> float | None:
+def joules(gpus: int | None) -> Measured:
     """The energy that the first visible GPUs (None: all) have taken since their driver was loaded; None where they do
     not report it."""
     energies = ask_gpus("nvmlDeviceGetTotalEnergyConsumption")[:gpus]
@@ -260,11 +261,11 @@ GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may 
 class BackgroundLoad:
     """What other programs used in a test: CPU cores on average, None beside a server on this machine; GPUs by index."""
 
-    cpu_cores: float | None = None
+    cpu_cores: Measured = None
     cores: int = field(default_factory=core_count)
     gpus: list[int] = field(default_factory=list)
     share: float = CPU_SHARE  # of the cores, from which it counts
-    client_share: float | None = None  # of a core, of the busiest process that asks an endpoint
+    client_share: Measured = None  # of a core, of the busiest process that asks an endpoint
 
     def warnings(self, when: str = "during the test") -> list[str]:
         """What of it may have cost speed, in words."""
@@ -316,10 +317,11 @@ def servers_here(addresses: Sequence[str]) -> set[int] | None:
         if not is_here(parts.hostname or ""):
             continue
         port = parts.port or {"https": 443}.get(parts.scheme, 80)
-        sockets = [
-            each for each in psutil.net_connections("tcp") if each.status == "LISTEN" and each.laddr.port == port
-        ]
-        owners = {each.pid and top_of(each.pid) for each in sockets}
+        owners = {
+            each.pid and top_of(each.pid)
+            for each in psutil.net_connections("tcp")
+            if each.status == "LISTEN" and each.laddr.port == port
+        }
         if not owners or None in owners:
             return None
         found |= {pid for pid in owners if pid}

@@ -14,24 +14,24 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.core import files, statistics
+from harness.core.document import Measured
 from harness.core.errors import UsageError, why
-from harness.core.files import finite, write_table
 from harness.core.reading import names_in, open_regular
-from harness.core.statistics import percentile
 from harness.loadgen.log import DECODER, LARGEST_LOG, PERCENTILES, Latency, LogError
 
 # LoadGen's trace: the times of each sample of a test.
 TRACE = "mlperf_log_trace.json"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sample:
     """One sample as LoadGen's trace has it; times in milliseconds since the first entry of the trace."""
 
     order: int  # of issue
     index: int  # in the sample library
     scheduled_ms: float
-    ttft_ms: float | None
+    ttft_ms: Measured
     latency_ms: float
     delay_ms: float  # from its scheduled time until LoadGen issued it
 
@@ -96,10 +96,10 @@ class Request:
     prompt_tokens: int = 0
     output_tokens: int = 0
     first_tokens: int = 1  # that TPOT leaves out: those of the first message; LoadGen leaves out one
-    issued_s: float | None = None
-    sent_ms: float | None = None  # until it was handed to the engine, or written to a connection
-    ttft_ms: float | None = None
-    latency_ms: float | None = None
+    issued_s: Measured = None
+    sent_ms: Measured = None  # until it was handed to the engine, or written to a connection
+    ttft_ms: Measured = None
+    latency_ms: Measured = None
     clock: Clock = ""
     failure: str = ""  # its error message; the times are those of the failure
     order: int = 0  # of issue: its line
@@ -107,14 +107,14 @@ class Request:
     id: int = 0  # ... LoadGen's number of it, as long as it is sent
 
     @property
-    def done_s(self) -> float | None:
+    def done_s(self) -> Measured:
         """When its last token came, in seconds since the first request of the test."""
         if self.issued_s is None or self.latency_ms is None:
             return None
         return self.issued_s + self.latency_ms / 1e3
 
     @property
-    def tpot_ms(self) -> float | None:
+    def tpot_ms(self) -> Measured:
         """Milliseconds per output token after the first ones; None where no token came after them."""
         after = self.output_tokens - self.first_tokens
         if self.ttft_ms is None or self.latency_ms is None or after < 1 or self.failure:
@@ -128,10 +128,10 @@ def write_requests(folder: Path, requests: Iterable[Request]) -> None:
         (*attrgetter(*COUNTS)(each), *map(decimal, attrgetter(*TIMES)(each)), each.clock, each.failure)
         for each in requests
     )
-    write_table(folder / FILE, COLUMNS, rows)
+    files.write_table(folder / FILE, COLUMNS, rows)
 
 
-def decimal(value: float | None) -> str:
+def decimal(value: Measured) -> str:
     """A time with at most six decimals: microseconds of seconds, nanoseconds of milliseconds; empty if unknown."""
     return "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
 
@@ -157,7 +157,7 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     """The request of a line. Raises ValueError where a cell holds something else than its column does."""
     if len(cells) != len(COLUMNS):
         raise ValueError(f"{len(cells)} cells instead of {len(COLUMNS)}")
-    counts, times, (clock, failure) = [*map(int, cells[:4])], [*map(finite, cells[4:8])], cells[8:]
+    counts, times, (clock, failure) = [*map(int, cells[:4])], [*map(files.finite, cells[4:8])], cells[8:]
     if clock not in ("", "loadgen", "client"):
         raise ValueError(f"unknown clock {clock!r:.40}")
     if any(number is not None and number < 0 for number in (*counts, *times)):
@@ -174,13 +174,13 @@ def times_of(requests: Sequence[Request]) -> dict[str, Any]:
     return {kind: spread(getattr(each, kind) for each in requests) for kind in ("latency_ms", "ttft_ms", "tpot_ms")}
 
 
-def spread(times: Iterable[float | None]) -> Latency | None:
+def spread(times: Iterable[Measured]) -> Latency | None:
     """Times as LoadGen summarizes them: each percentile is one of them, the one at its share of their number. Unknown
     ones do not count; None where there are no others."""
     ranked = sorted(time for time in times if time is not None)
     if not ranked:
         return None
-    points = [percentile(ranked, float(share) / 100) for share in PERCENTILES]
+    points = [statistics.percentile(ranked, float(share) / 100) for share in PERCENTILES]
     return Latency(ranked[0], sum(ranked) / len(ranked), ranked[-1], *points)
 
 

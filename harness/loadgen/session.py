@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import mlperf_loadgen as lg
 
@@ -25,11 +25,9 @@ from harness.core import files, screen, system
 from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError, first_line
 from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
-from harness.loadgen import outcome, recorder, recording
+from harness.loadgen import outcome, patterns, recorder, recording, test_run
 from harness.loadgen.folder import FOLDER, RunFolder, Test
-from harness.loadgen.patterns import Sender, issued
 from harness.loadgen.requests import TRACE, Clock, Request, take_times, write_requests
-from harness.loadgen.test_run import MACHINE, PLACEHOLDER, SERVER
 from harness.loadgen.watchdog import Watchdog
 from harness.workloads.cnn_dailymail import Library
 
@@ -45,7 +43,7 @@ class SUT:
 
     engine: Engine
     library: Library
-    sender: Sender | None = None
+    sender: patterns.Sender | None = None
     streams: bool = True  # whether the time of each first token is taken
     clock: Clock = "loadgen"  # by which it is; LoadGen then hears of it
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
@@ -79,13 +77,13 @@ class SUT:
         else:
             self.run(self.send(self.sender, requests))
 
-    async def send(self, sender: Sender, requests: list[Request]) -> None:
+    async def send(self, sender: patterns.Sender, requests: list[Request]) -> None:
         """Sends queries in the sender's way; those that it leaves out are answered without having been sent."""
         left = await sender.send(requests, self.attempt)
         unsent = {request.order for request in left}
         self.requests = [request for request in self.requests if request.order not in unsent]
         for request in left:
-            self.report(lg.QuerySamplesComplete, request.id, [0] * PLACEHOLDER)
+            self.report(lg.QuerySamplesComplete, request.id, [0] * test_run.PLACEHOLDER)
 
     def run(self, work: Any) -> None:
         task = self.engine.loop.create_task(self._guard(work))
@@ -103,7 +101,20 @@ class SUT:
         try:
             await self.answer(request)
         except EndpointError as error:
-            self.take_failure(request, error)
+            self._failed += 1
+            total = max(self.expected, self.counters.issued)
+            most = may_fail(self.max_failed, total)
+            if self._failed > most:
+                if not most:
+                    raise
+                raise EndpointError(
+                    f"{error} (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
+                ) from error
+            request.failure = str(error)
+            # LoadGen waits for every answer: it gets one of PLACEHOLDER tokens, or an empty one where it is scored.
+            if self.timed and self.streams and self.clock == "loadgen" and request.ttft_ms is None:
+                self.report(lg.FirstTokenComplete, request.id, [0])
+            self.end(request, [0] * test_run.PLACEHOLDER * self.timed)
 
     async def answer(self, request: Request) -> None:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
@@ -117,21 +128,17 @@ class SUT:
         try:
             async for new in self.engine.stream(prompt, most, exchange, not self.streams):
                 if self.streams and new and not tokens:
-                    self.hear_first(request, new, begin)
+                    now = time.perf_counter()
+                    request.ttft_ms = self.ms_since_issue(request, now)
+                    if self.clock == "loadgen":
+                        self.report(lg.FirstTokenComplete, request.id, new[:1])
+                    self.counters.started += 1
+                    self.counters.first_token_s += now - begin
                 tokens.extend(new)
         finally:
             if self.streams:
                 request.sent_ms = self.ms_since_issue(request, exchange.sent_at)
         self.complete(request, tokens, exchange)
-
-    def hear_first(self, request: Request, new: Sequence[int], begin: float) -> None:
-        """Takes note of an answer's first tokens, and tells LoadGen of the first."""
-        now = time.perf_counter()
-        request.ttft_ms = self.ms_since_issue(request, now)
-        if self.clock == "loadgen":
-            self.report(lg.FirstTokenComplete, request.id, new[:1])
-        self.counters.started += 1
-        self.counters.first_token_s += now - begin
 
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
@@ -148,23 +155,6 @@ class SUT:
             self.sent_tokens += request.prompt_tokens
         self.counters.tokens += request.output_tokens
         self.end(request, tokens)
-
-    def take_failure(self, request: Request, error: EndpointError) -> None:
-        """Counts a request as failed, and tells LoadGen, which waits for every answer: one of `PLACEHOLDER` tokens, or
-        an empty one where it is scored. Raises EndpointError beyond --max-failed."""
-        self._failed += 1
-        total = max(self.expected, self.counters.issued)
-        most = may_fail(self.max_failed, total)
-        if self._failed > most:
-            if not most:
-                raise error
-            raise EndpointError(
-                f"{error} (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
-            ) from error
-        request.failure = str(error)
-        if self.timed and self.streams and self.clock == "loadgen" and request.ttft_ms is None:
-            self.report(lg.FirstTokenComplete, request.id, [0])
-        self.end(request, [0] * PLACEHOLDER if self.timed else [])
 
     def end(self, request: Request, tokens: Sequence[int]) -> None:
         """Tells LoadGen of the end of an answer."""
@@ -189,7 +179,7 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
     return SUT(
         engine,
         library,
-        issued(plan, library, timed),
+        patterns.issued(plan, library, timed),
         streams=pattern.is_streamed,
         clock="client" if pattern.is_own_clock else "loadgen",
         timed=timed,
@@ -219,8 +209,10 @@ def user_conf(plan: Plan) -> str:
     """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
     rules = plan.config.scenario_rules
     settings = rules.pattern.settings(plan) | rules.pattern.fixed_settings(plan)
-    lines = {key: f"{value:.6g}" if isinstance(value, float) else value for key, value in settings.items()}
-    return "".join(f"{plan.loadgen_model}.{rules.loadgen}.{key} = {value}\n" for key, value in lines.items())
+    return "".join(
+        f"{plan.loadgen_model}.{rules.loadgen}.{key} = {f'{value:.6g}' if isinstance(value, float) else value}\n"
+        for key, value in settings.items()
+    )
 
 
 class LoadGenSettings:
@@ -346,7 +338,8 @@ class LoadGenSession:
         return folder
 
     def drive(self, mode: Test, plan: Plan, folder: Path) -> None:
-        """One LoadGen test on the engine, watched; what is known of each request stays in its folder."""
+        """One LoadGen test on the engine, watched; what is known of each request stays in its folder, with times only
+        of a test that measures: LoadGen's, where it takes them. Raises LogError where its trace is of others."""
         settings = self.settings.of(plan, folder)
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
@@ -357,7 +350,17 @@ class LoadGenSession:
         self.watchdog.reset()
         with self.measuring(folder, plan, tested):
             run_test(mode, settings, tested, plan.samples, folder, watch)
-        keep_requests(tested, folder, measured=mode == "performance")
+        requests = tested.requests
+        if mode != "performance":
+            for request in requests:
+                request.issued_s = request.sent_ms = request.ttft_ms = request.latency_ms = None
+        elif tested.clock == "client":
+            begin = min((request.issued_s or 0.0 for request in requests), default=0.0)
+            for request in requests:
+                request.issued_s, request.clock = (request.issued_s or 0.0) - begin, "client"
+        else:
+            take_times(requests, folder)
+        write_requests(folder, requests)
 
     def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
         """Shows how far a test is. Raises what failed in it, or why the run cannot go on."""
@@ -370,8 +373,14 @@ class LoadGenSession:
         silent_s = self.watchdog.looked_at - self.watchdog.since if busy else 0.0
         note = f"nothing received for {silent_s:.0f} s" if silent_s > SILENT_S else ""
         self.display.tick(tested.counters, total, note, least_s=least_s)
+        if isinstance(tested.failure, EmptyAnswerError):  # because of the engine's end, which may show a moment later
+            until = time.monotonic() + END_SHOWS_S
+            while not self.engine.failure and time.monotonic() < until:
+                time.sleep(0.1)
+            if self.engine.failure:
+                raise EngineError(self.engine.ended) from tested.failure
         if tested.failure is not None:
-            self.raise_cause(tested.failure)
+            raise tested.failure
         self.watchdog.check_run(folder, busy)
 
     @contextmanager
@@ -403,7 +412,7 @@ class LoadGenSession:
             server_gpus=models,
             waits_ms=discovery.mean_waits(exposed, told),
         )
-        files.write_json(folder / MACHINE, use.model_dump())
+        files.write_json(folder / test_run.MACHINE, use.model_dump())
         if config.endpoint:
             server = ServerUse.of(
                 tested.deliveries,
@@ -412,7 +421,7 @@ class LoadGenSession:
                 has_template=config.endpoint_api == "chat",
                 replicas=discovery.idle_replicas(exposed, told),
             )
-            files.write_json(folder / SERVER, server.model_dump())
+            files.write_json(folder / test_run.SERVER, server.model_dump())
             lines += [*server.disagreements, *server.notes]
         for line in lines:
             self.display.say(line, style="yellow")
@@ -431,30 +440,3 @@ class LoadGenSession:
             self.watchdog.check_run(self.folder.path)
 
         return self.engine.run(work, watch)
-
-    def raise_cause(self, failure: BaseException) -> NoReturn:
-        """Raises what failed in a test: the engine's own end where an answer came empty because of it, which may show
-        a moment later."""
-        if isinstance(failure, EmptyAnswerError):
-            until = time.monotonic() + END_SHOWS_S
-            while not self.engine.failure and time.monotonic() < until:
-                time.sleep(0.1)
-            if self.engine.failure:
-                raise EngineError(self.engine.ended) from failure
-        raise failure
-
-
-def keep_requests(tested: SUT, folder: Path, measured: bool) -> None:
-    """Writes requests.csv of a test that finished; times only of one that is `measured`: LoadGen's, where it
-    takes them. Raises LogError where its trace is of other requests, OSError."""
-    requests = tested.requests
-    if not measured:
-        for request in requests:
-            request.issued_s = request.sent_ms = request.ttft_ms = request.latency_ms = None
-    elif tested.clock == "client":
-        begin = min((request.issued_s or 0.0 for request in requests), default=0.0)
-        for request in requests:
-            request.issued_s, request.clock = (request.issued_s or 0.0) - begin, "client"
-    else:
-        take_times(requests, folder)
-    write_requests(folder, requests)

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Self
 from harness.config.mlperf import Limits, Tail
 from harness.config.patterns import LIMIT_PERCENTILE
 from harness.core import files, statistics
-from harness.core.document import Statement, number
+from harness.core.document import Measured, Statement, number
 from harness.core.statistics import Spread
-from harness.loadgen import log as loadgen_log
-from harness.loadgen import recording
+from harness.loadgen import log, recording
 from harness.loadgen.log import Latency, LogError, TestResult
 from harness.loadgen.recording import Recording
 from harness.loadgen.requests import FILE, Request, read_requests, spread, times_of, without_failures
@@ -190,7 +189,7 @@ class TestRun:
     folder: Path
     result: TestResult
     requests: tuple[Request, ...]
-    concurrency: int | None = None
+    concurrency: int | None
     """Requests in flight, where it was fixed."""
     client_delay: Latency | None = None
     """Milliseconds until each request was sent: from its scheduled time, where it had one, a part of each TTFT; in a
@@ -209,7 +208,7 @@ class TestRun:
         cls, folder: Path, limits: Limits | None, concurrency: int | None, scenario: str = "", mixed: bool = False
     ) -> Self:
         """The same without the plan; `mixed`: of requests that may well have answers of one token."""
-        result, requests = loadgen_log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
+        result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
         if fault := count_difference(folder, result, requests):
             raise LogError(fault)
         return cls(folder, mend(result, requests, limits, expected=mixed), tuple(requests), concurrency)
@@ -227,6 +226,11 @@ class TestRun:
         from harness.engines.protocol import ServerUse
 
         return files.read_if_any(self.folder / SERVER, ServerUse)
+
+    @property
+    def is_buffered(self) -> bool:
+        """Whether TTFT and TPOT are those of a buffer between the engine and this client."""
+        return self.server is not None and self.server.is_buffered
 
     @cached_property
     def answered(self) -> list[Request]:
@@ -274,13 +278,13 @@ class TestRun:
         return Spread.of([each.output_tokens for each in self.answered])
 
     @property
-    def input_tokens_per_sec(self) -> float | None:
+    def input_tokens_per_sec(self) -> Measured:
         """Prompt tokens of the answered requests over LoadGen's duration."""
         tokens, seconds = self.total_input_tokens, self.result.duration_s
         return tokens / seconds if tokens and seconds else None
 
     @property
-    def total_tokens_per_sec(self) -> float | None:
+    def total_tokens_per_sec(self) -> Measured:
         """Prompt and output tokens, likewise."""
         read, written = self.input_tokens_per_sec, self.result.tokens_per_sec
         return read + written if read and written else None
@@ -311,11 +315,7 @@ def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Milliseconds from the end of an answer until the next request was sent in its place, in a closed loop: the place
     that has been free for longest is taken next."""
     ends = deque(sorted(each.done_s for each in requests if each.done_s is not None))
-    begun = [
-        (each.issued_s, each.sent_ms or 0.0)
-        for each in requests
-        if each.issued_s is not None and each.done_s is not None
-    ]
+    begun = ((each.issued_s or 0.0, each.sent_ms or 0.0) for each in requests if each.done_s is not None)
     free: deque[float] = deque()
     for issued_s, sent_ms in sorted(begun):
         while ends and ends[0] <= issued_s:

@@ -4,10 +4,10 @@ import re
 import time
 from pathlib import Path
 
+from harness.core import document, secrets
 from harness.core.errors import EngineError
 from harness.core.files import as_json, check_space
 from harness.core.screen import Display
-from harness.core.secrets import hide
 from harness.engines.protocol import Engine
 from harness.loadgen.folder import RunFolder
 from harness.loadgen.outcome import Facts
@@ -120,7 +120,7 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
     for caution in engine.cautions:
         display.say(caution, style="yellow")
     facts.engine = f"{engine.name} {engine.version}".strip()
-    facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), as_json(hide(engine.args, foreign=True))
+    facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), as_json(secrets.hide(engine.args, foreign=True))
     facts.kernels = engine.kernels
 
 
@@ -133,5 +133,5 @@ def stage(log: Path) -> str:
     for line in reversed(re.split(r"[\r\n]+", text)):
         for pattern, name in STAGES:
             if found := re.search(pattern, line):
-                return " ".join(filter(None, [name, *found.groups()]))
+                return document.joined(" ", name, *found.groups())
     return ""

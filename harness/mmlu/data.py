@@ -9,9 +9,8 @@ from typing import Any, Literal, NamedTuple
 from harness.config.engine import ServerFlags
 from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Context, Count, Seed, flag
 from harness.config.run import RunConfig
+from harness.core import files, reading
 from harness.core.errors import UsageError
-from harness.core.files import did_you_mean
-from harness.core.reading import LARGEST_FILE, check_regular, open_regular
 from harness.workloads.cnn_dailymail import download, read_saved
 
 LETTERS = "ABCD"
@@ -69,7 +68,9 @@ def chosen_subjects(text: str) -> list[str]:
     chosen = set[str]()
     for word in filter(None, (part.strip().lower().replace(" ", "_") for part in text.split(","))):
         if word not in groups and word not in DOMAIN_OF:
-            raise UsageError(f"--subjects: MMLU has no subject {word!r}{did_you_mean(word, [*groups, *SUBJECTS])}")
+            raise UsageError(
+                f"--subjects: MMLU has no subject {word!r}{files.did_you_mean(word, [*groups, *SUBJECTS])}"
+            )
         chosen.update(groups.get(word, [word]))
     if not chosen:
         raise UsageError("--subjects takes names of subjects or domains, with commas between them.")
@@ -102,10 +103,11 @@ def spread(test: BySubject, limit: int | None, seed: int) -> list[Question]:
     for subject, questions in test.items():
         rng = Random(f"{seed} {subject}")
         offset = rng.random()
-        shuffled = rng.sample(questions, len(questions))
-        places += [((n + offset) / len(questions), question) for n, question in enumerate(shuffled)]
-    places.sort(key=lambda place: (place[0], place[1].subject))
-    return sorted((question for _, question in places[:limit]), key=lambda q: (q.subject, q.number))
+        places += [
+            ((n + offset) / len(questions), question)
+            for n, question in enumerate(rng.sample(questions, len(questions)))
+        ]
+    return sorted(question for _, question in sorted(places)[:limit])
 
 
 def by_subject(found: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySubject:
@@ -164,14 +166,16 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
     for table in tables:
         subject = table.name.removesuffix(f"_{split}.csv")
         try:
-            with open_regular(table, encoding="utf-8-sig") as file:
+            with reading.open_regular(table, encoding="utf-8-sig") as file:
                 for number, cells in enumerate(csv.reader(file), start=1):
                     where = f"{table}: row {number}"
                     if len(cells) != 6:
                         raise UsageError(f"{where} has {len(cells)} columns, not 6.")
                     question, *choices, answer = cells
-                    columns = {"subject": subject, "question": question, "choices": choices, "answer": answer.strip()}
-                    yield where, columns
+                    yield (
+                        where,
+                        {"subject": subject, "question": question, "choices": choices, "answer": answer.strip()},
+                    )
         except (OSError, csv.Error) as error:
             raise UsageError(f"{table}: cannot be read as CSV: {error}.") from None
 
@@ -187,7 +191,7 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
 
     for table in tables:
         try:
-            check_regular(table.stat(), table, LARGEST_FILE)
+            reading.check_regular(table.stat(), table, reading.LARGEST_FILE)
             count = parquet.read_metadata(table).num_rows
             if count > MOST_ROWS:
                 raise UsageError(f"{table}: {count:,} rows; MMLU has 14,042 questions.")

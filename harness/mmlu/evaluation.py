@@ -21,6 +21,7 @@ from harness.core.document import (
     Code,
     Document,
     Line,
+    Measured,
     Picture,
     Section,
     Table,
@@ -33,8 +34,7 @@ from harness.core.document import (
 from harness.core.files import as_json, whole_or_nothing, write_json, write_table, write_text
 from harness.core.schema import SCHEMA, File
 from harness.engines.protocol import ChoiceLogprobs, Engine
-from harness.loadgen import folder as results
-from harness.loadgen import outcome
+from harness.loadgen import folder, outcome
 from harness.loadgen.watchdog import Watchdog, start
 from harness.mmlu import data as questions
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig, Prompt
@@ -48,7 +48,7 @@ class MMLUFacts(outcome.Facts):
     """config.json: every setting, and what is known of the evaluation."""
 
     config: dict[str, JsonValue]
-    prompts_s: float | None = None
+    prompts_s: Measured = None
     """Seconds in which the prompts were built."""
 
 
@@ -58,7 +58,7 @@ class Overall(File):
     overall_accuracy: float
     n: int
     correct: int
-    standard_error: float | None
+    standard_error: Measured
     interval_95: tuple[float, float]
     macro_average: float
     """The mean of the subjects."""
@@ -71,7 +71,7 @@ class Overall(File):
     prompt_tokens: int
     cached_tokens: int | None
     """Null where a server does not tell."""
-    cache_hit_rate: float | None
+    cache_hit_rate: Measured
     questions_per_s: float
     seconds: float
     test_questions: int
@@ -86,13 +86,13 @@ class MMLUHistory(File):
     model: str | None = None
     precision: str | None = None
     quantization: str | None = None
-    overall_accuracy: float | None = None
-    standard_error: float | None = None
-    macro_average: float | None = None
+    overall_accuracy: Measured = None
+    standard_error: Measured = None
+    macro_average: Measured = None
     n: int | None = None
     test_questions: int | None = None
     num_fewshot: int | None = None
-    questions_per_s: float | None = None
+    questions_per_s: Measured = None
     notes: list[str] = []
 
 
@@ -136,7 +136,7 @@ class Score(NamedTuple):
     n: int
     correct: int
     accuracy: float
-    standard_error: float | None
+    standard_error: Measured
     low: float
     high: float
 
@@ -215,7 +215,7 @@ FEW = 30  # questions of a subject, below which its interval is wider than 30 po
 
 
 def write(
-    run: results.RunFolder,
+    run: folder.RunFolder,
     config: MMLUConfig,
     facts: MMLUFacts,
     data: Data,
@@ -381,11 +381,11 @@ def bars(scores: Scores) -> Bars:
 QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
-def evaluate(config: MMLUConfig, run: results.RunFolder, display: screen.Display) -> int:
+def evaluate(config: MMLUConfig, run: folder.RunFolder, display: screen.Display) -> int:
     """The way of one evaluation."""
     settings = config.model_dump() | {"engine_arg": [secrets.hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
-    facts = MMLUFacts(config=as_json(settings), **results.first_facts())
+    facts = MMLUFacts(config=as_json(settings), **folder.first_facts())
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
@@ -418,9 +418,9 @@ def evaluate(config: MMLUConfig, run: results.RunFolder, display: screen.Display
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     summary, report = write(run, config, facts, data, seconds, rows)
     known = {"started": facts.started, "gpus": facts.system.gpus}
-    results.finish(run, facts.config | summary.model_dump(mode="json") | known, say=display.done)
-    with results.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
-        results.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
+    folder.finish(run, facts.config | summary.model_dump(mode="json") | known, say=display.done)
+    with folder.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
+        folder.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
     screen.show(display.console, report, run.path / "report.html")
     return errors.DONE
 

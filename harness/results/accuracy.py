@@ -21,10 +21,10 @@ from pydantic import Field, JsonValue, computed_field
 from harness.config import checkpoint, engine, run
 from harness.config.mlperf import GATE, ROUGE, Scores, Task, bounds
 from harness.config.plan import Plan
-from harness.core import document, reading, schema, statistics, system
+from harness.core import document, reading, statistics, system
 from harness.core.errors import LoadGenError, UsageError, why
 from harness.core.files import write_json, write_table, write_text
-from harness.core.schema import File, Model
+from harness.core.schema import SCHEMA, File, Model
 from harness.loadgen.session import LoadGenSession
 from harness.workloads import cnn_dailymail, custom
 
@@ -105,12 +105,11 @@ class ScoresFile(Accuracy, File):
 
     def flat(self) -> dict[str, object]:
         """What the file holds: all of this, and scores, references and thresholds under their own names."""
-        floors = {check.name: check for check in self.checks}
         return self.model_dump(mode="json") | {
             **self.rouge,
-            "baseline": {name: check.reference for name, check in floors.items()},
+            "baseline": {check.name: check.reference for check in self.checks},
             "gate_multiplier": GATE[self.high_accuracy],
-            **{f"threshold_{name}": floors[name].low for name in self.rouge},
+            **{f"threshold_{check.name}": check.low for check in self.checks if check.name in ROUGE},
         }
 
 
@@ -260,23 +259,24 @@ WORST = 10
 def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
-    part, whole = len(rows) / task.samples, len(rows) == task.samples
-    spread = (
-        None
-        if whole
-        else statistics.intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
-    )
-    checks = []
+    part, spread, checks = len(rows) / task.samples, None, []
+    if part != 1:
+        spread = statistics.intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
     for column, (name, (low, high)) in enumerate(limits.items()):
         reference = getattr(task.reference, name)
         if high is not None:  # a sum over samples
             low, high, reference = low * part, high * part, reference * part
         value, interval = getattr(scores, name), spread and tuple(spread[column])
-        enough = whole or len(rows) >= statistics.FEWEST_SAMPLES
-        found = verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE"
+        enough = part == 1 or len(rows) >= statistics.FEWEST_SAMPLES
         checks.append(
             ScoreCheck(
-                name=name, score=value, reference=reference, low=low, high=high, interval=interval, verdict=found
+                name=name,
+                score=value,
+                reference=reference,
+                low=low,
+                high=high,
+                interval=interval,
+                verdict=verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE",
             )
         )
     return checks
@@ -316,7 +316,7 @@ def evaluate(folder: Path, plan: Plan, library: cnn_dailymail.Library, tokenizer
     kind = "dummies" if config.has_dummy_weights else "random" if plan.random_weights else ""
     note = f"the weights are {kind}: the answers, and so the scores, mean nothing" if kind else ""
     result = ScoresFile(
-        schema_version=schema.SCHEMA,
+        schema_version=SCHEMA,
         verdict="NOT JUDGED" if note else overall(checks),
         checks=checks,
         samples=len(answers),
@@ -326,7 +326,7 @@ def evaluate(folder: Path, plan: Plan, library: cnn_dailymail.Library, tokenizer
         characters=int(totals(rows).gen_len),
         at_token_limit=stops.count("length"),
         splitter=splitter,
-        splitter_version=metadata.version("nltk") if is_nltk else "",
+        splitter_version=metadata.version("nltk") * is_nltk,
         approximate=[] if is_nltk else ["rougeLsum", "gen_len"],
         note=note,
         log=digest(folder / "mlperf_log_accuracy.json"),

@@ -22,7 +22,7 @@ def findings(summary: Summary, searched: bool = False) -> list[str]:
     assert test
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
     slow = summary.run.profile.slow if summary.run.profile else ()
-    steady = [*limit_headroom(test, searched), *formats(summary)] if test.valid else []
+    steady = [*limit_headroom(test, searched), *formats(summary)] * test.valid
     limits = {
         "the KV cache": "kv_cache_percent",
         "request slots": "requests_waiting",

@@ -144,8 +144,12 @@ def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
     """What gives figures of a test, by name; at a level of concurrency of its part without ramps."""
     result, joules = test.result, recording.joules_by_power(test.recording)
     rate = result.target_qps if result.scenario == "Server" else None
-    logged = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
-    logged["duration_s"] = result.duration_s if is_whole else None  # of one of several loads it is that of the issue
+    logged = vars(result) | {
+        "target_qps": None,
+        "sent": result.scheduled_qps,
+        "queries": None,
+        "duration_s": result.duration_s if is_whole else None,  # of one of several loads it is that of the issue
+    }
     counted = {name: getattr(test.window or test, name, None) for name in OF_REQUESTS} | {"requests": len(test.counted)}
     if result.scenario != "MultiStream":  # whose latencies are of whole queries
         counted |= requests.times_of(test.counted) | {"queries": len(test.counted)}

@@ -11,7 +11,8 @@ from pydantic import AliasChoices, Field
 from harness.config import mlperf, models
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
-from harness.core import files, reading, schema
+from harness.core import files, reading
+from harness.core.schema import Measured, Model
 from harness.loadgen.outcome import Capacity, Cost, RunFacts
 from harness.loadgen.test_run import TestRun
 
@@ -26,7 +27,7 @@ class Card(NamedTuple):
     """Peak rates of a GPU: dense 16-bit and 8-bit floating point, 10^12 operations/s; memory, 10^12 bytes/s."""
 
     bf16: float
-    fp8: float | None
+    fp8: Measured
     memory: float
 
 
@@ -57,7 +58,7 @@ def shares(
     `prompts` and `answers` are tokens of each request, `seconds` for all of them; `bits` those of weights and
     activations in the linear layers, None where they are not known; `concurrency` over all replicas.
     """
-    card = CARDS.get(gpus[0]) if len(set(gpus)) == 1 else None
+    card = CARDS.get("".join(set(gpus)))  # none of unlike GPUs
     peak = {16: card.bf16, 8: card.fp8}.get(bits or 0) if card else None
     if not (card and peak and seconds):
         return None
@@ -72,16 +73,16 @@ def shares(
     return operations / (peak * whole), bytes_read / (card.memory * whole)
 
 
-class Economics(schema.Model):
+class Economics(Model):
     """What the rate costs, and how close it is to what the hardware can do."""
 
-    joules_per_output_token: float | None = None
+    joules_per_output_token: Measured = None
     """`gpu_joules` over the output tokens."""
     cost: Cost | None = None
     capacity: Capacity | None = None
-    mfu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mfu_percent", "arithmetic_percent"))
+    mfu_percent: Measured = Field(default=None, validation_alias=AliasChoices("mfu_percent", "arithmetic_percent"))
     """Model FLOPs utilization: Offline, of the GPUs' peak; null where the model or the GPU is not known."""
-    mbu_percent: float | None = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
+    mbu_percent: Measured = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
     """Model bandwidth utilization: at least this share of the GPUs' memory bandwidth; null as for MFU."""
 
     @staticmethod
@@ -108,13 +109,11 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
     if not (facts.concurrency and seconds and test.answered and plan.reference_model) or test.result.ttft_ms:
         return None
-    if plan.config.has_other_hosts or plan.config.precision == "fp32":
-        return None
-    if engine_state.prefix_caching is not False or engine_state.speculation:
+    is_other = plan.config.has_other_hosts or plan.config.precision == "fp32" or engine_state.speculation
+    if is_other or engine_state.prefix_caching is not False:
         return None
     model = plan.config.model
-    # Another checkpoint may have any number of bits.
-    is_known = model in models.QUANTIZED or models.made_of(model)
+    is_known = model in models.QUANTIZED or models.made_of(model)  # another checkpoint may have any number of bits
     return shares(
         gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
         bits={"none": 16, "fp8": 8}.get(engine_state.quantization, 8 if is_known else None),
@@ -127,7 +126,7 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     )
 
 
-def capacity(plan: Plan, rate: float | None) -> Capacity | None:
+def capacity(plan: Plan, rate: Measured) -> Capacity | None:
     """Cost and energy at a rate of samples/s; for MLPerf's whole set where the samples were MLPerf's."""
     if not rate:
         return None
@@ -136,7 +135,7 @@ def capacity(plan: Plan, rate: float | None) -> Capacity | None:
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
 
 
-def cost(price_per_hour: float | None, output: float | None, total: float | None, rate: float | None) -> Cost | None:
+def cost(price_per_hour: Measured, output: Measured, total: Measured, rate: Measured) -> Cost | None:
     """What a machine at this price an hour takes for its tokens and requests; rates are per second."""
     if price_per_hour is None:
         return None
@@ -173,8 +172,8 @@ class Published(NamedTuple):
     accelerators: int
     software: str
     weights: str
-    samples_per_sec: float | None
-    tokens_per_sec: float | None
+    samples_per_sec: Measured
+    tokens_per_sec: Measured
     source: str
 
     @property
@@ -213,9 +212,3 @@ def results_of(scenario: str, unit: Unit = "samples/s", on_cpu: bool = False) ->
     """The results of a scenario, as MLPerf writes it, that give this unit; the fastest first."""
     found = [each for each in published() if each.scenario == scenario and (not each.accelerators) == on_cpu]
     return sorted((each for each in found if each.rate(unit)), key=lambda each: each.rate(unit), reverse=True)
-
-
-def points(scenario: str, accelerator: str, unit: Unit = "samples/s") -> list[Published]:
-    """Those on a kind of accelerator, as a driver or MLPerf calls it; the fastest first."""
-    name = ACCELERATORS.get(accelerator, accelerator)
-    return [each for each in results_of(scenario, unit) if each.device == name]

@@ -51,7 +51,7 @@ def outcome_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
         duration_s=result.queries / sent if sent and result.queries else None,
         more=missing_queries(result) if result.failed == ("early_stopping",) else None,
         queue=queue,
-        is_buffered=bool(test.server and test.server.is_buffered),
+        is_buffered=test.is_buffered,
         background_load=tuple(test.machine.background_load),
         folder=str(test.folder.relative_to(run)),
     )
@@ -93,28 +93,23 @@ def queue_of(requests: Iterable[Request]) -> Queue | None:
     return from_times(*zip(*rows, strict=True)) if rows else None
 
 
-def from_times(
-    issued: Any,
-    ttft: Any,
-    done: Any,
-    prompts: Any,
-    tokens: Any,
-) -> Queue | None:
-    """The same from each request's times, in seconds, and its tokens."""
+def from_times(*columns: Any) -> Queue | None:
+    """The same from each request's times, in seconds, until it was issued, from then until its first token, and until
+    it was done, and from the tokens of its prompt and its answer."""
     import numpy as np
 
-    came, left = np.asarray(issued, float), np.asarray(done, float)
+    came, ttft, left, prompts, tokens = (np.asarray(column, float) for column in columns)
     if len(came) < 2 * BLOCKS or came.max() <= came.min():
         return None
     middle, end = (came.min() + came.max()) / 2, came.max()
     seconds = float(end - middle)
-    edges, first = np.linspace(middle, end, BLOCKS + 1), came + np.asarray(ttft, float)
+    edges, first = np.linspace(middle, end, BLOCKS + 1), came + ttft
     counts, _ = np.histogram(left, edges)
     sent, ended = int((came > middle).sum()), int(counts.sum())
     variance = lasting_variance(counts)
     error = sqrt(variance * BLOCKS) / seconds
     growth, chance = (sent - ended) / seconds, hypot(sqrt(max(sent, FEW)) / seconds, error)
-    company = fit(came, first, left, np.asarray(prompts, float), np.asarray(tokens, float) - 1)
+    company = fit(came, first, left, prompts, tokens - 1)
     if growth > SURE * chance:  # then its completions tell its speed
         third = BLOCKS // 3
         early, late = (max(int(part.sum()), 1) for part in (counts[:third], counts[-third:]))

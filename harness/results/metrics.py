@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 
 from harness.config import mlperf
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
-from harness.core.document import Column, number
+from harness.core.document import Column, Measured, number
 from harness.core.statistics import NORMAL, student, welch
 from harness.loadgen.outcome import Doubt, Figure, Outcome
 from harness.results.summary import Summary
@@ -74,11 +74,11 @@ class Metric(NamedTuple):
             value = value_at(part, self.steps) if is_of_part else value_at(source, self.path.split("."))
         return Figure(value, tuple(doubt for doubt in (outcome.doubts if outcome else ()) if doubt in self.doubts))
 
-    def of(self, source: Summary | Outcome) -> float | None:
+    def of(self, source: Summary | Outcome) -> Measured:
         """The value as far as it counts; None where there is none."""
         return self.figure(source).counted
 
-    def text(self, value: float | None) -> str:
+    def text(self, value: Measured) -> str:
         coarse = self.coarse and value is not None
         return number(float(f"{value:.{self.digits}g}") if coarse else value, self.digits)
 
@@ -126,13 +126,9 @@ def latency(kind: str, point: str, *more: Place, places: Places = ("compare",)) 
     return test(f"{kind}_{point}_ms", label, "lower", (*places, *more, "mlflow"), f"{kind}_ms.{point}")
 
 
-def score(name: str, label: str) -> Metric:
-    shown: Places = ("compare", "mlflow", *(("sweep",) if name in mlperf.SHORT_SCORES else ()))
-    shown = (*shown, "sweep row") if name == mlperf.SHORT_SCORES[0] else shown
-    return Metric(name, label, f"run.accuracy.scores.{name}", "higher", shown)
-
-
-TELLING: dict[str, Places] = {  # why speeds differ
+TELLING: dict[str, Places] = {  # why speeds differ, and the scores that are shown where there is no room for all
+    mlperf.SHORT_SCORES[0]: ("sweep", "sweep row"),
+    mlperf.SHORT_SCORES[1]: ("sweep",),
     **dict.fromkeys(("requests_running_mean", "requests_waiting_mean", "kv_cache_percent_mean"), ("compare",)),
     **dict.fromkeys(("requests_waiting_max", "kv_cache_percent_max", "prefix_hit_percent_mean"), ("compare", "matrix")),
     "gpu_clock_mhz_mean": ("compare", "sweep"),
@@ -215,30 +211,35 @@ METRICS: tuple[Metric, ...] = (
     Metric("tpot_alone_ms", "TPOT of a single request, ms", f"{ESTIMATE}.tpot_alone_ms", "lower", ("sweep",)),
     Metric("most_running", "running within TPOT's limit", f"{ESTIMATE}.most_running", None, ("sweep",)),
     Metric("engine_start_s", "engine start, s", "meta.engine_start_s", "lower", SWEPT, in_process=True),
-    *(score(name, label) for name, label in mlperf.SCORES.items()),
+    *(
+        Metric(name, label, f"run.accuracy.scores.{name}", "higher", ("compare", "mlflow", *TELLING.get(name, ())))
+        for name, label in mlperf.SCORES.items()
+    ),
 )
 COST = "cost_per_million_output_tokens"
 BY_NAME = {metric.name: metric for metric in METRICS}
 
 
-def metrics_of(place: Place) -> tuple[Metric, ...]:
-    return tuple(metric for metric in METRICS if place in metric.places)
+def metrics_of(place: Place) -> list[Metric]:
+    return [metric for metric in METRICS if place in metric.places]
 
 
-def values(summary: Summary, place: Place) -> dict[str, float | None]:
+def values(summary: Summary, place: Place) -> dict[str, Measured]:
     """What a place has of a run, as far as it counts: name -> value."""
     return {metric.name: metric.of(summary) for metric in metrics_of(place)}
 
 
 def rows(summary: Summary) -> list[tuple[Metric, str]]:
     """The metrics that a run has, for its report's table with one a line."""
-    found = [metric for metric in metrics_of("report") if metric.figure(summary).value is not None]
-    test = summary.performance
+    test, told = summary.performance, metrics_of("report")
     if summary.scenario.pattern.is_streamed:  # they stand in the table of all latencies
-        found = [metric for metric in found if not metric.name.startswith("latency_")]
-    if test and test.counted is not test:  # the same as the output tokens/s above it
-        found = [metric for metric in found if metric.name != "steady_tokens_per_sec"]
-    return [(metric, metric.shown(summary)) for metric in found]
+        told = [metric for metric in told if not metric.name.startswith("latency_")]
+    is_twice = test and test.counted is not test  # the same as the output tokens/s above it
+    return [
+        (metric, metric.shown(summary))
+        for metric in told
+        if metric.figure(summary).value is not None and not (is_twice and metric.name == "steady_tokens_per_sec")
+    ]
 
 
 TABLES: dict[str, Place] = {Poisson.unit: "rates", ClosedLoop.unit: "levels", Sequential.unit: "batches"}  # by the unit
@@ -322,9 +323,9 @@ class Change(NamedTuple):
         """How large a change may be, at most, by its interval."""
         return max(1 - self.low, self.high - 1)
 
-    def of_speed(self, metric: Metric) -> Self:
+    def of_speed(self, metric: Metric) -> "Change":
         """The change of the speed: of a time its inverse, as a third of it is three times the speed."""
-        return type(self)(1 / self.mean, 1 / self.high, 1 / self.low, self.basis) if metric.is_time else self
+        return Change(1 / self.mean, 1 / self.high, 1 / self.low, self.basis) if metric.is_time else self
 
     @property
     def signed(self) -> str:

@@ -3,7 +3,6 @@ summary.json holds as one object."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,36 +11,34 @@ from pydantic import JsonValue, model_validator
 from harness.config import engine, workload
 from harness.config.mlperf import Limits, Tail
 from harness.core import document, statistics
-from harness.core.schema import Model, Said
+from harness.core.schema import Measured, Model, Said
 from harness.engines.protocol import ServerUse
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
 from harness.loadgen.outcome import KINDS, Doubt, MachineUse, Outcome, RunFacts, Times, Usage
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun, steady_part
-from harness.results import claims, telemetry
-from harness.results.accuracy import Count
-from harness.results.economics import Economics
+from harness.results import accuracy, claims, economics, telemetry
 
 Values = dict[str, Any]  # of fields, by name
-Intervals = dict[str, dict[str, tuple[float, float | None] | None]]
+Intervals = dict[str, dict[str, tuple[float, Measured] | None]]
 
 
 # A test without its ramps, and the share of requests that kept both limits.
 class Steady(Model):
     """A test without its ramps: from as many answers as are computed at once until as few are left."""
 
-    begin_s: float | None = None
+    begin_s: Measured = None
     """Since the first request was sent; null in summaries of older versions."""
     seconds: float
     share_percent: float
     """Of the test's duration."""
     tokens_per_sec: float
     """Output tokens per second of the answers that ended in the steady part."""
-    input_tokens_per_sec: float | None = None
+    input_tokens_per_sec: Measured = None
     """Prompt tokens of the same answers; from here to `tokens_per_sec_per_user` at fixed concurrency alone."""
-    total_tokens_per_sec: float | None = None
-    samples_per_sec: float | None = None
+    total_tokens_per_sec: Measured = None
+    samples_per_sec: Measured = None
     trend: float
     """The rate of its second half over that of the first."""
     requests: int | None = None
@@ -49,9 +46,9 @@ class Steady(Model):
     latency_ms: Latency | None = None
     ttft_ms: Latency | None = None
     tpot_ms: Latency | None = None
-    slo_attainment: float | None = None
-    goodput: float | None = None
-    tokens_per_sec_per_user: float | None = None
+    slo_attainment: Measured = None
+    goodput: Measured = None
+    tokens_per_sec_per_user: Measured = None
     """1,000 / TPOT p90 in ms, over the steady part."""
 
     @classmethod
@@ -68,8 +65,8 @@ class Steady(Model):
         found["share_percent"] = 100 * part.seconds / seconds
         if not (plan.concurrency and part.requests):
             return cls(**found)
-        result, kept = test.counted_result, slo_attainment(part.window, plan.limits, test.server)
-        user_ms = result.tpot_ms.p90 if result.tpot_ms and not (test.server and test.server.is_buffered) else None
+        result, kept = test.counted_result, slo_attainment(part.window, plan.limits, test.is_buffered)
+        user_ms = result.tpot_ms.p90 if result.tpot_ms and not test.is_buffered else None
         return cls(
             **found | fields_from(cls, result),
             input_tokens_per_sec=part.input_tokens_per_sec or None,
@@ -81,17 +78,14 @@ class Steady(Model):
         )
 
 
-def slo_attainment(requests: Sequence[Request], limits: Limits | None, server: ServerUse | None = None) -> float | None:
+def slo_attainment(requests: Sequence[Request], limits: Limits | None, is_buffered: bool) -> Measured:
     """Percent of the requests that kept both limits, which failed ones did not; an answer of one token has no time per
     output token to keep. None where there are no limits, or the time of a first token is not the engine's or not
     known."""
     answered = without_failures(requests)
-    if limits is None or not requests or any(each.ttft_ms is None for each in answered):
+    if limits is None or is_buffered or not requests or any(each.ttft_ms is None for each in answered):
         return None
-    if server and server.is_buffered:
-        return None
-    times = [(each.ttft_ms or 0.0, each.tpot_ms or 0.0) for each in answered]
-    kept = sum(first <= limits.ttft and token <= limits.tpot for first, token in times)
+    kept = sum((each.ttft_ms or 0.0) <= limits.ttft and (each.tpot_ms or 0.0) <= limits.tpot for each in answered)
     return 100 * kept / len(requests)
 
 
@@ -106,7 +100,7 @@ class Conditions(Model):
     scenario: str
     valid: bool
     invalid_reasons: list[Said] = []
-    duration_s: float | None
+    duration_s: Measured
     """Of the performance test, as LoadGen measured."""
     samples: int | None
     samples_per_query: int = 1
@@ -115,13 +109,13 @@ class Conditions(Model):
     """Requests in flight, where it was fixed; this program then measures latencies, from the time each was sent."""
     arrivals: str | None = None
     """How requests came, where not as LoadGen has it: as `--arrivals` was given."""
-    arrivals_cv: float | None = None
+    arrivals_cv: Measured = None
     """The coefficient of variation of the times between them: 0 is clockwork, 1 pure chance, more is bursts."""
-    target_qps: float | None = None
+    target_qps: Measured = None
     """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
-    achieved_qps: float | None = None
+    achieved_qps: Measured = None
     """Queries a second; in Offline, which is one query, samples; of arrivals, what was sent, without the drain."""
-    failed_requests: Count | None = None
+    failed_requests: accuracy.Count | None = None
     """Requests that failed, left out of everything but `slo_attainment` and `valid`; null without --max-failed."""
     failures: list[str] = []
     """Their error messages."""
@@ -167,13 +161,13 @@ class Throughput(Model):
     """Prompt tokens; null in runs that did not record them."""
     input_lengths: statistics.Spread | None = None
     output_lengths: statistics.Spread | None = None
-    tokens_per_sec: float | None = None
+    tokens_per_sec: Measured = None
     """Output tokens per second, as LoadGen measured."""
-    input_tokens_per_sec: float | None = None
+    input_tokens_per_sec: Measured = None
     """Prompt tokens over LoadGen's duration."""
-    total_tokens_per_sec: float | None = None
+    total_tokens_per_sec: Measured = None
     """Prompt and output tokens over LoadGen's duration."""
-    samples_per_sec: float | None = None
+    samples_per_sec: Measured = None
     longer: int = 0
     """Answers that are longer than the run allowed."""
 
@@ -193,24 +187,24 @@ class Latencies(Model):
     client_delay_ms: Latency | None = None
     """Server, Interactive, arrivals: from a query's scheduled time until this client sent it, in each latency and
     TTFT. Fixed concurrency: from an answer's end until the next request was sent in its place, a part of none."""
-    single_token: Count = 0
+    single_token: accuracy.Count = 0
     """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
     tpot_judged: bool = True
     """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
     limits_ms: Limits | None = None
-    slo_attainment: float | None = None
+    slo_attainment: Measured = None
     """Percent of the requests that kept both limits; null where there are none, and where TTFT and TPOT are those of a
     buffer."""
-    goodput: float | None = None
+    goodput: Measured = None
     """Requests that kept both limits, a second."""
-    requests_in_flight: float | None = None
+    requests_in_flight: Measured = None
     """On average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are issued at once."""
 
     @staticmethod
     def of(test: TestRun, facts: RunFacts) -> Values:
         log, limits = test.result, facts.plan.limits
         mean, rate = log.mean_sample_latency_ms, log.samples_per_sec
-        kept = slo_attainment(test.requests, limits, test.server)
+        kept = slo_attainment(test.requests, limits, test.is_buffered)
         sent = len(test.requests) / len(test.answered) if test.answered else 1.0  # for each that was answered
         return dict(
             intervals=intervals(test),
@@ -225,7 +219,7 @@ class Latencies(Model):
 class Machine(MachineUse):
     """What engine, machine and servers did during a test."""
 
-    peak_memory_gib: float | None = None
+    peak_memory_gib: Measured = None
     """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
     usage: dict[str, Usage] = {}
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
@@ -250,12 +244,12 @@ class Machine(MachineUse):
             gpu_time=times,
             ran_out=list(telemetry.ran_out(used, facts.concurrency, times, facts.engine_args, is_client, others)),
             server=test.server,
-            disagreements=test.server.disagreements if test.server else [],
+            disagreements=[*test.server.disagreements] if test.server else [],
             **test.machine.model_dump(),
         )
 
 
-class Performance(Economics, Machine, Latencies, Throughput, Conditions):
+class Performance(economics.Economics, Machine, Latencies, Throughput, Conditions):
     """LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds."""
 
     steady: Steady | None = None
@@ -328,13 +322,13 @@ def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
     one."""
     plan, log = facts.plan, test.result
     for name, found, planned in (
-        ("seeds", log.seeds, asdict(plan.seeds)),
+        ("seeds", log.seeds, vars(plan.seeds)),
         ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),
     ):
         if found != planned:
             raise LogError(f"{test.folder}: a log of another run: its {name}: {found}, not {planned}.")
     fields = fields_from(Performance, log) | fields_from(Throughput, test)
-    for part in (Conditions, Latencies, Machine, Economics):
+    for part in (Conditions, Latencies, Machine, economics.Economics):
         fields |= part.of(test, facts)
     made = Performance(**fields | {"steady": Steady.of(test, facts), "folder": str(test.folder.relative_to(run))})
     if plan.pattern.is_paced or not made.duration_s:
@@ -345,7 +339,7 @@ def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
     return made.model_copy(update={"disagreements": [*made.disagreements, *disputed]})
 
 
-def impossible(test: Performance, longest_ms: float | None) -> Iterator[str]:
+def impossible(test: Performance, longest_ms: Measured) -> Iterator[str]:
     """Numbers that no test can have: negative ones, and latencies beyond `longest_ms`, None where any can be."""
     for name, value in claims.leaves(test.model_dump()):
         if isinstance(value, int | float) and value < 0:
@@ -367,9 +361,9 @@ def intervals(test: TestRun) -> Intervals:
     found: Intervals = {}
     for kind in KINDS if test.result.ttft_ms else ("ttft", "tpot"):
         values = [value for each in test.answered if (value := getattr(each, f"{kind}_ms")) is not None]
-        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-            if len(values) * (1 - share) >= 1:
-                found.setdefault(kind, {})[name] = statistics.quantile_interval(values, share)
+        for percent in (50, 90, 99):
+            if len(values) * (1 - percent / 100) >= 1:
+                found.setdefault(kind, {})[f"p{percent}"] = statistics.quantile_interval(values, percent / 100)
     return found
 
 

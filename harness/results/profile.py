@@ -21,12 +21,11 @@ from harness.config.engine import BYTES_PER_WEIGHT
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
 from harness.core import files, reading, schema, system
-from harness.core.document import number
+from harness.core.document import Measured, number
 from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
 from harness.engines.protocol import Engine
 from harness.loadgen import folder as results
-from harness.loadgen import log as loadgen_log
-from harness.loadgen import patterns
+from harness.loadgen import log, patterns
 from harness.loadgen.session import LoadGenSession
 from harness.results.economics import CARDS, HIDDEN, KV_SIZE
 
@@ -95,9 +94,9 @@ class Share(schema.Model):
     """Whose bytes the model's shape gives; the rest is null where bytes, tokens or the GPU's memory are not known."""
     bytes_per_token: int | None = None
     """Read and written for each layer and computed token; attention of decode: for each token that it reads."""
-    tb_per_s: float | None = None
+    tb_per_s: Measured = None
     """Of one GPU."""
-    memory_percent: float | None = None
+    memory_percent: Measured = None
     """The same of the memory's speed."""
 
 
@@ -107,24 +106,24 @@ class Profile(schema.File):
     failure: str = ""
     """Why there is none, in one line."""
     device: Device | None = None
-    seconds: float | None = None
+    seconds: Measured = None
     """From the beginning of the first kernel or operator to the end of the last; the longest of the traces."""
-    idle_percent: float | None = None
+    idle_percent: Measured = None
     """Of the window: no kernel ran. The mean over GPUs; null on a CPU."""
-    active_s: float | None = None
+    active_s: Measured = None
     """In which some kernel ran; the mean over GPUs."""
-    mean_kernel_ms: float | None = None
+    mean_kernel_ms: Measured = None
     gaps: int | None = None
     """Times in which no kernel ran, over all GPUs."""
-    mean_gap_ms: float | None = None
+    mean_gap_ms: Measured = None
     kinds: list[Share] = []
     """Largest first."""
     largest: list[Share] = []
-    tokens_per_step: float | None = None
+    tokens_per_step: Measured = None
     """That were computed, on average; null where the trace does not tell."""
-    read_per_step: float | None = None
+    read_per_step: Measured = None
     """Tokens of all requests that generate, earlier ones included; the mean over steps that have any."""
-    memory_tb_per_s: float | None = None
+    memory_tb_per_s: Measured = None
     """Of a GPU, by its data sheet; null for one that is not known."""
     traces: list[str] = []
     """Relative to the run folder."""
@@ -164,34 +163,31 @@ def profile(folder: Path) -> Profile:
     if not work:
         raise UsageError(f"{folder}: no kernel and no operator in the traces.")
     steps = " ".join(event.name for kinds in found for event in kinds.get(ANNOTATION, ()))
-    means = {field: mean(map(int, told)) for field, count in STEPS.items() if (told := re.findall(count, steps))}
-    return sum_traces(work, device, [f"{folder.name}/{path.name}" for path in paths]).model_copy(update=means)
-
-
-def sum_traces(work: Sequence[Sequence[Event]], device: Device, traces: list[str]) -> Profile:
-    """The profile of the work of each trace: all kernels, or the operators' self time."""
-    events, is_gpu = [*chain(*work)], device == "GPU"
-    own = [(each.name, each.duration) for each in events] if is_gpu else [*self_times(events)]  # kernels call no others
-    spans = [max(each.end for each in one) - min(each.start for each in one) for one in work]
-    found = Profile(
+    told: dict[str, Any] = {
+        field: mean(map(int, counts)) for field, count in STEPS.items() if (counts := re.findall(count, steps))
+    }
+    events, own = [*chain(*work)], list[tuple[str, float]]()
+    if device == "GPU":
+        own += ((each.name, each.duration) for each in events)  # kernels call no others
+        tracks = [*activities(events)]
+        every = [gap for _, gaps in tracks for gap in gaps]
+        told |= dict(
+            idle_percent=100 * mean(sum(gaps) / (span or 1) for span, gaps in tracks),
+            active_s=mean(span - sum(gaps) for span, gaps in tracks) / 1e6,
+            mean_kernel_ms=mean(duration for _, duration in own) / 1000,
+            gaps=len(every),
+            mean_gap_ms=mean(every) / 1000 if every else None,
+        )
+    else:
+        own += self_times(events)
+    return Profile(
         device=device,
-        seconds=max(spans) / 1e6,
+        seconds=max(max(each.end for each in one) - min(each.start for each in one) for one in work) / 1e6,
         kinds=shares([(kind_of(name), duration) for name, duration in own], kind=str),
         largest=shares(own, kind=kind_of)[:LARGEST_KERNELS],
-        traces=traces,
+        traces=[f"{folder.name}/{path.name}" for path in paths],
+        **told,
     )
-    if not is_gpu:
-        return found
-    tracks = [*activities(events)]
-    gaps = [gap for gpu in tracks for gap in gpu.gaps]
-    told = dict(
-        idle_percent=100 * mean(sum(gpu.gaps) / (gpu.span or 1) for gpu in tracks),
-        active_s=mean(gpu.span - sum(gpu.gaps) for gpu in tracks) / 1e6,
-        mean_kernel_ms=mean(duration for _, duration in own) / 1000,
-        gaps=len(gaps),
-        mean_gap_ms=mean(gaps) / 1000 if gaps else None,
-    )
-    return found.model_copy(update=told)
 
 
 def read(path: Path) -> dict[str, list[Event]]:
@@ -229,22 +225,16 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
         yield from ((event.name, max(0.0, time)) for event, time in zip(track, own, strict=True))
 
 
-class Activity(NamedTuple):
-    """Of one GPU: the time from its first kernel to the end of its last, and the times in it without any;
+def activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
+    """Of each GPU: the time from its first kernel to the end of its last, and the times in it without any;
     microseconds."""
-
-    span: float
-    gaps: list[float]
-
-
-def activities(events: Iterable[Event]) -> Iterator[Activity]:
     for track in group_by_track(events):
         reached, gaps = track[0].start, list[float]()
         for event in track:
             if event.start > reached:
                 gaps.append(event.start - reached)
             reached = max(reached, event.end)
-        yield Activity(reached - track[0].start, gaps)
+        yield reached - track[0].start, gaps
 
 
 def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:
@@ -320,13 +310,18 @@ LONGEST_RAMP_S = 30.0  # of load before it
 def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
     session.display.stage("profiling", "load")
-    folder = session.folder.sub(FOLDER)
-    measured = loadgen_log.read(session.folder.path / results.FOLDER["performance"])
-    ramp = ramp_s(plan, measured, session.engine.concurrency)
+    folder, engine, requests = session.folder.sub(FOLDER), session.engine, session.library.requests
+    measured = log.read(session.folder.path / results.FOLDER["performance"])
+    ramp = ramp_s(plan, measured, engine.concurrency)
+    if plan.config.sort_by_length:
+        requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
     try:
         if plan.engine_state.prefix_caching:  # what the tests computed is not to serve the window
-            session.measure(session.engine.reset_prefix_cache())
-        session.measure(window(session.engine, load(plan, session), ramp))
+            session.measure(engine.reset_prefix_cache())
+        # The load of the scenario, without end, on the run's samples over and over.
+        sender = patterns.endless(plan, engine.concurrency)
+        load = sender.send(cycle(requests), lambda prompt: patterns.ask(engine, prompt, plan.pattern))
+        session.measure(window(engine, load, ramp))
         found = with_traffic(profile(folder), plan)
     except BenchmarkError as error:
         found = Profile(failure=first_line(error))
@@ -335,7 +330,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     return found
 
 
-def ramp_s(plan: Plan, measured: loadgen_log.TestResult, concurrency: int) -> float:
+def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
     """Seconds of load until the engine is as busy as in the middle of a test: about those that one answer takes.
 
     By Little's law, from the measured test: requests in flight over their rate.
@@ -366,15 +361,6 @@ async def still(loading: "asyncio.Task[object]", seconds: float) -> None:
         error = loading.exception()
         first = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
         raise EngineError(f"the load ended: {first_line(first) if first else 'no samples'}")
-
-
-def load(plan: Plan, session: LoadGenSession) -> Coroutine[Any, Any, object]:
-    """The load of the scenario, without end, on the run's samples over and over."""
-    engine, requests = session.engine, session.library.requests
-    if plan.config.sort_by_length:
-        requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
-    sender = patterns.endless(plan, engine.concurrency)
-    return sender.send(cycle(requests), lambda prompt: patterns.ask(engine, prompt, plan.pattern))
 
 
 # Profiles side by side.

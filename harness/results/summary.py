@@ -16,7 +16,7 @@ from harness.config.mlperf import SCENARIO, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.workload import OFFICIAL
 from harness.core import reading, screen
-from harness.core.document import number, plural
+from harness.core.document import Measured, number, plural
 from harness.core.schema import SCHEMA, File, Model, stored_as
 from harness.core.system import System
 from harness.loadgen.folder import FOLDER
@@ -66,8 +66,8 @@ class Meta(Model):
     prefix_caching: bool | None
     """Null where the engine is behind an endpoint."""
     data: str | None = None
-    mean_prompt_tokens: float | None = None
-    engine_start_s: float | None = None
+    mean_prompt_tokens: Measured = None
+    engine_start_s: Measured = None
     stages: list[screen.Stage] = []
     """Each stage of the run, and the second it began."""
     engine: str | None = None
@@ -83,7 +83,7 @@ class Meta(Model):
     """What another run must share for its speed to tell of this one's."""
     work: dict[str, object] = {}
     """What was asked of the engine, by flag: speeds at other work are not compared."""
-    target_qps: float | None = None
+    target_qps: Measured = None
     """Queries/s of the performance test as it was planned last, also where the run ended before it did."""
 
 
@@ -154,7 +154,7 @@ class Summary(File):
         return self.accuracy.verdict if self.accuracy else None
 
     @property
-    def price(self) -> float | None:
+    def price(self) -> Measured:
         """An hour of the machine, where it was given."""
         test = self.performance
         return test.cost.price_per_hour if test and test.cost else None
@@ -274,7 +274,7 @@ class History(File):
     """What keeps its figures from being compared."""
 
     @classmethod
-    def of(cls, summary: Summary, metrics: dict[str, float | None]) -> Self:
+    def of(cls, summary: Summary, metrics: dict[str, Measured]) -> Self:
         """The line of a run; `metrics` by name."""
         test, score, found = summary.performance, summary.accuracy, summary.result
         tokens = test.total_new_tokens if test else None

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 from harness.core.document import Kind, Statement, number
@@ -45,8 +44,12 @@ class GpuTime(Model):
 
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     """Of each probe, each attempt and, last, the test itself, as far as its GPUs reported their load and clock."""
-    tested = [("probe", probe) for probe in facts.probes] + [("attempt", probe) for probe in facts.attempts]
-    names = {probe.folder: f"{kind} at {probe.text}" for kind, probe in tested if probe.folder}
+    names = {
+        probe.folder: f"{kind} at {probe.text}"
+        for kind, probes in (("probe", facts.probes), ("attempt", facts.attempts))
+        for probe in probes
+        if probe.folder
+    }
     names[FOLDER["performance"]] = "performance test"
     root = next(place for place in test.folder.parents if (place / "config.json").exists())
     own = str(test.folder.relative_to(root))
@@ -171,40 +174,28 @@ def highest(used: Used, name: str) -> float:
     return used[name].max if name in used else 0.0
 
 
-def bound(name: str, what: str, remedy: str = "") -> Statement:
+def bound(name: str, what: str, remedy: str) -> Statement:
     """What set the speed, and what would move it."""
     return Statement(kind=Kind.BOUND, name=name, what=what, remedy=remedy)
 
 
-ROOM = ("kv_cache", "slots")  # what more memory or slots would move
-HELD = ("held_by_power", "held_by_heat")
-
-
-def kv_cache(used: Used) -> Statement | None:
-    waited, lost = mean(used, "requests_waiting"), highest(used, "preemptions")
-    if highest(used, "kv_cache_percent") < FULL_PERCENT or not (waited >= WAITING_REQUESTS or lost):
-        return None
-    return bound(
-        "kv_cache",
-        f"the KV cache was full while {waited:,.0f} requests waited on average"
-        f"{', and requests were preempted' * bool(lost)}",
-        "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room",
-    )
-
-
-def slots(used: Used, concurrency: int | None) -> Statement | None:
-    if (
-        not concurrency
-        or highest(used, "requests_running") < concurrency
-        or mean(used, "requests_waiting") < WAITING_REQUESTS
-    ):
-        return None
-    return bound(
-        "slots",
-        f"all {concurrency:,} request slots were in use while {mean(used, 'requests_waiting'):,.0f} waited on "
-        f"average, with {100 - highest(used, 'kv_cache_percent'):.0f} % of the KV cache free",
-        "a higher --max-num-seqs computes more at once",
-    )
+def room(used: Used, concurrency: int | None) -> Iterator[Statement]:
+    """What more memory, or more slots, would move."""
+    waited, lost, full = mean(used, "requests_waiting"), highest(used, "preemptions"), highest(used, "kv_cache_percent")
+    if full >= FULL_PERCENT and (waited >= WAITING_REQUESTS or lost):
+        yield bound(
+            "kv_cache",
+            f"the KV cache was full while {waited:,.0f} requests waited on average"
+            f"{', and requests were preempted' * bool(lost)}",
+            "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room",
+        )
+    if concurrency and waited >= WAITING_REQUESTS and highest(used, "requests_running") >= concurrency:
+        yield bound(
+            "slots",
+            f"all {concurrency:,} request slots were in use while {waited:,.0f} waited on average, with "
+            f"{100 - full:.0f} % of the KV cache free",
+            "a higher --max-num-seqs computes more at once",
+        )
 
 
 def launch(args: Mapping[str, object]) -> str:
@@ -235,18 +226,21 @@ LOSSES = {  # shares of the GPUs' time: in words, and what helps where `launch` 
 
 def losses(time: GpuTime, args: Mapping[str, object]) -> list[Statement]:
     """The GPUs' time that was lost, the largest share first; `args` are the engine's."""
-    shares = sorted(((getattr(time, name) or 0.0, name) for name in LOSSES), reverse=True)
-    found = [(share, name, *LOSSES[name]) for share, name in shares if share >= LOST_PERCENT]
-    return [bound(name, said.format(number(share, 3)), remedy or launch(args)) for share, name, said, remedy in found]
+    shares = sorted(((getattr(time, name) or 0.0, name, *words) for name, words in LOSSES.items()), reverse=True)
+    return [
+        bound(name, said.format(number(share, 3)), remedy or launch(args))
+        for share, name, said, remedy in shares
+        if share >= LOST_PERCENT
+    ]
 
 
 def ran_out(
     used: Used,
     concurrency: int | None,
-    times: Sequence[GpuTime] = (),
-    args: Mapping[str, object] = MappingProxyType({}),
-    client: bool = False,
-    others: float = 0.0,
+    times: Sequence[GpuTime],
+    args: Mapping[str, object],
+    client: bool,
+    others: float,
 ) -> Iterator[Statement]:
     """What set the speed, then what was used up beside it; nothing where there was enough of all.
 
@@ -262,11 +256,10 @@ def ran_out(
         for share, name, remedy in shares
         if share >= BUSY_PERCENT
     ]
-    is_full, told = busy or any(one.name in HELD for one in lost), {""}
-    for found in (*lost, kv_cache(used), slots(used, concurrency), *busy):
-        if found:
-            is_useless = is_full and found.name in ROOM
-            what = f"{found.what}{'; more would not help' if is_useless else ''}"
-            remedy = "" if is_useless or found.remedy in told else found.remedy
-            yield replace(found, what=what, remedy=remedy)
-            told.add(found.remedy)
+    is_full, told = busy or any(one.name in ("held_by_power", "held_by_heat") for one in lost), {""}
+    for found in (*lost, *room(used, concurrency), *busy):
+        is_useless = is_full and found.name in ("kv_cache", "slots")
+        what = f"{found.what}{'; more would not help' if is_useless else ''}"
+        remedy = "" if is_useless or found.remedy in told else found.remedy
+        yield replace(found, what=what, remedy=remedy)
+        told.add(found.remedy)

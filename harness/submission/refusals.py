@@ -11,9 +11,8 @@ from pathlib import Path
 
 from harness.config import comparability, engine, mlperf, models
 from harness.core import document, errors, reading
+from harness.loadgen import requests, test_run
 from harness.loadgen.log import TestResult
-from harness.loadgen.requests import read_requests
-from harness.loadgen.test_run import count_difference
 from harness.results import accuracy, claims
 from harness.submission.tree import BENCHMARK, DECLARED, SCENARIO, Description, Entry, SubmittedRun, engine_of
 
@@ -65,7 +64,7 @@ def entry_refusals(entry: Entry) -> Reasons:
     """What the checker refuses in any division."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
-    official = mlperf.OFFICIAL[entry.config.category].samples
+    official = entry.config.official_samples
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
     if accuracy.errors:
         yield f"{len(accuracy.errors)} LoadGen errors in the accuracy test, the first: {accuracy.errors[0]}"
@@ -142,13 +141,13 @@ def accuracy_reasons(entry: Entry) -> Reasons:
 def performance(entry: Entry) -> Reasons:
     """LoadGen's verdict, the limits of the scenario itself, and the size of an Offline query."""
     result = entry.performance.log("performance")
-    official = mlperf.OFFICIAL[entry.config.category].samples
+    official = entry.config.official_samples
     if not result.valid:
         yield f"LoadGen calls the performance test INVALID: {document.together(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
     folder = entry.performance.folder("performance")
     yield from map(str, claims.differing(claims.summary_claims(folder)))
-    if fault := count_difference(folder, result, read_requests(folder)):
+    if fault := test_run.count_difference(folder, result, requests.read_requests(folder)):
         yield fault
     percentile = 0.9 if result.scenario in ESTIMATES else PERCENTILE
     if (said := setting(result, "target_latency_percentile")) != percentile:

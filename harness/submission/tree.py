@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from harness.config import comparability, mlperf
 from harness.config.run import RunConfig
-from harness.core.document import render, together
+from harness.core.document import joined, render, together
 from harness.core.errors import UsageError, why
 from harness.core.files import check_folder_name, parse_as, read, read_given, submodule_path, write_json, write_text
 from harness.core.reading import INFERENCE, ROOT, names_in, read_text
@@ -165,7 +165,7 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     said = ended.stdout.replace(str(place), str(tree))
     counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)  # of the results that it looked at
     expected, found = len(results_in(tree)), sum(map(int, counts.groups())) if counts else 0
-    if ended.returncode != 0 or errors(said):
+    if ended.returncode or errors(said):
         return f"{len(errors(said))} errors, exit code {ended.returncode}", said
     if found < expected or not expected:
         layout = "it looks into DIVISION/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO, with DIVISION open or closed"
@@ -368,18 +368,13 @@ def fill(entries: Sequence[Entry], description: Description, system: str, base: 
         put_test06(entry, compliance)
         put_code(base / code / entry.benchmark)
     (base / "systems").mkdir(parents=True, exist_ok=True)
-    write_json(base / "systems" / f"{system}.json", with_declaration(description))
+    known = {name: value for name, value in description.items() if name not in DECLARED}
+    if said := [str(description[name]) for name in DECLARED if description.get(name)]:  # among the checker's fields
+        note = f"Declared, not recorded, of the server that LoadGen's client asks over HTTP: {', '.join(said)}."
+        known["sw_notes"] = joined(" ", str(known.get("sw_notes", "")), note)
+    write_json(base / "systems" / f"{system}.json", known)
     (base / NOTES).parent.mkdir(exist_ok=True)
     write_text(base / NOTES, render("calibration.md.j2", entries=entries, system=system))
-
-
-def with_declaration(description: Description) -> Description:
-    """The description in the checker's fields: what is declared of a server stands among the notes."""
-    known = {name: value for name, value in description.items() if name not in DECLARED}
-    if said := [str(description[name]) for name in DECLARED if description.get(name)]:
-        note = f"Declared, not recorded, of the server that LoadGen's client asks over HTTP: {', '.join(said)}."
-        known["sw_notes"] = " ".join(filter(None, (str(known.get("sw_notes", "")), note)))
-    return known
 
 
 def put_results(entry: Entry, folder: Path) -> None:
@@ -397,15 +392,10 @@ def put_results(entry: Entry, folder: Path) -> None:
     except TypeError:
         raise UsageError(f"{source}/rouge.json: its scores are not {', '.join((*mlperf.ROUGE, 'gen_len'))}.") from None
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, found))
-    write_text(target / ACCURACY_LOG, truncate(text))
+    if len(text) >= KEPT_CHARACTERS:  # its hash in accuracy.txt is that of the whole
+        text = text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
+    write_text(target / ACCURACY_LOG, text)
     copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
-
-
-def truncate(text: str) -> str:
-    """Beginning and end of an accuracy log; its hash in accuracy.txt is that of the whole."""
-    if len(text) < KEPT_CHARACTERS:
-        return text
-    return text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
 
 
 def put_measurements(entry: Entry, description: Description, path: Path) -> None:

@@ -12,14 +12,12 @@ from typing import Any, NamedTuple, Self
 
 from huggingface_hub import constants
 
-from harness.config.checkpoint import is_hub_reachable, why_not_loaded
-from harness.config.engine import EngineConfig
+from harness.config import checkpoint, engine
 from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT, OFFICIAL, PROMPT
 from harness.config.run import RunConfig
 from harness.config.workload import SALT_TOKENS, RequestSet, Shared
+from harness.core import files, reading
 from harness.core.errors import UsageError, ends_in_one_line, first_line
-from harness.core.files import read_given
-from harness.core.reading import IS_CHECKOUT, read_text
 from harness.workloads.requests_file import CHATS, KINDS, SURROGATES, StoredRequests, Tokens, read_rows, token_ids
 
 MARK = "hf:"
@@ -72,7 +70,7 @@ def download_model(name: str) -> None:
             print(snapshot_download(name, ignore_patterns=["original/*"]))
         except Exception as error:  # whatever the library raises of a network, a name, a token
             raise UsageError(
-                f"{why_not_loaded(EngineConfig(model=name), error)} Try again: what came is kept."
+                f"{checkpoint.why_not_loaded(engine.EngineConfig(model=name), error)} Try again: what came is kept."
             ) from None
 
 
@@ -194,7 +192,7 @@ class Article(NamedTuple):
 
     article: str
     reference: str
-    tokens: Tokens | None = None
+    tokens: Tokens | None
 
 
 def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
@@ -214,7 +212,13 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
         records = [records[index] for index in order["index"][:whole]]
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
-    library = encode_articles(records[:count], tokenizer, source)
+    prompts = [record.tokens or tokenizer.encode(PROMPT.format(input=record.article)) for record in records[:count]]
+    limit = len(tokenizer)
+    for number, prompt in enumerate(prompts):
+        if not all(0 <= token < limit for token in prompt):
+            raise UsageError(f"{source}: sample {number} has token ids outside the model's vocabulary of {limit:,}.")
+    articles, references, _ = map(list, zip(*records[:count], strict=True))
+    library = Library(prompts, references, articles, source)
     return replace(library, official=not config.dataset_path or is_official(library, len(records), config.category))
 
 
@@ -230,7 +234,7 @@ def find(config: RunConfig) -> str:
     kept = Path(constants.HF_HOME) / "datasets" / name.replace("/", "___") / version
     if kept.exists():
         return str(kept)
-    if not is_hub_reachable():
+    if not checkpoint.is_hub_reachable():
         raise UsageError(f"{name} not found, and the hub not reachable: {instead(config)}.")
     return f"{name}, to be downloaded"
 
@@ -238,7 +242,7 @@ def find(config: RunConfig) -> str:
 def instead(config: RunConfig) -> str:
     """What serves where the hub does not give the articles."""
     chat = ", or --workload chat, which needs no data" if config.mode == "performance" else ""
-    fetch = "run `make data`" if IS_CHECKOUT else "run this"
+    fetch = "run `make data`" if reading.IS_CHECKOUT else "run this"
     return f"{fetch} where there is a network, or pass --dataset-path FILE{chat}"
 
 
@@ -246,7 +250,7 @@ def check_sum(path: Path) -> None:
     """Holds a data file against the checksum that MLCommons' downloader left beside it, if it did: lines of an MD5 and
     a name, in a file that ends in .md5. Raises UsageError where they differ."""
     for listed in sorted(path.parent.glob("*.md5")) if path.is_file() else ():
-        for line in read_text(listed).splitlines():
+        for line in reading.read_text(listed).splitlines():
             wanted, _, name = line.partition(" ")
             if PurePath(name.strip(" *")).name != path.name:
                 continue
@@ -271,16 +275,6 @@ def is_official(library: Library, stored: int, category: str) -> bool:
     return whole and longest <= LONGEST_PROMPT and abs(library.mean_prompt_tokens / MEAN_PROMPT - 1) < 0.02
 
 
-def encode_articles(records: Sequence[Article], tokenizer: Any, source: str) -> Library:
-    """The records with their prompts as token ids. Raises UsageError for ids that the model does not know."""
-    prompts = [record.tokens or tokenizer.encode(PROMPT.format(input=record.article)) for record in records]
-    limit = len(tokenizer)
-    for number, prompt in enumerate(prompts):
-        if not all(0 <= token < limit for token in prompt):
-            raise UsageError(f"{source}: sample {number} has token ids outside the model's vocabulary of {limit:,}.")
-    return Library(prompts, [r.reference for r in records], [r.article for r in records], source)
-
-
 def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> None:
     """Raises UsageError when a prompt and its answer do not fit: a cut prompt would be another benchmark."""
     longest = max(range(len(library)), key=lambda index: len(library.prompts[index]))
@@ -295,7 +289,7 @@ def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> 
 
 def from_json(path: Path) -> list[Article]:
     """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
-    data = read_given("--dataset-path", path, "JSON", json.loads)
+    data = files.read_given("--dataset-path", path, "JSON", json.loads)
     if not isinstance(data, list) or not data:
         raise UsageError(f"--dataset-path {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
     return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]

@@ -30,10 +30,9 @@ from harness.config.workload import (
     WorkloadProfile,
     is_profile,
 )
-from harness.core.document import number
+from harness.core import document, reading
 from harness.core.errors import UsageError, first_line
 from harness.core.files import read_given, require, unknown_file_error
-from harness.core.reading import load_yaml
 from harness.workloads import cnn_dailymail, requests_file
 from harness.workloads.cnn_dailymail import Library, Salt
 from harness.workloads.requests_file import StoredRequest, StoredRequests, Tokens
@@ -165,7 +164,7 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
     import yaml
 
     path = workload.path or Path()
-    data = read_given("--workload", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_PROFILE)
+    data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, LARGEST_PROFILE)
     if not isinstance(data, dict):
         raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
     try:
@@ -215,16 +214,14 @@ def conversations(
     The answers that a later turn repeats are random tokens of the same lengths: what the model says is not known yet.
     """
     heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
-    prompts, new, talks, history = list[Tokens](), list[int](), list[int](), Tokens()
+    prompts, new, history = list[Tokens](), list[int](), Tokens()
     for each in range(count):
-        talk, turn = divmod(each, profile.turns)
-        if turn == 0:
+        if each % profile.turns == 0:
             history = list(source.choice(heads))
         prompts.append([*history, *source.choices(words, k=profile.input_len.draw(source))])
         new.append(profile.output_len.draw(source))
-        talks.append(talk)
         history = [*prompts[-1], *source.choices(words, k=new[-1])]
-    return prompts, new, talks if profile.turns > 1 else None
+    return prompts, new, [each // profile.turns for each in range(count)] if profile.turns > 1 else None
 
 
 def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
@@ -239,7 +236,8 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     if least != "auto":
         if due[-1] < least:
             raise UsageError(
-                f"--min-duration {least:g}: {trace.path} lasts {number(due[-1])} s: remove the flag, or lower the rate."
+                f"--min-duration {least:g}: {trace.path} lasts {document.number(due[-1])} s: remove the flag, or lower "
+                "the rate."
             )
         due = due[: next(place for place, at in enumerate(due) if at >= least) + 1]
     if len(due) < 2:
@@ -257,7 +255,13 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     if (tokens := sum(one.prompt_tokens for one in requests)) > MOST_SYNTHETIC:
         raise UsageError(f"{trace.path}: prompts of {tokens:,} tokens in all; use fewer (--total-sample-count).")
     words, seed = words_of(tokenizer), config.seed or 0
-    prompts = [prompt_of(one, words, seed) for one in requests]
+    prompts = [
+        [  # those of one prefix begin with the same tokens
+            *Random(f"{seed} prefix {one.prefix}").choices(words, k=one.prefix_tokens),
+            *Random(f"{seed} line {one.line}").choices(words, k=one.prompt_tokens - one.prefix_tokens),
+        ]
+        for one in requests
+    ]
     notes = {
         f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
         f"left out {trace.empty:,} rows without lengths": trace.empty,
@@ -274,13 +278,6 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
         notes=tuple(note for note, count in notes.items() if count),
         replay=replay,
     )
-
-
-def prompt_of(request: Recorded, words: Sequence[int], seed: int) -> Tokens:
-    """Random tokens of a request's length; requests of one prefix begin with the same."""
-    shared = Random(f"{seed} prefix {request.prefix}").choices(words, k=request.prefix_tokens)
-    rest = request.prompt_tokens - request.prefix_tokens
-    return [*shared, *Random(f"{seed} line {request.line}").choices(words, k=rest)]
 
 
 # Which of ShareGPT's conversations count, in tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
@@ -300,8 +297,9 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     if config.input_len:
         given = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
         profile = WorkloadProfile(about=DESCRIPTION, **given)
-        place = f"--input-len {config.input_len} --output-len {config.output_len}"
-        return draw_library(config, tokenizer, profile, place)
+        return draw_library(
+            config, tokenizer, profile, f"--input-len {config.input_len} --output-len {config.output_len}"
+        )
     if config.workload.startswith(cnn_dailymail.MARK):
         return from_requests(config, tokenizer, cnn_dailymail.DESCRIPTION, cnn_dailymail.read(config))
     own = Path(config.workload)
@@ -342,7 +340,7 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
         new.append(answer)
     if not prompts:
         raise UsageError(f"{found.path}: no conversation fits {whole:,} tokens.")
-    notes = [found.left_out] if found.left_out else []
+    notes = [found.left_out]
     if found.is_sharegpt:
         notes.append(
             f"ShareGPT: left out {found.passed_over:,} conversations without a question and its answer, and {unfit:,} "
@@ -367,7 +365,7 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
         samples=len(kept),
         exact=False,
         digest=content,
-        notes=tuple(notes),
+        notes=tuple(filter(None, notes)),
     )
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
 from harness.config.workload import MOST_TOKENS
+from harness.core import files, reading
 from harness.core.errors import UsageError
-from harness.core.files import read_given
-from harness.core.reading import names_in
 
 MOST_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
 Kind = Literal["prompt", "messages", "prompt_token_ids"]
 # The longest answer by the names that OpenAI, vLLM's benchmarks, guidellm and others have for it.
-LENGTH_KEYS = names_in(
+LENGTH_KEYS = reading.names_in(
     """
     max_tokens max_completion_tokens max_output_tokens max_new_tokens output_tokens output_tokens_count output_len
     output_length
@@ -66,7 +65,9 @@ class StoredRequests(NamedTuple):
 def read(path: Path, column: str = "") -> StoredRequests:
     """The requests of --workload's file, JSON lines or a JSON list of the same rows; `column` is the key of a row's
     prompt, where it is not one of `KINDS`. Raises UsageError in one line that names the file and the row."""
-    text = read_given("--workload", path, "text", str, most=MOST_BYTES).removeprefix("\ufeff")  # as Windows writes it
+    text = files.read_given("--workload", path, "text", str, most=MOST_BYTES).removeprefix(
+        "\ufeff"
+    )  # as Windows writes it
     if text.lstrip().startswith("["):
         return read_rows(path, parse_text(text, str(path)), "record", column)
     return read_rows(path, text.split("\n"), "line", column)
@@ -85,11 +86,10 @@ def read_rows(path: Path, rows: list[Any], unit: str, column: str) -> StoredRequ
         try:
             item = parse_text(row, where) if unit == "line" else row
             dialog = None if column else conversation(item)
-            where = where if dialog is None else where.replace(": record ", ": conversation ")
             if dialog is None:
                 made = [stored_request(item, number, where, column)]
             elif any("role" in message for message in dialog):
-                made = [*chat_turns(dialog, number, where)]
+                made = [*chat_turns(dialog, number, where.replace(": record ", ": conversation "))]
                 talks += 1
             else:
                 made = [StoredRequest(number, "prompt", asked, answer=answer) for asked, answer in turns(dialog)]

@@ -189,19 +189,19 @@ def test_when_an_answer_comes_in_bursts(found: Delivery, bundled: bool) -> None:
     ],
 )
 def test_what_disagrees_is_said(found: list[Delivery], said: tuple[str, ...]) -> None:
-    lines = ServerUse.of(found, sent_tokens=100 * len(found) if "prompt tokens" in said else 0).disagreements
+    lines = [*ServerUse.of(found, sent_tokens=100 * len(found) if "prompt tokens" in said else 0).disagreements]
     assert len(lines) == bool(said) and (not said or tells(lines[0], *said))
 
 
 def test_a_chat_template_may_add_to_a_prompt() -> None:
     found = [Delivery(9, 9, usage=TokenCounts(prompt_tokens=150, output_tokens=9))]
-    assert ServerUse.of(found, 100, has_template=True).disagreements == []
-    assert len(ServerUse.of(found, 80, has_template=True).disagreements) == 1
+    assert [*ServerUse.of(found, 100, has_template=True).disagreements] == []
+    assert len([*ServerUse.of(found, 80, has_template=True).disagreements]) == 1
 
 
 def test_an_unknown_word_for_the_end_is_noted_and_doubts_nothing() -> None:
     found = ServerUse.of([Delivery(9, 9, end="end_turn"), Delivery(9, 9, end="end_turn"), Delivery(9, 9)])
-    assert found.disagreements == []
+    assert [*found.disagreements] == []
     assert tells(found.notes[0], "2 answers", "'end_turn'", "`stop`")
 
 
@@ -294,7 +294,7 @@ def test_a_replica_that_computed_nothing_is_counted() -> None:
     assert discovery.idle_replicas(replicas(5), replicas(5, 9)) == discovery.idle_replicas([], []) == (0, 0)
     for found, said in (((1, 2), True), ((0, 2), False), ((2, 2), False), ((0, 0), False)):
         assert any("replicas" in line for line in ServerUse(answers=9, replicas=found).disagreements) is said
-    assert not ServerUse(answers=1, replicas=(1, 2)).disagreements
+    assert not [*ServerUse(answers=1, replicas=(1, 2)).disagreements]
 
 
 def rendered(folder: Path, **found: Any) -> tuple[Any, str]:

@@ -114,7 +114,7 @@ def test_what_waits_for_a_place_is_late() -> None:
 
 
 def test_of_an_engine_that_says_nothing_a_request_is_sent_when_it_is_asked() -> None:
-    engine = Echo(Sampling(max_new_tokens=2), 0.1, 0.0)
+    engine = Echo(Sampling(max_new_tokens=2), first_token_s=0.1, token_s=0.0)
     engine.start()
     request = answered(engine, 1).requests[0]
     engine.close()

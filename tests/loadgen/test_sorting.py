@@ -21,7 +21,7 @@ class Listening(Echo):
     """Notes the samples that it is asked for: a prompt begins with its sample's number."""
 
     def __init__(self) -> None:
-        super().__init__(Sampling(max_new_tokens=1), 0, 0)
+        super().__init__(Sampling(max_new_tokens=1), first_token_s=0, token_s=0)
         self.asked: list[int] = []
 
     async def stream(self, prompt: list[int], *_: object) -> AsyncIterator[Sequence[int]]:

@@ -14,7 +14,7 @@ LIMITS = mlperf.Limits(100, 10)
 
 
 def share(*requests: Request, limits: mlperf.Limits | None = LIMITS) -> float | None:
-    return performance.slo_attainment(requests, limits)
+    return performance.slo_attainment(requests, limits, is_buffered=False)
 
 
 def test_goodput_counts_requests_that_keep_both() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from harness.results.economics import points, published, results_of
+from docs.performance import points
+from harness.results.economics import published, results_of
 from tests.conftest import ROOT
 
 

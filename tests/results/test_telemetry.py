@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import sleep
@@ -127,9 +128,16 @@ def used(**values: tuple[float, float]) -> dict[str, Usage]:
     return {name: Usage(mean=mean, max=most) for name, (mean, most) in values.items()}
 
 
-def bounds(*about: Any, **more: Any) -> list[str]:
+def bounds(
+    found: dict[str, Usage],
+    concurrency: int | None,
+    times: Sequence[GpuTime] = (),
+    args: Mapping[str, object] | None = None,
+    client: bool = False,
+    others: float = 0.0,
+) -> list[str]:
     """What set the speed, in words."""
-    return [str(each) for each in usage.ran_out(*about, **more)]
+    return [str(each) for each in usage.ran_out(found, concurrency, times, args or {}, client, others)]
 
 
 @pytest.mark.parametrize(

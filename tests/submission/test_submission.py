@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -83,7 +82,7 @@ def submission(*words: object) -> subprocess.CompletedProcess[str]:
 def demo_as_real() -> Iterator[None]:
     """What closed submissions are scored with again: here the demo's model and data stand for the real ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(models.MODELS, DEFAULT_MODEL, replace(models.MODELS["demo"], deviation=""))
+        patch.setitem(models.MODELS, DEFAULT_MODEL, models.MODELS["demo"]._replace(deviation=""))
         forget()
         yield
     forget()
@@ -249,7 +248,7 @@ def acceptable(
     offline: Finished, server: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[Path]]:
     """Copies of the two demo runs that say of themselves what runs of the real model and length would say."""
-    monkeypatch.setitem(models.MODELS, "llama3.1-8b-instruct", replace(models.MODELS["demo"], deviation=""))
+    monkeypatch.setitem(models.MODELS, "llama3.1-8b-instruct", models.MODELS["demo"]._replace(deviation=""))
     models.model.cache_clear()
     runs = []
     for done in (offline, server):
