@@ -87,10 +87,6 @@ class LoadPattern:
         what it takes is not known yet."""
         return None
 
-    def fewest(self, plan: Load) -> int | None:
-        """The fewest queries of a test whose rate is not known yet, where that decides how long it takes."""
-        return None
-
     def length(self, plan: Load) -> Length | None:
         """How many queries a performance test has, and about how many seconds it takes; None where that is not known
         yet."""

@@ -214,7 +214,8 @@ class Plan(Load):
         if self.config.mode != "accuracy":
             found += ahead
             text = f"at least {minutes(self.min_duration_s)}"
-            if fewest := self.pattern.fewest(last):
+            if isinstance(self.pattern, Poisson):
+                fewest = self.pattern.fewest(last)
                 text += f" and {fewest:,} queries, {minutes(fewest)} at 1 query/s"
             least = TestPart("performance test", text, self.min_duration_s, "at least ")
             found.append(TestPart("performance test", last.length, length[1]) if length else least)

@@ -195,9 +195,6 @@ class Outcome(Model):
         }
         return tuple(doubt for doubt in Doubt if holds[doubt])
 
-    def has(self, doubt: Doubt) -> bool:
-        return doubt in self.doubts
-
     def at(self, kind: str, point: str) -> Measured:
         """A percentile of a kind of latency, in milliseconds."""
         value: Measured = getattr(getattr(self, f"{kind}_ms"), point)
@@ -298,7 +295,7 @@ def deciding(outcomes: Iterable[Outcome]) -> list[Outcome]:
 def best(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The load with the most output of those that keep the limits, on their own machine if any ran so."""
     kept = [each for each in deciding(outcomes) if each.has_kept and each.tokens_per_sec]
-    alone = [each for each in kept if not each.has(Doubt.BUSY)]
+    alone = [each for each in kept if Doubt.BUSY not in each.doubts]
     return max(alone or kept, key=lambda each: each.tokens_per_sec or 0.0, default=None)
 
 

@@ -6,7 +6,7 @@ from math import exp, floor, inf, sqrt
 from harness.config.mlperf import SCENARIO
 from harness.config.patterns import Poisson
 from harness.config.plan import Plan
-from harness.core.document import number
+from harness.core.document import Measured, number
 from harness.core.schema import Model
 from harness.loadgen.outcome import SURE, Queue
 from harness.rates.law import Goal, error_of
@@ -28,13 +28,13 @@ class Estimate(Model):
     """Of a single request."""
     tpot_alone_ms: float
     """Of a single request."""
-    capacity: float | None
+    capacity: Measured
     """Queries/s that the server completes; null where nothing told it."""
-    capacity_error: float | None
-    ranges: dict[str, tuple[float, float | None]]
+    capacity_error: Measured
+    ranges: dict[str, tuple[float, Measured]]
     """Queries/s within the limits of each name, lowest and highest, null where nothing told that; none where no law
     holds."""
-    rate: float | None
+    rate: Measured
     """Queries/s that a full test of this scenario is expected to keep; null where no law holds or nothing told it."""
     most_running: int | None
     """Requests in flight that hold TPOT's p99 at 95 % of this scenario's limit, however many wait; null where nothing
@@ -56,7 +56,7 @@ class Estimate(Model):
         return f"{alone}, {capacity}; {busy}; a full test is needed to say VALID: {self.command}"
 
 
-def between(low: float, high: float | None) -> str:
+def between(low: float, high: Measured) -> str:
     if high is None:
         return f"{number(low, 3)} or more"
     return f"about {number(low, 3)} to {number(high, 3)}" if high else "none: a single request is over them"
@@ -82,7 +82,7 @@ def most_running(queue: Queue, goal: Goal) -> int | None:
 def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> Estimate:
     """What follows from the facts. A range is the rate that they imply, give or take the error of the completions, by
     how much the last probe alone would have it otherwise, and what chance makes of a full test's tail."""
-    found, ranges, doubts = facts.server, dict[str, tuple[float, float | None]](), list[str]()
+    found, ranges, doubts = facts.server, dict[str, tuple[float, Measured]](), list[str]()
     error = min(2 * error_of(found.waited), MOST) if found.waited else 0.0
     most = (1 + max(LEAST / 2, error)) * found.capacity
     for name, goal in held_to.items():

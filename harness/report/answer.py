@@ -35,7 +35,7 @@ def latencies(summary: Summary) -> Table:
     """Each kind of latency with its percentiles, of the steady part at fixed concurrency."""
     test, result = summary.performance, summary.result
     assert test and result
-    rows, bound = [], f"{MOST} " if result.has(Doubt.FEW) else ""
+    rows, bound = [], f"{MOST} " if Doubt.FEW in result.doubts else ""
     for kind in KINDS:
         if found := getattr(test.counted, f"{kind}_ms"):
             name = kind if kind == "latency" else f"{kind.upper()}{' of the buffering' if test.is_buffered else ''}"
@@ -81,7 +81,7 @@ def title(summary: Summary) -> str:
     test, found = summary.performance, summary.result
     if test is None or found is None or test.tokens_per_sec is None:
         return without_speed(summary)
-    disputed = "DISPUTED: " * found.has(Doubt.DISPUTED)
+    disputed = "DISPUTED: " * (Doubt.DISPUTED in found.doubts)
     if not found.valid and not found.has_own_limits:
         return f"INVALID: {disputed}{broken(test)}"
     return f"{disputed}{speed(summary, test, found)}{', accuracy PASS' * (summary.gate == 'PASS')}"
@@ -117,7 +117,7 @@ def speed(summary: Summary, test: Performance, found: Outcome) -> str:
         requests = f"{number(found.samples_per_sec)} requests/s ({tokens})"
         return f"{f'{tokens} with {found.text}' if test.concurrency else requests}, {standing(found)}"
     if metrics.BY_NAME["target_qps"].of(summary) is not None:
-        kept = " within both limits" if test.limits_ms and not found.has(Doubt.BUFFERED) else ""
+        kept = " within both limits" if test.limits_ms and Doubt.BUFFERED not in found.doubts else ""
         return f"{number(test.achieved_qps)} samples/s{kept} ({tokens})"
     if summary.scenario.headline == "latency_p90_ms":
         latency = metrics.BY_NAME["latency_p90_ms"].shown(summary)
@@ -131,9 +131,9 @@ def standing(found: Outcome) -> str:
     """The verdict on one's own limits, and how much it rests on."""
     if found.reasons:
         return joined(": ", "over the limits", " and ".join(found.over))
-    if found.has(Doubt.BUSY):  # nobody can tell
+    if Doubt.BUSY in found.doubts:  # nobody can tell
         return "not judged: the machine was busy"
-    return f"{f'all of {number(found.queries)} requests ' if found.has(Doubt.FEW) else ''}within the limits"
+    return f"{f'all of {number(found.queries)} requests ' if Doubt.FEW in found.doubts else ''}within the limits"
 
 
 def levels(summary: Summary) -> list[Cells]:
@@ -212,7 +212,7 @@ def tone(summary: Summary) -> Tone:
     found = summary.result
     if found is None:
         return TONES.get(summary.gate, "") if summary.gate else "bad"
-    return "careful" if found.has(Doubt.DISPUTED) else found.verdict.tone
+    return "careful" if Doubt.DISPUTED in found.doubts else found.verdict.tone
 
 
 def lines(summary: Summary, whole: bool) -> Iterator[Line]:
@@ -302,7 +302,7 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
     yield from (f"{said}; --fail-if does not judge this run" for said in test.background_load)
-    busy = [each.text for each in summary.levels if each.has(Doubt.BUSY)]
+    busy = [each.text for each in summary.levels if Doubt.BUSY in each.doubts]
     if busy and not test.background_load:
         judges = "; one of them may be the best, so --fail-if does not judge this run" * bool(summary.background_load)
         yield f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count{judges}"

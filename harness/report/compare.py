@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.config.mlperf import ROUGE, SHORT_SCORES
 from harness.core import files, reading, statistics
-from harness.core.document import Tone, gpu_names, number
+from harness.core.document import Measured, Tone, gpu_names, number
 from harness.core.errors import UsageError
 from harness.loadgen.folder import FOLDER, facts_of, readable_status
 from harness.loadgen.outcome import RunFacts
@@ -23,12 +23,12 @@ class Divergence(NamedTuple):
     """Where the answers of A and B to one sample part: the token of each there, or that it had ended; their scores."""
 
     sample: int
-    prompt_tokens: float | None
+    prompt_tokens: Measured
     position: int
     a: str
     b: str
-    score_a: float | None
-    score_b: float | None
+    score_a: Measured
+    score_b: Measured
 
 
 class Pair(NamedTuple):

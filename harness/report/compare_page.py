@@ -170,8 +170,13 @@ def document(runs: Runs) -> Document:
         *(Line(letter, str(run.folder)) for letter, run in named),
         Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
     ]
-    subject = answer.subject(*(run.summary for run in runs))
-    return Document(title, subject, lines, tone="careful" if alone else "", sections=[*sections(runs, pair)])
+    return Document(
+        title,
+        answer.subject(*(run.summary for run in runs)),
+        lines,
+        tone="careful" if alone else "",
+        sections=[*sections(runs, pair)],
+    )
 
 
 def sections(runs: Runs, pair: Pair | None) -> Iterator[Section]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
-from harness.core.document import Block, Document, Line, Picture, block_text, number, percent, sentence
+from harness.core.document import Block, Document, Line, Measured, Picture, block_text, number, percent, sentence
 from harness.core.errors import plain
 from harness.core.reading import ROOT, read_text
 from harness.loadgen.folder import FOLDER
@@ -33,7 +33,7 @@ WIDE = 20  # times the smallest: from here on an axis is logarithmic
 SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
 COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
 SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
-Limits = Mapping[str, float | None]  # milliseconds at p99, by kind of latency; None: no limit
+Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; None: no limit
 
 
 class LoadPoint(NamedTuple):
@@ -84,7 +84,7 @@ class LoadPoint(NamedTuple):
         names = ("name", "stands", "is_full", "gain", "speed", "standing", "doubt")
         figures = {m.name: value for m in metrics.METRICS if (value := m.figure(self.test).value) is not None}
         found = {name: getattr(self, name) for name in names}
-        return found | {"load": self.test.load, "few": self.test.has(Doubt.FEW), "figures": figures | lost}
+        return found | {"load": self.test.load, "few": Doubt.FEW in self.test.doubts, "figures": figures | lost}
 
 
 def loads_of(summary: Summary) -> list[LoadPoint]:
@@ -93,19 +93,20 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
     spent = {time.folder or time.test: time for time in (test.gpu_time if test else [])}
     is_own = result and result not in probes and result.ttft_ms.p50 is not None
     own = result if is_own and (probes or (test and test.target_qps)) else None
-    is_any_alone, last, found = any(not one.has(Doubt.BUSY) for one in probes), {o.load: o for o in summary.curve}, []
+    is_any_alone = any(Doubt.BUSY not in one.doubts for one in probes)
+    last, found = {one.load: one for one in summary.curve}, list[LoadPoint]()
     for probe in probes:
         held = probe.has_held or probe.has_own_limits
         later = own if own and held and isclose(probe.load, own.load, rel_tol=1e-3) else last[probe.load]
         overruled = "" if later.has_kept == probe.has_kept else "the full test" if later is own else "a later test"
-        is_doubted = probe.has(Doubt.BUFFERED) or (probe.has(Doubt.BUSY) and is_any_alone)
+        is_doubted = Doubt.BUFFERED in probe.doubts or (Doubt.BUSY in probe.doubts and is_any_alone)
         stands = held and later is probe and not is_doubted
         is_level, is_attempt = probe.unit in CURVES, probe in (summary.run.attempts or [])
         name = probe.text if is_level else f"the {'full test' if is_attempt else 'probe'} at {probe.text}"
         mark = "held" if held else "grew" if probe.valid else "bad"
         found.append(LoadPoint(probe, name, mark, stands, is_level or is_attempt, spent.get(probe.folder), overruled))
     if own:
-        stands, mark = own.valid and not own.has(Doubt.BUFFERED), "own" if own.valid else "bad"
+        stands, mark = own.valid and Doubt.BUFFERED not in own.doubts, "own" if own.valid else "bad"
         found.append(
             LoadPoint(own, f"the full test at {own.text}", mark, stands, True, spent.get(FOLDER["performance"]))
         )
@@ -191,11 +192,11 @@ class LoadPicture(NamedTuple):
         return [*head, *((metric.name, metric.label) for metric in self.columns), *SHARES.items(), *COMPUTED.items()]
 
     @property
-    def rate(self) -> float | None:
+    def rate(self) -> Measured:
         """Requests/s that a replica answers within the limits; None where a query is of several samples."""
         return self.best.test.samples_per_sec if self.best and self.unit != Sequential.unit else None
 
-    def data(self, file: str, watts: float | None) -> dict[str, Any]:
+    def data(self, file: str, watts: Measured) -> dict[str, Any]:
         """The same for the script; `file` is the name of its CSV."""
         return {
             "own": self.title_load,
@@ -337,7 +338,7 @@ def strips(summary: Summary) -> Iterator[Strip]:
     test, count = summary.performance, summary.gpus
     if test and summary.is_in_process:
         device = summary.system.gpus[0] if count else summary.system.cpu
-        rates: dict[Unit, float | None] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}
+        rates: dict[Unit, Measured] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}
         for unit, rate in rates.items():
             own = answer.is_reference(summary) * (rate or 0.0)
             if rate and (made := strip(answer.scenario(summary), device, count, own, unit)):

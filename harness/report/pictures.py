@@ -109,7 +109,7 @@ def latencies(requests: Sequence[Request], test: Performance, found: Outcome, he
         series = [Series("", [(time, 100 * (n + 1) / count) for n, time in enumerate(sorted(times))])]
         point = "p90" if headline == f"{kind}_p90_ms" else "p99"
         if (value := found.at(kind, point)) is not None:
-            is_slowest = point == "p99" and found.has(Doubt.FEW)
+            is_slowest = point == "p99" and Doubt.FEW in found.doubts
             label = f"{'slowest' if is_slowest else point} {number(value)} ms"
             series.append(Series(label, [(value, 100.0 if is_slowest else float(point[1:]))], "amber", "o", ""))
         limit = getattr(test.limits_ms, kind, None)
@@ -156,7 +156,7 @@ def marked(
         color = "amber" if one.mark == "own" else "grey" if one.doubt else "blue" if picture.has_kept(one) else "red"
         outcome = f"the full test, {one.standing}" if one.mark == "own" else one.standing
         look = style or (outcome * named, color, SHAPES[one.mark])
-        looks.setdefault((*look, one.test.has(Doubt.BUSY)), []).append(point)
+        looks.setdefault((*look, Doubt.BUSY in one.test.doubts), []).append(point)
     for (name, color, shape, is_busy), each in looks.items():
         yield Series(name, each, color, shape, "", is_busy, 14.0 if shape == "*" else 6.0)
 

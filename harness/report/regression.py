@@ -216,11 +216,10 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
         *(Line("careful", said, "careful") for run in everyone for said in compare.cautions(run, run.name)),
         Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),
         Line("run", ", ".join(str(run.folder) for run in sides.runs)),
-        Line("next", "" if is_passed else next_command(sides), is_command=True),
+        Line(  # which shows a change on a busy machine, too
+            "next",
+            "" if is_passed else f"{command_of('report')} --compare {sides.baseline[0].folder} {sides.runs[0].folder}",
+            is_command=True,
+        ),
     ]
     return Document(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])
-
-
-def next_command(sides: Sides) -> str:
-    """What shows the change of a judgement that is no PASS, on a busy machine as well: the two side by side."""
-    return f"{command_of('report')} --compare {sides.baseline[0].folder} {sides.runs[0].folder}"

@@ -30,16 +30,16 @@ from harness.results.claims import MADE, PAGES, Claim, compare, differing
 from harness.results.performance import Performance, performance
 from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
 
-Measured = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
-
-MAIN = ("tokens_per_sec", "latency_cdf", "scores", "timeline")  # the picture of a run without one of loads: the first
+TestOfRun = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
 
 
 def html(report: RunReport, document: Document, test: TestRun | None) -> str:
     """The page: its answer, verdicts and figures, the picture of its scenario, and its report in folds."""
     summary, picture = report.summary, report.loads
     found = summary.performance
-    main = None if picture else next((report.pictures[name] for name in MAIN if name in report.pictures), None)
+    # Of a run without a picture of loads the first of these.
+    names = ("tokens_per_sec", "latency_cdf", "scores", "timeline")
+    main = None if picture else next((report.pictures[name] for name in names if name in report.pictures), None)
     shown = "loads" if picture else main.name if main else "search"
     watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
     return page.page(
@@ -75,9 +75,6 @@ def limit_bars(test: Performance) -> Bars:
         part = Part(0.0, 100 * value / limit, "green" if value <= limit else "red")
         rows.append(Bar(name, f"{number(value)} of {number(limit)} ms", [part], marks=[100.0]))
     return Bars("", "The upright line is the limit.", rows)
-
-
-UNFINISHED = "the run did not finish"
 
 
 def build(folder: Path) -> Summary:
@@ -117,7 +114,7 @@ def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
         )
 
 
-def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str | None) -> Summary:
+def summarize(folder: Path, facts: RunFacts, test: TestOfRun | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
     judged = read_if_any(folder / FOLDER["test06"] / accuracy.RESULT, accuracy.Compliance)
     run = Run(
@@ -141,7 +138,7 @@ def summarize(folder: Path, facts: RunFacts, test: Measured | None, ended: str |
     )
 
 
-def result_test(folder: Path, facts: RunFacts, whole: bool) -> Measured | None:
+def result_test(folder: Path, facts: RunFacts, whole: bool) -> TestOfRun | None:
     """The test whose numbers are the run's, read once: of levels or batches the best within the limits, else the
     performance test; where the run, which is not whole, ended in that, the best full test before it. None where there
     was none."""
@@ -187,7 +184,7 @@ def result_deviations(run: Run, mode: str, counted: bool = False, ended: str | N
     unseen = test is not None and test.server is not None and test.server.cached_percent is None and counted
     failed = number(test.failed_requests) if test and test.failed_requests else ""
     found = {
-        UNFINISHED: ended,
+        "the run did not finish": ended,
         "accuracy was not checked": test and not score,
         comparability.GATE_FAILED: score and score.verdict == "FAIL",
         f"approximate {' and '.join(score.approximate if score else ())}": score and score.approximate,

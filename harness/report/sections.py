@@ -20,6 +20,7 @@ from harness.core.document import (
     percent,
     plural,
 )
+from harness.engines import discovery
 from harness.loadgen.outcome import RunFacts
 from harness.report import answer, page
 from harness.results import advice, metrics, telemetry
@@ -94,17 +95,10 @@ def measured_with(report: RunReport) -> Iterator[Section]:
 
 
 def bounds(report: RunReport) -> Iterator[Section]:
-    test, config = report.summary.performance, report.facts.config
-    if test:
-        found = advice.findings(report.summary, "max" in (config.server_target_qps, config.concurrency))
-        yield Section("What limits the speed, and what to try", answer.bound_by(test), [found])
-
-
-IN_FLIGHT = (
-    "This program took these times: LoadGen issues one Offline query and cannot know when each request of it is sent. "
-    "Each row excludes both ramps of its test. Trend is the second half's speed divided by the first half's; speed per "
-    "user is 1,000 / TPOT p90."
-)
+    if test := report.summary.performance:
+        yield Section(
+            "What limits the speed, and what to try", answer.bound_by(test), [advice.findings(report.summary)]
+        )
 
 
 def loads(report: RunReport) -> Iterator[Section]:
@@ -113,20 +107,24 @@ def loads(report: RunReport) -> Iterator[Section]:
         return
     words = Counter("queue grew" if each.valid and each.has_grown else each.verdict.word for each in tests)
     outcome = ", ".join(f"{count} {word}" for word, count in words.most_common())
-    blocks: list[Block] = []
+    blocks = list[Block]()
     if "search" in report.pictures:
         blocks += [*report.picture("search"), answer.tested(summary)]
-        blocks += [IN_FLIGHT] * (tests[0].unit == ClosedLoop.unit)
+        if tests[0].unit == ClosedLoop.unit:
+            blocks.append(
+                "This program took these times: LoadGen issues one Offline query and cannot know when each request of "
+                "it is sent. Each row excludes both ramps of its test. Trend is the second half's speed divided by the "
+                "first half's; speed per user is 1,000 / TPOT p90."
+            )
         if drawn and drawn.best and drawn.rate:
-            has_limits = any(drawn.limits.values())
-            within = " on a busy machine" if drawn.best.doubt else " within the limits" * has_limits
+            within = " on a busy machine" if drawn.best.doubt else " within the limits" * any(drawn.limits.values())
             blocks.append(
                 f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}"
                 f"{', by a probe alone' * (not drawn.best.is_full)}); a peak of P requests/s takes ceil(P / "
                 f"{number(page.SHARE * drawn.rate)}) replicas."
             )
-        full = ", of full tests in `Attempts/`" * bool(summary.run.attempts)
-        blocks.append(f"Each is a separate LoadGen test; its logs are in `Probes/`{full}.")
+        attempts = " and `Attempts/`" * bool(summary.run.attempts)
+        blocks.append(f"Each is a separate LoadGen test; its logs are in `Probes/`{attempts}.")
     yield Section("Tests at each load", outcome, blocks)
 
 
@@ -172,11 +170,11 @@ def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
 def remarks(summary: Summary, test: Performance) -> Iterator[str]:
     """What is odd about the answers, by LoadGen's, the server's or this program's count."""
     if test.single_token:
-        few = (
-            " The other answers are too few to be sure of TPOT p99: VALID or INVALID, the verdict does not cover TPOT."
+        few = " The others are too few to be sure of TPOT p99: VALID or INVALID, the verdict does not cover TPOT."
+        yield (
+            f"**{number(test.single_token)} of {number(test.samples)} answers have one token**: TTFT and latency count "
+            f"them, TPOT does not.{few * (not test.tpot_judged)}"
         )
-        share = f"{number(test.single_token)} of {number(test.samples)} answers have one token"
-        yield f"**{share}**: TTFT and latency count them, TPOT does not.{few * (not test.tpot_judged)}"
     if test.server and test.server.prompt_tokens is not None:
         cached = test.server.cached_percent
         share = (
@@ -189,11 +187,11 @@ def remarks(summary: Summary, test: Performance) -> Iterator[str]:
             f"{number(test.server.output_tokens)} output tokens."
         )
     if test.longer:
-        share = (
-            f"{number(test.longer)} of {number(test.samples)} answers are longer than the {summary.meta.max_new_tokens}"
+        yield (
+            f"**{number(test.longer)} of {number(test.samples)} answers are longer than the "
+            f"{summary.meta.max_new_tokens} tokens that were allowed**: the server ignores `max_tokens`, or its text "
+            "has more tokens here than it counted."
         )
-        why = "the server ignores `max_tokens`, or its text has more tokens here than it counted"
-        yield f"**{share} tokens that were allowed**: {why}."
     yield from (f"LoadGen warning: {warning}" for warning in test.warnings)
 
 
@@ -225,15 +223,13 @@ def accuracy(report: RunReport) -> Iterator[Section]:
     if not score.full_set:
         columns["95 % interval"] = lambda check: between(*check.interval)
     part = " (part of the set; since the reference covers all of it, bootstrap intervals decide the verdict)"
-    version = f" of NLTK {score.splitter_version}" if score.splitter_version else ""
+    version = f" of NLTK {score.splitter_version}" * bool(score.splitter_version)
     about = (
         f"{number(score.samples)} samples{part * (not score.full_set)}, {number(score.generated_tokens)} generated "
         f"tokens, {number(score.characters)} characters; {percent(score.at_token_limit / score.samples, 0)} % of the "
         f"answers end at the token limit. Sentences split by: {score.splitter}{version}."
     )
-    worst = (
-        "[The ten worst answers](Accuracy/worst.md) with article and reference; [every sample](Accuracy/samples.csv)."
-    )
+    worst = "[The ten worst](Accuracy/worst.md), with article and reference; [every sample](Accuracy/samples.csv)."
     yield Section(
         "Accuracy",
         f"{score.verdict}: {first}; {number(score.samples)} samples",
@@ -245,21 +241,21 @@ def between(low: float, high: float) -> str:
     return f"{number(low, 6)} to {number(high, 6)}"
 
 
-CHECKED = {True: "yes", False: "no", None: "not required in Offline"}
-
-
 def compliance(report: RunReport) -> Iterator[Section]:
     found, asked = report.summary.run.compliance, report.facts.config.compliance
     if found:
         said = []
         for name, test in found.items():
-            checks = "; ".join(f"{check}: {CHECKED[verdict]}" for check, verdict in test.checks.items())
-            about = "answers of a performance test, compared with what was reported to LoadGen while it ran"
-            said.append(f"**{name.upper()}: {test.verdict}** – {checks}. {test.facts['samples']} {about}.")
+            words = {True: "yes", False: "no", None: "not required in Offline"}
+            checks = "; ".join(f"{check}: {words[verdict]}" for check, verdict in test.checks.items())
+            said.append(
+                f"**{name.upper()}: {test.verdict}** – {checks}. {test.facts['samples']} answers of a performance "
+                "test, compared with what was reported to LoadGen while it ran."
+            )
         yield Section("Compliance", ", ".join(f"{name.upper()} {test.verdict}" for name, test in found.items()), [said])
     elif asked != "none":
-        said = [f"**{asked.upper()}: no verdict** – it did not finish."]
-        yield Section("Compliance", f"{asked.upper()}: no verdict", [said])
+        verdict = f"{asked.upper()}: no verdict"
+        yield Section("Compliance", verdict, [f"**{verdict}** – it did not finish."])
 
 
 def profile(report: RunReport) -> Iterator[Section]:
@@ -287,13 +283,18 @@ def profile(report: RunReport) -> Iterator[Section]:
     largest = {f"the largest {of}": name, "kind": "kind", **parts}
     if found.device == "GPU":
         largest |= {"bytes a token": "bytes_per_token", "TB/s": ("tb_per_s", 2), "% of memory's": ("memory_percent", 2)}
-    tables = [Table.of(found.kinds, {"kind": "name"} | parts), Table.of(found.largest, largest)]
     links = ", ".join(f"[{path.rpartition('/')[2]}]({path})" for path in found.traces)
-    traces = Finished(f"Open in [Perfetto](https://ui.perfetto.dev): {links}.")
-    yield Section("Profile", found.headline, [about, *report.picture("profile"), *tables, traces])
-
-
-NAMED_LOADS = ("requests_running", "requests_waiting", "gpu_load_percent", "cpu_percent")
+    yield Section(
+        "Profile",
+        found.headline,
+        [
+            about,
+            *report.picture("profile"),
+            Table.of(found.kinds, {"kind": "name"} | parts),
+            Table.of(found.largest, largest),
+            Finished(f"Open in [Perfetto](https://ui.perfetto.dev): {links}."),
+        ],
+    )
 
 
 def machine(report: RunReport) -> Iterator[Section]:
@@ -309,16 +310,29 @@ def machine(report: RunReport) -> Iterator[Section]:
     if not (test and test.usage):
         return
     usage, known = test.usage, telemetry.BY_NAME
-    outcome = ", ".join(f"{known[name].text} {number(usage[name].mean)}" for name in NAMED_LOADS if name in usage)
+    outcome = ", ".join(
+        f"{known[name].text} {number(usage[name].mean)}"
+        for name in ("requests_running", "requests_waiting", "gpu_load_percent", "cpu_percent")
+        if name in usage
+    )
     rows = [
         [quantity.text, *(number(getattr(usage[name], point), quantity.digits) for point in ("mean", "max"))]
         for name, quantity in known.items()
         if name in usage
     ]
-    silent = "" if "requests_running" in usage else "; the engine exposes no metrics"
-    source = Finished(f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)){silent}.")
-    table = Table(["performance test", "mean", "max"], rows)
-    yield Section("What the engine and the machine did", outcome, [*report.picture("machine"), table, source])
+    unseen = [column.name for column in discovery.COLUMNS if column.name not in usage]
+    silent = f"; the engine's metrics have no counter for {', '.join(known[name].label for name in unseen)}"
+    if len(unseen) == len(discovery.COLUMNS):
+        silent = "; the engine exposes no metrics"
+    yield Section(
+        "What the engine and the machine did",
+        outcome,
+        [
+            *report.picture("machine"),
+            Table(["performance test", "mean", "max"], rows),
+            Finished(f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)){silent * bool(unseen)}."),
+        ],
+    )
 
 
 def files(report: RunReport) -> Iterator[Section]:

@@ -1,35 +1,31 @@
 """What bounds a test, and what to try, from its numbers: in words."""
 
-import math
 from collections.abc import Mapping
 
 from harness.core.document import number, sentence
 from harness.core.statistics import tail_name
-from harness.results import economics, telemetry
+from harness.results import telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 
 DRIFT = 0.1  # of the speed, between the halves of a test
 IDLE_SHARE = 0.02  # of a place's time in a closed loop: beyond, the client's own time lowers the speed
 DELAY_SHARE = 0.05  # of TTFT p99: a client's delay beyond it is a part of the result worth a warning
-NEAR_LIMIT_SHARE = 0.9  # of a limit: beyond, a higher rate will hardly keep it
 
 
-def findings(summary: Summary, searched: bool = False) -> list[str]:
-    """What bounds the performance test of a run that has one, and what to try, a sentence each. `searched`: the load
-    was found by a search for the highest."""
+def findings(summary: Summary) -> list[str]:
+    """What bounds the performance test of a run that has one, and what to try, a sentence each."""
     test = summary.performance
     assert test
     broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
     slow = summary.run.profile.slow if summary.run.profile else ()
-    steady = [*limit_headroom(test, searched), *formats(summary)] * test.valid
     limits = {
         "the KV cache": "kv_cache_percent",
         "request slots": "requests_waiting",
         **({"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}),
         "the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent",
     }
-    return [*broken, *bounds(test, limits), *(f"{sentence(said)}." for said in (*slow, *steady))]
+    return [*broken, *bounds(test, limits), *(f"{sentence(said)}." for said in slow)]
 
 
 def client(test: Performance) -> str:
@@ -67,8 +63,10 @@ def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
         seen, unseen = ", ".join(shown), ", ".join(name for name in limits if name not in shown)
         if unseen:
             return [f"Not saturated in the performance test: {seen or 'none of the rest'}. Not known: {unseen}."]
-        why = "the load, or work between the steps, set the speed"
-        return [f"No resource was saturated in the performance test ({seen}): {why}."]
+        return [
+            f"No resource was saturated in the performance test ({seen}): the load, or work between the steps, set the "
+            "speed."
+        ]
     first, *rest = test.ran_out
     return [f"**What limits the speed**: {first}.", *(f"{sentence(str(said))}." for said in rest)]
 
@@ -85,38 +83,6 @@ def unsteady(test: Performance) -> list[str]:
 
 def lower_load(test: Performance) -> str:
     return "fewer in flight" if test.concurrency else "a lower rate"
-
-
-def limit_headroom(test: Performance, searched: bool) -> list[str]:
-    """How close a VALID test was to its limits; nothing where it has none."""
-    shares = {tail.kind: tail.share for tail in test.tails}
-    name, nearest = max(shares.items(), key=lambda item: item[1], default=("", math.inf))
-    if nearest > 1:  # none, or at fixed concurrency, where LoadGen judges no limit: `advice` says what to try
-        return []
-    said = f"{tail_name(name, test.is_few)} is the nearer to its limit, at {number(100 * nearest, 3)} % of it"
-    load, flag = ("concurrency", "--concurrency") if test.concurrency else ("rate", "--server-target-qps")
-    if nearest < NEAR_LIMIT_SHARE:
-        if searched:
-            return [f"{said}, and the search found no higher {load} that holds"]
-        search = "" if test.arrivals else f"; {flag} max searches for the highest that does"
-        return [f"{said}: a higher {load} may hold{search}"]
-    return [f"{said}: this is about the highest {load} of these settings; {TRADE_OFFS[name]}"]
-
-
-TRADE_OFFS = {
-    "TTFT": "a higher --max-num-batched-tokens admits prompts sooner, and costs TPOT",
-    "TPOT": "a lower --max-num-batched-tokens makes steps shorter, and costs TTFT",
-}
-
-
-def formats(summary: Summary) -> list[str]:
-    """Fewer bits, where the GPUs have arithmetic for them that was not used."""
-    card = economics.CARDS.get(summary.system.gpus[0]) if summary.gpus else None
-    if card is None or card.fp8 is None or summary.meta.quantization != "none":
-        return []
-    return [
-        "--quantization fp8 halves the weights and uses the GPU's faster 8-bit arithmetic; the gate says what it costs"
-    ]
 
 
 def advice(test: Performance) -> list[str]:

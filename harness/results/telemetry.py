@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from harness.core.document import Kind, Statement, number
+from harness.core.document import Kind, Measured, Statement, number
 from harness.core.schema import Model
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import RunFacts, Usage
@@ -31,7 +31,7 @@ class GpuTime(Model):
     """Of the test; empty in summaries of older versions."""
     idle: float
     """No kernel ran and no request waited; or no kernel ran, where the engine does not tell what waits."""
-    idle_while_waiting: float | None
+    idle_while_waiting: Measured
     """No kernel ran while requests waited; null where that is not known."""
     held_by_power: float
     held_by_heat: float
@@ -65,7 +65,7 @@ def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
     for name, recording in recordings.items():
         spent = seconds_of(recording, allowed or recorded)
         if whole := sum(spent.values()):
-            shares: dict[str, float | None] = {share: 100 * spent[share] / whole for share in SHARES}
+            shares: dict[str, Measured] = {share: 100 * spent[share] / whole for share in SHARES}
             if "requests_waiting" not in recording.columns:
                 shares["idle_while_waiting"] = None
             clock = {"max_clock_mhz": allowed or recorded, "is_clock_of_nvml": bool(allowed)}
@@ -110,7 +110,7 @@ class Quantity(NamedTuple):
         """The label with its unit."""
         return f"{self.label}, {self.unit}" if self.unit else self.label
 
-    def of(self, columns: Mapping[str, Sequence[float | None]]) -> list[float | None]:
+    def of(self, columns: Mapping[str, Sequence[Measured]]) -> list[Measured]:
         """The values, a second each; None where it was not reported."""
         wanted = [values for name, values in columns.items() if self.is_mine(name)]
         seconds = [[value for value in values if value is not None] for values in zip(*wanted, strict=True)]

@@ -11,7 +11,7 @@ from typing import Literal
 from harness.config.comparability import INVALID, NOT_COUNTED, Comparable, Difference, differences
 from harness.config.mlperf import SCENARIO, SCORES, SHORT_SCORES
 from harness.config.run import RunConfig
-from harness.core.document import Document, Line, Section, Tone, number, plural
+from harness.core.document import Document, Line, Measured, Section, Tone, number, plural
 from harness.core.files import as_flag
 from harness.core.schema import SCHEMA
 from harness.core.screen import clock
@@ -113,7 +113,7 @@ class ExperimentResult:
         return OF_RATE if has_fixed_rate(self.experiment) else SPEED
 
     @property
-    def figure(self) -> float | None:
+    def figure(self) -> Measured:
         """The mean of that."""
         return self.numbers.get(self.metric.name)
 
@@ -131,12 +131,12 @@ class ExperimentResult:
         return next((run.ran_out[0].what for run in self.complete if run.ran_out), "")
 
     @property
-    def speed(self) -> float | None:
+    def speed(self) -> Measured:
         """Output tokens per second, the mean of the rounds."""
         return self.numbers.get(SPEED.name)
 
     @property
-    def score(self) -> float | None:
+    def score(self) -> Measured:
         """The score that stands for all, the mean of the rounds."""
         return self.numbers.get(SCORE)
 

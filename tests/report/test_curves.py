@@ -44,7 +44,7 @@ def test_marks_are_hollow_where_the_machine_was_busy_and_nowhere_else(tmp_path: 
     folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
     quiet, over = (made.probe(qps, True, ttft, 9.0) for qps, ttft in ((4.0, 40.0), (6.0, 9000.0)))
     busy = made.probe(5.0, True, 40.0, 9.0, others=["other programs used 1 of 2 CPU cores"])
-    assert busy.has(Doubt.BUSY)
+    assert Doubt.BUSY in busy.doubts
     made.note(RunFolder(tmp_path, "run"), probes=[quiet, busy, over])
     rendering.build(folder)
     marks = re.findall(r'class="mark ([\w ]+)" data-i="(\d)"', (folder / "report.html").read_text())
@@ -174,7 +174,7 @@ def test_title_numbers_index_comparison_and_gate_name_one_level(levels: Path) ->
         assert test is not None and test.concurrency == best
         speed = metrics.BY_NAME["tokens_per_sec"].of(summary)
         assert speed == pytest.approx(probe.tokens_per_sec, rel=1e-6)
-        few = f"all of {probe.queries} requests " if probe.has(Doubt.FEW) else ""
+        few = f"all of {probe.queries} requests " if Doubt.FEW in probe.doubts else ""
         said = f"{number(speed)} output tokens/s with {probe.text}, {few}within the limits"
         assert answer.title(summary) == said and f"<h1>{said}" in (after / "report.html").read_text()
         assert rendering.history_line(summary)["tokens_per_sec"] == pytest.approx(speed)

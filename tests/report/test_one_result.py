@@ -140,7 +140,7 @@ def test_every_place_names_one_figure_and_one_verdict(name: str, runs: Runs, cas
     found, speed = summary.result, metrics.BY_NAME[SPEED].of(summary)
     assert found is not None and speed is not None and found.tokens_per_sec == speed
     assert {Doubt.BUSY: case.is_busy, Doubt.FEW: case.samples < FEWEST_P99} == {
-        doubt: found.has(doubt) for doubt in (Doubt.BUSY, Doubt.FEW)
+        doubt: doubt in found.doubts for doubt in (Doubt.BUSY, Doubt.FEW)
     }
     shown, word = number(speed), found.verdict.word
     title, tile = answer.title(summary), page_of(before, summary)

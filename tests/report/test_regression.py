@@ -138,7 +138,7 @@ def test_the_next_command_is_named_as_this_one_was(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [begun, "b"])
     whole = regression.Sides([run(tmp_path / "a")], [run(tmp_path / "b")], [])
-    assert regression.next_command(whole).startswith(f"{report} --compare ")
+    assert next_of(whole).startswith(f"{report} --compare ")
     assert processes.command_of("mlflow") == mlflow
     monkeypatch.setattr(processes, "module", list)
     assert processes.command_line() == f"{'llama31-mlperf' if mlflow[0] == 'l' else 'python report.py'} b"
@@ -343,6 +343,12 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
     assert "not comparable" in answer.footer(*(run.summary for run in runs))
 
 
+def next_of(sides: regression.Sides) -> str:
+    """The command that a gate names, whose condition holds."""
+    judged = [regression.Judgement("tokens_per_sec<-3%", "FAIL")]
+    return {line.label: line.text for line in regression.document(sides, judged).lines}["next"]
+
+
 def test_a_gate_with_a_busy_run_names_the_comparison(tmp_path: Path) -> None:
     sides = regression.Sides(
         [run(tmp_path / "a"), run(tmp_path / "b")],
@@ -351,7 +357,7 @@ def test_a_gate_with_a_busy_run_names_the_comparison(tmp_path: Path) -> None:
     found = regression.judge(sides, [regression.condition("tokens_per_sec<-3%")])
     assert found[0].verdict == "NOT JUDGED"
     wanted = ["python", "report.py", "--compare", str(tmp_path / "a"), str(tmp_path / "c")]
-    assert shlex.split(regression.next_command(sides)) == wanted
+    assert shlex.split(next_of(sides)) == wanted
 
 
 def test_runs_of_a_label_are_compared_by_their_means(tmp_path: Path) -> None:
