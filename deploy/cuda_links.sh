@@ -6,7 +6,7 @@
 # CUDA_HOME/lib64 (flashinfer/jit/cpp_ext.py). The packages have nvcc, but neither lib64 nor the names that a linker
 # looks for. In an image the driver comes later, to the usual place.
 set -eu
-driver=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | sed -n 's/.*libcuda\.so\.1 .*x86-64.* => //p' | head -n 1)
+driver=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | sed -n 's/.*libcuda\.so\.1 (libc6,.*=> //p' | head -n 1)
 for nvcc in "$1"/lib/python3*/site-packages/nvidia/cu*/bin/nvcc; do
   [ -e "$nvcc" ] || continue
   home=${nvcc%/bin/nvcc}
@@ -14,5 +14,5 @@ for nvcc in "$1"/lib/python3*/site-packages/nvidia/cu*/bin/nvcc; do
   for library in "$home"/lib/*.so.*; do
     ln -sf "${library##*/}" "${library%%.so.*}.so"
   done
-  ln -sf "${driver:-/usr/lib/x86_64-linux-gnu/libcuda.so.1}" "$home/lib/libcuda.so"
+  ln -sf "${driver:-/usr/lib/$(uname -m)-linux-gnu/libcuda.so.1}" "$home/lib/libcuda.so"
 done
