@@ -34,7 +34,7 @@ MOVED = {
     "inference-build": "was removed; `submission build` makes a submission of LoadGen's runs",
     "quantize": "was removed; docs/quantization.md has the lines of llm-compressor that make an fp8 checkpoint",
     "plan": 'was removed; a curve\'s report.html has the field "peak requests/s", and report.md the formula',
-    "workloads": "was removed; docs/workloads.md has the lengths of those that are shipped, summary.json those of a run",
+    "workloads": "was removed; docs/workloads.md has the lengths of the shipped ones, summary.json those of a run",
     "--prefix-len": PROFILE,
     "--prefixes": PROFILE,
     "--turns": PROFILE,
