@@ -71,9 +71,10 @@ TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 def document(summary: Summary, whole: bool = False, scatter: str = "") -> Document:
     """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report;
     `scatter` of earlier runs."""
-    about = joined(": ", summary.meta.label, subject(summary))
     said = [*lines(summary, whole), Line("scatter", scatter)]
-    return Document(title(summary), about, said, levels(summary), tone(summary))
+    return Document(
+        title(summary), joined(": ", summary.meta.label, subject(summary)), said, levels(summary), tone(summary)
+    )
 
 
 def title(summary: Summary) -> str:
@@ -271,16 +272,18 @@ def verdicts(summary: Summary) -> Iterator[Line]:
 
 def scores(score: accuracy.Accuracy) -> str:
     """The first score with its threshold, those below theirs, and the number of samples."""
-    low = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
-    said = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in low)
+    said = ", ".join(
+        f"{check.name} {number(check.score)} of {number(check.low)}"
+        for check in [each for each in score.checks if each.verdict == "FAIL"] or score.checks[:1]
+    )
     note = f" ({score.note})" if score.note else ""
-    return f"{said}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples{note}"
+    approximate = f" ({' and '.join(score.approximate)} approximate)" if score.approximate else ""
+    return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples{note}"
 
 
 def tails(test: Performance) -> dict[str, mlperf.Tail]:
     """TTFT and TPOT at p99 with their limits by what they are called, the nearer to its limit first."""
-    found = sorted(test.tails, key=lambda tail: tail.share, reverse=True)
-    return {test.named(tail.kind): tail for tail in found}
+    return {test.named(tail.kind): tail for tail in sorted(test.tails, key=lambda tail: tail.share, reverse=True)}
 
 
 def held(test: Performance, only_over: bool = False) -> str:

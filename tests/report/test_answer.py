@@ -372,6 +372,13 @@ def test_every_picture_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.Mo
     ]
 
 
+def test_scores_without_the_official_splitter_are_marked_on_the_screen() -> None:
+    score = files.read(kept_pictures.RUNS / "demo" / "summary.json", Summary).accuracy
+    assert score and score.approximate
+    assert tells(answer.scores(score), "rouge1 91.19 of 90.28 (rougeLsum and gen_len approximate); all 256 samples")
+    assert "approximate" not in answer.scores(score.model_copy(update={"approximate": []}))
+
+
 def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
     found = made.rendered(tmp_path / "20260131-a", label="night")
     results.finish(RunFolder(tmp_path, "20260131-a"), rendering.history_line(found))
