@@ -64,6 +64,7 @@ FULL = {  # the run, what was asked, what else the host did
         "Interactive, 52 queries/s, fast accumulation, cap 208",
         OTHER,
     ),
+    "full-interactive-max-both-cap208-vllm032": ("Interactive, `max`, both patches, cap 208", OTHER),
     "full-interactive-max-4096-graphs2048-vllm032": ("Interactive, `max`", OTHER),
     "full-interactive-53-4096-graphs2048-vllm032": ("Interactive, 53 queries/s", OTHER),
 }
