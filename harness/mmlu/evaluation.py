@@ -200,10 +200,10 @@ def cells(answer: Answer) -> dict[str, object]:
         "answer": answer.right,
         "prediction": answer.prediction,
         "correct": int(answer.is_correct),
-        **{f"logprob_{letter}": f"{value:.6f}" for letter, value in zip(LETTERS, choice.logprobs, strict=True)},
+        **{f"logprob_{letter}": round(value, 6) for letter, value in zip(LETTERS, choice.logprobs, strict=True)},
         "prompt_tokens": len(prompt.tokens),
         "cached_tokens": choice.cached_tokens,
-        "latency_s": f"{answer.latency_s:.6f}",
+        "latency_s": round(answer.latency_s, 6),
         "examples": prompt.examples,
         "dropped_examples": prompt.dropped,
     }
@@ -312,17 +312,12 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[Answer]) -> list[s
 
 
 def details(data: Data, rows: Sequence[Answer]) -> str:
-    """details.jsonl: each question with its text and its answer."""
+    """details.jsonl: each line of samples.csv with the texts of its question, its choices and its examples."""
     lines = (
-        {
-            "subject": question.subject,
-            "number": question.number,
-            "answer": answer.right,
-            "prediction": answer.prediction,
-            "correct": answer.is_correct,
+        cells(answer)
+        | {
             "question": question.text,
             "choices": question.choices,
-            "logprobs": dict(zip(LETTERS, answer.choice.logprobs, strict=True)),
             "examples": [each.text for each in data.examples.get(question.subject, [])[: answer.prompt.examples]],
         }
         for question, answer in zip(data.test, rows, strict=True)
