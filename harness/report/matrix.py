@@ -28,23 +28,21 @@ UNSURE = "*"  # behind a ratio of figures that may not be believed
 
 
 class Cell(NamedTuple):
-    """A run, or a level of it, where it stands on each axis: its names, its metrics, and why it does not count."""
+    """A run, or a level of it: where it stands on each axis and what else it is called, where among `rivals` the
+    cheapest is looked for, which is its place beside the hardware, its metrics, and why it does not count."""
 
-    axes: dict[str, str]
-    names: dict[str, str]
+    places: dict[str, str]
+    rivals: tuple[str, ...]
     figures: dict[str, Figure]
     flaw: str
 
-    @property
-    def rivalry(self) -> list[str]:
-        """Where the cheapest is looked for: its place beside the hardware."""
-        return [place for axis, place in self.axes.items() if axis not in HARDWARE]
-
 
 class Matrix(NamedTuple):
-    """The cells in order, their axes, the metrics that one of them has, and the label that others' ratios are to."""
+    """The cells in order, the heads of their places, the metrics that one of them has, and the label that others'
+    ratios are to."""
 
-    axes: Sequence[str]
+    title: str
+    heads: Sequence[str]
     cells: list[Cell]
     metrics: list[Metric]
     reference: str = ""
@@ -59,36 +57,35 @@ class Matrix(NamedTuple):
             raise UsageError(
                 f"--reference {reference}: the runs' labels are {', '.join(filter(None, labels)) or 'empty'}."
             )
-        found = sorted((cell for one in summaries for cell in cells_of(one, axes)), key=sort_key)
+        found = sorted(
+            (cell for one in summaries for cell in cells_of(one, axes)),
+            key=lambda cell: [sort_key(cell.places[axis]) for axis in reversed(axes)],
+        )
+        names = [name for name in NAMES if name not in axes and any(cell.places[name] for cell in found)]
         shown = [
             metric
-            for metric in metrics_of("batch matrix" if BATCH in axes else "matrix")
+            for metric in metrics_of(place_of(axes))
             if any(cell.figures[metric.name].value is not None for cell in found)
         ]
-        return cls(axes, found, shown, reference)
-
-    @property
-    def heads(self) -> list[str]:
-        names = [name for name in NAMES if name not in self.axes and any(cell.names[name] for cell in self.cells)]
-        return [*self.axes, *names]
+        return cls(" and ".join(axes), [*axes, *names], found, shown, reference)
 
     def table(self) -> Table:
         """For each place beside the hardware the cheapest within the limits is marked; below each row that has a
         reference there, its ratio to that."""
         counted = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
         dearest = sorted(counted, key=lambda cell: -(cell.figures[COST].value or math.inf))
-        cheapest = {(*cell.rivalry,): cell for cell in dearest}
+        cheapest = {cell.rivals: cell for cell in dearest}
         rows = []
         for cell in self.cells:
-            said = cell.flaw or "cheapest within the limits" * (cheapest.get((*cell.rivalry,)) is cell)
+            said = cell.flaw or "cheapest within the limits" * (cheapest.get(cell.rivals) is cell)
             rows.append([*self.named(cell), *(metric.show(cell.figures[metric.name]) for metric in self.metrics), said])
             for other in self.cells:
-                is_like = other.names["label"] == self.reference and other.rivalry == cell.rivalry
+                is_like = other.places["label"] == self.reference and other.rivals == cell.rivals
                 rows += [self.ratios(cell, other)] if self.reference and is_like and other is not cell else []
         return Table([*self.heads, *(metric.label for metric in self.metrics), ""], rows)
 
     def named(self, cell: Cell) -> list[str]:
-        return [*cell.axes.values(), *(cell.names[name] or "–" for name in self.heads[len(self.axes) :])]
+        return [cell.places[head] or "–" for head in self.heads]
 
     def ratios(self, cell: Cell, other: Cell) -> list[str]:
         """A row of ratios to another cell, those of doubtful figures marked."""
@@ -114,32 +111,36 @@ class Matrix(NamedTuple):
         speed, rows = BY_NAME[SPEED], []
         for cell in self.cells:
             if (found := cell.figures[SPEED]).value is not None:
-                title = ", ".join(dict.fromkeys((*cell.axes.values(), *filter(None, cell.names.values()))))
+                title = ", ".join(filter(None, map(cell.places.get, self.heads)))
                 rows.append(Bar(title, speed.show(found), [Part(0.0, found.value, is_hollow=bool(cell.flaw))]))
-        return Bars(f"{speed.label} by {' and '.join(self.axes)}", speed.label, rows)
+        return Bars(f"{speed.label} by {self.title}", speed.label, rows)
 
 
-def sort_key(cell: Cell) -> list[tuple[str, float]]:
-    """By the last axis first; what begins with a number by its unit, then by the number."""
-    parts = [(text, re.match(r"[\d.]+", text)) for text in reversed(cell.axes.values())]
-    return [(text[found.end() :], float(found[0])) if found else (text, 0.0) for text, found in parts]
+def sort_key(text: str) -> tuple[str, float]:
+    """What begins with a number by its unit, then by the number."""
+    found = re.match(r"[\d.]+", text)
+    return (text[found.end() :], float(found[0])) if found else (text, 0.0)
+
+
+def place_of(axes: Sequence[str]) -> Place:
+    return "batch matrix" if BATCH in axes else "matrix"
 
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
     levels = summary.levels if BATCH in axes else []
-    place: Place = "batch matrix" if BATCH in axes else "matrix"
     names = {"gpu": str(AXES["gpu"](summary)), "model": answer.model(summary), "label": summary.meta.label or ""}
     gate = "the accuracy gate failed" * (summary.gate == "FAIL")
     tests: list[Outcome | None] = [*levels] or [summary.result]
     for one in tests:
         source, flaw = one if one and levels else summary, "no speed was measured"
-        found = {metric.name: metric.figure(source) for metric in metrics_of(place)}
+        found = {metric.name: metric.figure(source) for metric in metrics_of(place_of(axes))}
         if one:
             flaw = joined("; ", gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))
         if one and levels and summary.price:
             found[COST] = Figure(one.cost(summary.price))
-        yield Cell(places(summary, axes, one if levels else None), names, found, flaw)
+        at = places(summary, axes, one if levels else None)
+        yield Cell(names | at, tuple(at[axis] for axis in axes if axis not in HARDWARE), found, flaw)
 
 
 def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:
