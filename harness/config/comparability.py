@@ -48,7 +48,7 @@ class Comparable(NamedTuple):
     def from_history(cls, line: Mapping[str, Any]) -> Self:
         """A run by its line of a history, as far as that tells."""
         work, setup = (found if isinstance(found := line.get(key), dict) else {} for key in ("work", "setup"))
-        columns = {name: line.get(name) or None for name in ("category", "batch_size")}
+        columns = {name: line.get(name) or None for name in ("category", "batch_size", "concurrency")}
         flaws = dict.fromkeys(line.get("flaws") or ([] if line.get("valid") is True else [INVALID]), True)
         busy = dict.fromkeys(line.get("others") or (), True)
         return cls(work, setup | columns, {"gpus": line.get("gpus")}, busyness=busy, validity=flaws)
@@ -138,8 +138,11 @@ DEVIATIONS: dict[str, tuple[str, When]] = {
     ),
     "duration": (
         f"minimum duration {{run.min_duration_s:g}} s instead of {mlperf.MIN_DURATION_S:g} s",
-        lambda run: run.min_duration_s < mlperf.MIN_DURATION_S and run.config.mode != "accuracy",
+        lambda run: (
+            run.min_duration_s < mlperf.MIN_DURATION_S and run.config.mode != "accuracy" and not run.fewest_queries
+        ),
     ),
+    "queries": ("{run.fewest_queries:,} queries instead of a minimum duration", "fewest_queries"),
     "new tokens": (
         f"{{run.config.max_new_tokens}} new tokens instead of {mlperf.MAX_NEW_TOKENS}",
         lambda run: not run.request_set and run.config.max_new_tokens != mlperf.MAX_NEW_TOKENS,

@@ -156,6 +156,8 @@ def document(runs: Runs) -> Document:
     alone = len(refused) == len(runs) - 1
     found = finding([run for letter, run in named if letter not in refused] if len(runs) > 2 else runs)
     title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found
+    if pair and not any(run.is_measured for run in runs):  # their answers are all there is to compare
+        title, alone = pair.words, False
     lines = [
         Line("measured", f"{found}: not reliable" if found and alone else "", "careful"),
         *(
@@ -214,23 +216,22 @@ def write_html(path: Path, runs: Runs, found: Document) -> None:
 
 
 def finding(runs: Runs) -> str:
-    """The second of two runs, or the fastest of several, against the first; empty where they share no measurement.
-    Several runs of a label are one side."""
+    """The second of two runs, or the fastest of several, against the first, or against the next where it is the first;
+    empty where they share no measurement. Several runs of a label are one side."""
     if len(runs) < 2:
         return ""
     metric, sides = BY_NAME[runs[0].summary.scenario.headline], dict[str, list[float]]()
     labels = [run.name for run in runs]
     for run, name in zip(runs, labels if len(set(labels)) > 1 else names(runs), strict=True):
         sides.setdefault(name, []).append(metric.of(run.summary) or 0.0)
-    (first, start), *others = sides.items()
     if not all(map(all, sides.values())):
         return ""
-    changes = {name: Change.between(start, values) for name, values in others}
-    best = max(changes, key=lambda name: changes[name].of_speed(metric).mean)
-    if len(changes) > 1 and changes[best].of_speed(metric).mean <= 1:
-        return f"{first} is the fastest of {len(sides)} runs ({metric.text(mean(start))} {metric.label})"
-    figures = f"{metric.text(mean(sides[best]))} {metric.label}; {first} {metric.text(mean(start))}"
-    return f"{best} is {changes[best].describe(metric)}: {figures}"
+    first, other, *more = sides
+    if more:
+        fastest, second, *_ = sorted(sides, key=lambda name: mean(sides[name]), reverse=not metric.is_time)
+        first, other = (second, fastest) if fastest == first else (first, fastest)
+    figures = f"{metric.with_unit(mean(sides[other]))}; {first} {metric.text(mean(sides[first]))}"
+    return f"{other} is {Change.between(sides[first], sides[other]).describe(metric)}: {figures}"
 
 
 def answers(runs: Runs, pair: Pair | None) -> Iterator[Line]:

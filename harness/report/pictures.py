@@ -131,7 +131,9 @@ HEADROOM = 1.08  # times the largest: room for the label above it
 RING = 15.0  # points, of a ring around a mark
 SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
 COLORS = ("blue", "amber", "green", "red", "grey")
-STYLES = (*zip(COLORS, "os^Dv", strict=True),)  # of several runs, distinct in grey
+MARKS = "os^Dv"
+# Of several runs, distinct in grey: each colour with each mark before one comes again.
+STYLES = [(color, MARKS[(n + turn) % len(MARKS)]) for turn in range(len(MARKS)) for n, color in enumerate(COLORS)]
 
 
 Style = tuple[str, str, str] | None  # name, colour and shape

@@ -19,6 +19,7 @@ from harness.results.metrics import ALONE, BY_NAME, METHOD, Change, Metric
 
 Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
 GATE = "accuracy gate"  # a condition that nobody writes
+ZERO = "a value of 0 has no change"
 CODES = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}  # the first that is among the verdicts counts
 CONDITION = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
 ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
@@ -110,8 +111,8 @@ class Sides(NamedTuple):
         if metric.name.startswith("cost_") and len({run.flags.get("price_per_hour") for run in self.everyone}) > 1:
             return "other prices (price_per_hour)"
         if lacking := [run.folder.name for run in self.everyone if metric.of(run.summary) is None]:
-            return f"{lacking[0]} has no {metric.label}"
-        return self.difference(IGNORED if metric.name.endswith(("_per_sec", "_percent")) else OF_LATENCIES)
+            return f"{lacking[0]} has no figure for {metric.label}, or of too few requests"
+        return self.difference(IGNORED if metric.is_of_rate else OF_LATENCIES)
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
@@ -139,9 +140,9 @@ def judgement_of(sides: Sides, one: Condition) -> Judgement:
 def judge_values(one: Condition, values: Sequence[Sequence[float]], change: Change | None) -> Judgement:
     """A metric of both sides, and its change; None where it has none."""
     before, after = (", ".join(one.metric.text(value) if one.metric else "" for value in side) for side in values)
-    if change is None:
-        return not_judged(one, "a value of 0 has no change", before, after)
-    return judge_change(one, change, before, after) if one.change else judge_worst(one, values[1], before, after)
+    if not one.change:
+        return judge_worst(one, values[1], before, after)
+    return judge_change(one, change, before, after) if change else not_judged(one, ZERO, before, after)
 
 
 def judge_worst(one: Condition, values: Iterable[float], *sides: str) -> Judgement:
@@ -182,11 +183,13 @@ def judge_pair(one: Condition, pair: Pair) -> Judgement:
 def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
     """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
     score = pair.scores.get(name)
-    if score is None or not score.before:
+    if score is None:
         return not_judged(one, "it is not a mean over samples, so its change has no interval")
     sides = number(score.before, 6), number(score.after, 6)
     if not one.change:
         return judge_worst(one, [score.after], *sides)
+    if not score.before:
+        return not_judged(one, ZERO, *sides)
     mean, low, high = (1 + value / score.before for value in (score.change, score.low, score.high))
     found = judge_change(one, Change(mean, low, high, "samples"), *sides)
     if found.verdict == "FAIL" and score.few:

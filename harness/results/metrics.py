@@ -95,6 +95,16 @@ class Metric(NamedTuple):
         return self.name.endswith("_ms")
 
     @property
+    def is_of_rate(self) -> bool:
+        """Whether it follows from the rate, where that is given."""
+        return self.name.endswith(("_per_sec", "_percent"))
+
+    def with_unit(self, value: Measured) -> str:
+        if self.is_time:
+            return f"{self.label.removesuffix(', ms')} {self.text(value)} ms"
+        return f"{self.text(value)} {self.label}"
+
+    @property
     def words(self) -> tuple[str, str, str]:
         """What more and less speed of it are called, or more and less of it where it is none; and as much of it."""
         is_speed = self.is_time or self.name.endswith("_per_sec")
@@ -279,7 +289,7 @@ SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (doc
 FEWEST = 3  # pairs of runs that show their own scatter
 SMALLEST, EQUAL = 0.005, 0.02  # a smaller change is none; an interval within this shows that there is none
 ALONE = "one run of each"
-METHOD = f"of 95 % for all verdicts together; fewer than {FEWEST} runs are taken to scatter by {100 * SCATTER:g} %"
+METHOD = f"of 95 % each; one run of each is taken to scatter by {100 * SCATTER:g} %"  # of finished runs
 LEAST = 1e-18  # of a variance, for ratios that are all the same
 MANIFOLD = 1.95  # from this ratio on, about twice, the change is said as one
 TIMES = {"2": "twice", "3": "three times", "4": "four times"}

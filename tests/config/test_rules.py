@@ -106,6 +106,7 @@ UNLIKE: tuple[tuple[Plan, str], ...] = (
     (replace(PLAN, official_data=False), "custom data: not MLPerf's 13,368 prompts"),
     (replace(PLAN, request_set=REQUESTS), "the workload chat "),
     (of(total_sample_count=100), "100 of 13,368 samples"),
+    (replace(PLAN, fewest_queries=64), "64 queries instead of a minimum duration"),
     (of(min_duration=599.5), "minimum duration 599.5 s instead of 600 s"),
     (of(max_new_tokens=64), "64 new tokens instead of 128"),
     (of(scenario="server", ttft_limit=900), "custom latency limits (TTFT 900 ms, TPOT 100 ms)"),

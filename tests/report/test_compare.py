@@ -12,7 +12,7 @@ import pytest
 from harness.core.document import number
 from harness.core.errors import UsageError
 from harness.loadgen.folder import RunFolder
-from harness.report import compare, compare_page, regression
+from harness.report import compare, compare_page, pictures, regression
 from harness.report import report as rendering
 from harness.results import metrics
 from tests import made
@@ -138,7 +138,7 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"left out: {tmp_path / 'mmlu'}: no config.json" in done.stderr
     assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
-    assert done.stdout.startswith("# 20260131-a is the fastest of 3 runs (1,024 output tokens/s)\n")
+    assert done.stdout.startswith("# 20260131-a is not clearly faster or slower: +0 % ")
     table = done.stdout[done.stdout.index("| of a run | A: ") :]
     rows = [line for line in table.splitlines() if line.startswith("|")]
     assert rows[0] == "| of a run | A: 20260131-a | B: 20260131-b | C: 20260131-c |"
@@ -234,6 +234,40 @@ def test_the_second_run_is_held_against_the_first(tmp_path: Path) -> None:
     for text, verdict in {"rouge1<-3%": "FAIL", "rouge1>+3%": "PASS", f"rouge1<{least}": "FAIL"}.items():
         (found,) = regression.judge(regression.Sides([before], [after]), [regression.condition(text)])[:1]
         assert found.verdict == verdict, (text, found)
+
+
+def test_of_several_runs_the_fastest_is_held_against_the_first_or_the_next(tmp_path: Path) -> None:
+    for name, speed in {"A": 1000, "B": 1300, "C": 800}.items():
+        made.run(folder := tmp_path / name)
+        log = folder / "Performance" / "mlperf_log_detail.txt"
+        log.write_text(log.read_text().replace('"value": 1024.0', f'"value": {speed}.0'))
+        rendering.build(folder)
+    runs = {name: compare.read(tmp_path / name) for name in "ABC"}
+    titles = {order: compare_page.finding([runs[name] for name in order]) for order in ("ABC", "CAB", "BAC", "BCA")}
+    assert tells(titles["ABC"], "B is 30 % faster", "1,300 output tokens/s; A 1,000")
+    assert tells(titles["CAB"], "B is 63 % faster", "1,300 output tokens/s; C 800")
+    assert titles["BAC"] == titles["BCA"] and tells(titles["BAC"], "B is 30 % faster", "; A 1,000")
+
+
+def test_two_runs_of_accuracy_alone_have_their_answers_as_title(tmp_path: Path) -> None:
+    for name in "ab":
+        shutil.copytree(ROOT / "docs" / "runs" / "demo", tmp_path / name)
+        shutil.rmtree(tmp_path / name / "Performance")
+        rendering.build(tmp_path / name)
+    runs = compare.load([tmp_path / "a", tmp_path / "b"])[0]
+    (said,) = (line.text for line in compare_page.document(runs).lines if line.label == "answers")
+    assert compare_page.document(runs).title == said
+
+
+def test_a_time_in_a_title_has_its_unit(tmp_path: Path) -> None:
+    for name in "ab":
+        made.rendered(tmp_path / name, scenario="singlestream")
+    runs = [compare.read(tmp_path / name) for name in "ab"]
+    assert tells(compare_page.finding(runs), ": latency p90 ", " ms; a ")
+
+
+def test_many_curves_differ_in_colour_or_mark() -> None:
+    assert len(set(pictures.STYLES)) == len(pictures.STYLES) == len(pictures.COLORS) * len(pictures.MARKS)
 
 
 def test_runs_of_one_long_name_are_told_apart(tmp_path: Path) -> None:

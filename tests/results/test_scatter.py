@@ -20,6 +20,7 @@ def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) ->
         line | {"setup": {}},
         line | {"valid": False},
         line | {"others": ["a compiler"]},
+        line | {"concurrency": 16},
         {"run": "x", "setup": 3},
     ]
     found = summary.scatter(line, SPEED, WORDS, [*others, *unlike])
