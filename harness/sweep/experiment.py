@@ -100,6 +100,11 @@ class ExperimentOutcome:
     flaws: tuple[str, ...] = ()  # what keeps its figures from being compared
     about: tuple[str, ...] = ()  # scenario, model, machine, engine
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether it may be compared: on an idle machine, VALID and within its limits."""
+        return not (self.background_load or self.flaws)
+
 
 @dataclass(frozen=True)
 class ExperimentRecord:

@@ -281,10 +281,12 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
             return INTERRUPTED
         except (BenchmarkError, OSError) as error:
             known = error if isinstance(error, BenchmarkError) else BenchmarkError(f"{folder.path}: {why(error)}.")
+            is_any = bool(state.kept.records)
             with contextlib.suppress(BenchmarkError, OSError):
                 folder.fail("failed", str(known))
-                report.build(folder.path, state.kept)
-            raise type(known)(f"{known} --resume continues from here.") from None
+                if is_any:
+                    report.build(folder.path, state.kept)
+            raise type(known)(f"{str(known).removesuffix('.')}.{' --resume continues from here.' * is_any}") from None
 
 
 def command(state: SweepState, places: Sequence[Lane], after: Callable[[Display], None]) -> NoReturn:
@@ -336,6 +338,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     folder = state.folder
     if interrupted:
         folder.set_status("interrupted")
+        state.keep(note=state.kept.note or "interrupted: --resume continues")
     made = report.build(folder.path, state.kept)
     if not interrupted:
         folder.set_status("complete")

@@ -1,6 +1,7 @@
 """What came of each experiment over all its rounds, compared with the baseline: numbers, change, verdict."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -8,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Literal
 
-from harness.config.comparability import INVALID, NOT_COUNTED, Comparable, Difference, differences
+from harness.config.comparability import CONFIGURED, INVALID, NOT_COUNTED, Comparable, Difference, differences
 from harness.config.mlperf import SCENARIO, SCORES, SHORT_SCORES
 from harness.config.run import RunConfig
 from harness.core.document import Document, Line, Measured, Section, Tone, number, plural
@@ -19,7 +20,7 @@ from harness.core.system import System
 from harness.loadgen.folder import FOLDER
 from harness.report import answer, compare, regression
 from harness.report.regression import Condition, Judgement
-from harness.results.metrics import BY_NAME, ERROR, FEWEST, METHOD, Change, Metric, metrics_of, paired
+from harness.results.metrics import BY_NAME, ERROR, FEWEST, SCATTER, Change, Metric, metrics_of, paired
 from harness.sweep.experiment import SHARING_NOTE, ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
@@ -85,25 +86,39 @@ class ExperimentResult:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Of each metric the mean of the complete rounds that have it."""
+        """Of each metric the mean of the runs that have it."""
         found = {
-            metric.name: [v for run in self.complete if (v := run.values.get(metric.name)) is not None]
+            metric.name: [v for run in self.runs if (v := run.values.get(metric.name)) is not None]
             for metric in metrics_of("sweep")
         }
         return {name: mean(values) for name, values in found.items() if values}
 
     @cached_property
     def pairs(self) -> list[tuple[ExperimentOutcome, ExperimentOutcome]]:
-        """The baseline's run and its own of each round and place; of an idle machine alone, where these are enough."""
+        """The baseline's run and its own of each round and place; the sound ones alone, where these are enough."""
         theirs = {(record.round, record.place): record.outcome for record in self.base.done} if self.base else {}
         every = [(theirs[at], each.outcome) for each in self.done if (at := (each.round, each.place)) in theirs]
-        idle = [pair for pair in every if not any(run.background_load for run in pair)]
-        return idle if len(idle) >= FEWEST else every
+        sound = [pair for pair in every if all(run.is_sound for run in pair)]
+        return sound if len(sound) >= FEWEST else every
+
+    @cached_property
+    def runs(self) -> list[ExperimentOutcome]:
+        """Its own that its figures are of: those of its pairs, else the sound ones, where these are enough."""
+        sound = [run for run in self.complete if run.is_sound]
+        return [mine for _, mine in self.pairs] or (sound if len(sound) >= FEWEST else self.complete)
+
+    @property
+    def left_out(self) -> str:
+        """How many of its runs no figure is of, and why."""
+        count = len(self.done) - len(self.runs)
+        why = distinct(said for run in self.complete for said in (*run.background_load, *run.flaws))
+        said = "; ".join(why) or "the baseline's of the same round does not count"
+        return f"{count} of {plural(len(self.done), 'run')} of {self.name}: {said}" if count else ""
 
     def values(self, metric: Metric) -> list[tuple[float, float]]:
         """A metric of the baseline and of its own, by pairs that have both."""
         found = ([run.values.get(metric.name) for run in pair] for pair in self.pairs)
-        return [(theirs, mine) for theirs, mine in found if theirs and mine]
+        return [(theirs, mine) for theirs, mine in found if theirs is not None and mine is not None]
 
     @property
     def metric(self) -> Metric:
@@ -118,7 +133,7 @@ class ExperimentResult:
         return self.numbers.get(self.metric.name)
 
     def ratios(self, metric: Metric) -> list[float]:
-        return [mine / theirs for theirs, mine in self.values(metric)]
+        return [mine / theirs for theirs, mine in self.values(metric) if min(theirs, mine) > 0]
 
     @property
     def gain(self) -> Change | None:
@@ -148,15 +163,15 @@ class ExperimentResult:
 
     @property
     def is_valid(self) -> bool | None:
-        """LoadGen's verdict on every round; None where nothing was measured."""
-        found = [run.valid for run in self.complete if run.valid is not None]
+        """LoadGen's verdict on every run; None where nothing was measured."""
+        found = [run.valid for run in self.runs if run.valid is not None]
         return all(found) if found else None
 
     @property
     def background_load(self) -> list[str]:
         """What other programs took of the machine during its tests, or during the baseline's."""
         runs = [run for pair in self.pairs for run in pair] or self.complete
-        return [load for run in runs for load in run.background_load]
+        return distinct(load for run in runs for load in run.background_load)
 
     @property
     def is_usable(self) -> bool:
@@ -165,8 +180,9 @@ class ExperimentResult:
 
     @property
     def flaws(self) -> list[str]:
-        """What keeps the figures of any round from being compared, whatever LoadGen calls it."""
-        return list(dict.fromkeys(flaw for run in self.complete for flaw in run.flaws if flaw != INVALID))
+        """What keeps the figures of any run from being compared, whatever LoadGen calls it."""
+        runs = [run for pair in self.pairs for run in pair] or self.runs
+        return distinct(flaw for run in runs for flaw in run.flaws if flaw != INVALID)
 
     @property
     def doubt(self) -> Effect | None:
@@ -208,6 +224,11 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
     }
     changes = paired(ratios, state.error)
     return [replace(result, change=changes.get(result.name)) for result in found]
+
+
+def distinct(found: Iterable[str]) -> list[str]:
+    """Each statement once, though its figures differ from run to run."""
+    return [*{re.sub(r"\d[\d.,]*", "", text): text for text in found}.values()]
 
 
 def is_known(state: State, rounds: int) -> bool:
@@ -284,6 +305,13 @@ EFFECTS: dict[Effect, tuple[str, Tone]] = {  # what a line says after the names,
 }
 
 
+# What is said of a change that is not judged.
+DOUBTED = {
+    "busy machine": "while the machine was busy: do not publish",
+    "too short": f"in tests under {BRIEF_S:g} s: measure for longer",
+}
+
+
 @dataclass(frozen=True)
 class SweepReport:
     state: State
@@ -320,12 +348,21 @@ class SweepReport:
     def judge(self, result: ExperimentResult, one: Condition) -> Judgement:
         """By the same rules as between finished runs."""
         one, pair = one._replace(text=f"{result.name}: {one.text}"), self.pairs.get(result.name)
-        if one.metric is None or one.is_of_answers:
+        if (metric := one.metric) is None or one.is_of_answers:
             return regression.judge_pair(one, pair) if pair else regression.not_judged(one, "no answers to compare")
-        if result.background_load or not (values := result.values(one.metric)):
-            why = "; ".join(result.background_load) or f"no pair of tests has {one.metric.label}"
+        values, ratios = result.values(metric), result.ratios(metric)
+        refusals = {
+            "the baseline's speed does not count": not result.base,
+            CONFIGURED: has_fixed_rate(result.experiment) and metric.is_of_rate,
+            "; ".join(result.background_load): result.background_load,
+            f"no pair of tests has a figure for {metric.label}": not values,
+        }
+        if why := next((why for why, is_so in refusals.items() if is_so), ""):
             return regression.not_judged(one, why)
-        return regression.judge_values(one, [*zip(*values, strict=True)], change_of(result, one.metric, self.state))
+        change = result.change if metric is result.metric else change_of(result, metric, self.state) if ratios else None
+        return regression.judge_values(
+            one, [*zip(*values, strict=True)], change if len(ratios) == len(values) else None
+        )
 
 
 def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
@@ -342,6 +379,15 @@ def document(report: SweepReport, sections: Sequence[Section] = (), more: Sequen
 
 
 def title(report: SweepReport) -> str:
+    """What was found, behind the gravest verdict on the conditions, if there are any."""
+    if not report.judgements:
+        return finding(report)
+    first = regression.gravest(report.judgements)
+    condition = f": {first.condition}" * (first.verdict != "PASS")
+    return f"{first.verdict}{condition}; {finding(report)}"
+
+
+def finding(report: SweepReport) -> str:
     base, judged = report.baseline, report.judged
     if not base or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
@@ -352,7 +398,7 @@ def title(report: SweepReport) -> str:
     if not report.is_timed:
         lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
         return f"{' and '.join(lost)} lost accuracy" if lost else "accuracy is all that was measured"
-    is_any = len(judged) == 1 or all(result.effect == "busy machine" for result in judged)
+    is_any = len(judged) == 1 or all(result.doubt for result in judged)
     if best := next((result for result in judged if is_any or result.effect == "helped"), None):
         return sentence(best, "helped:" if len(judged) > 1 else "is")
     if has_fixed_rate(base.experiment) and not judged:
@@ -364,15 +410,17 @@ def sentence(result: ExperimentResult, verb: str = "is") -> str:
     """The change of an experiment against the baseline."""
     assert result.change and result.base
     said = result.change.describe(metric := result.metric)
-    if result.doubt == "busy machine":
-        return f"{result.name} was {said} while the machine was busy: do not publish"
-    mine, theirs = (number(each.figure) for each in (result, result.base))
-    return f"{result.name} {verb} {said}: {mine} {metric.label}; baseline {theirs}"
+    if result.doubt:
+        return f"{result.name} was {said} {DOUBTED[result.doubt]}"
+    theirs, mine = (mean(side) for side in zip(*result.values(metric), strict=True))
+    return f"{result.name} {verb} {said}: {metric.with_unit(mine)}; baseline {number(theirs)}"
 
 
 def subject(report: SweepReport) -> str:
     """The sweep, and what all of its runs share."""
-    state, about = report.state, [run.about for result in report.rows for run in result.complete if run.about]
+    state = report.state
+    last = -1 if state.sweep.is_of_servers else None  # where each is stands below
+    about = [run.about[:last] for result in report.rows for run in result.complete if run.about]
     ran = plural(len({record.experiment for record in state.records if record.seconds}), "experiment")
     size = f"{ran} in {clock(sum(record.seconds for record in state.records))}"
     return ", ".join([f'Sweep "{state.sweep.name}"', size, *(answer.shared(about) if about else ())])
@@ -404,17 +452,22 @@ def lines(report: SweepReport) -> Iterator[Line]:
         yield Line("estimates", "of the rate within the limits, by --quick: nothing of them is VALID", "careful")
     if full := [result for result in report.finals if result.is_usable and result.speed]:
         best = max(full, key=lambda result: result.speed or 0)
-        of = f" is the fastest of {len(full)}" if len(full) > 1 else ""
+        of = f", the most of {len(full)}" * (len(full) > 1)
         rate = best.complete[0].values.get("target_qps")
         at = f" at {number(rate)} queries/s" if rate else ""
-        yield Line("full length", f"{best.name}{of}: {number(best.speed)} output tokens/s{at}", "good")
+        busy = bool(best.background_load)
+        yield Line(
+            "full length", f"{best.name}: {number(best.speed)} output tokens/s{at}{of}", "careful" if busy else "good"
+        )
     if base and any(record.gpu for record in base.records):
         yield Line("careful", SHARING_NOTE + cards(base), "careful")
     for result in every:
         if found := result.failure:
             yield Line(found.status, f"{result.name}: {found.reason}", "bad" if found.status == "failed" else "unknown")
+    yield from (Line("left out", said, "careful") for result in report.rows if (said := result.left_out))
     if count:
-        yield Line("interval", METHOD)
+        share, least = 100 * (1 - state.error), f"fewer than {FEWEST} pairs are taken to scatter by {100 * SCATTER:g} %"
+        yield Line("interval", f"of {share:g} % for all verdicts together; {least}")
     if state.note:
         yield Line("careful", state.note, "careful")
 
@@ -423,7 +476,7 @@ def servers(report: SweepReport) -> Iterator[Line]:
     """Where each is; of each challenger its tail and its answers."""
     for result in report.rows:
         yield Line(result.name, ", ".join(RunConfig(**result.experiment.settings).endpoint))
-        if result.name != BASELINE and result.values(TAIL):
+        if result.name != BASELINE and result.ratios(TAIL):
             yield Line(TAIL.label, f"{result.name} {change_of(result, TAIL, report.state).describe(TAIL)}")
     for name, pair in report.pairs.items():
         yield Line("answers", f"{name}: {pair.words}", pair.tone)

@@ -197,25 +197,37 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     assert [record.status for record in sweep_report.read(state.folder.path).records] == ["complete"]
 
 
-@pytest.mark.parametrize(("begun", "message"), [(False, "the disk of .* is full"), (True, "No space left on device")])
+@pytest.mark.parametrize(
+    ("begun", "done", "message"),
+    [
+        (False, [], r"the disk of .* is full.*\.$"),
+        (True, [], r"No space left on device\.$"),
+        (
+            True,
+            [ExperimentRecord(BASELINE, 0, "complete")],
+            r"No space left on device\. --resume continues from here\.$",
+        ),
+    ],
+)
 def test_a_full_disk_ends_a_sweep_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, done: list[ExperimentRecord], message: str
 ) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
-    ran = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    ran = Mock(side_effect=[*done, OSError(errno.ENOSPC, "No space left on device")])
     if not begun:
         monkeypatch.setattr(files, "SPARE_BYTES", 2**62)
     asked = sweep_file.load(path)
     state = SweepState(*new(asked, tmp_path), list(asked.experiments), SweepOptions(), {})
     with (
         Display(Console(quiet=True)) as display,
-        pytest.raises(BenchmarkError, match=f"{message}.*--resume continues from here") as error,
+        pytest.raises(BenchmarkError, match=message) as error,
     ):
         loop.run(state, [Lane()], display, ran)
     assert error.value.exit_code == ENGINE_FAILED
     assert ran.called == begun
     (status,) = (tmp_path / "sweeps").glob("2*/status.json")
     assert files.read_json(status)["status"] == "failed"
+    assert (status.parent / "report.html").exists() == bool(done)  # of nothing there is no report
 
 
 def test_a_lock_that_is_a_fifo_is_named_and_not_waited_for(tmp_path: Path) -> None:

@@ -106,6 +106,13 @@ def test_a_busy_machine_gives_no_verdict() -> None:
     )
 
 
+def test_a_test_that_is_too_short_is_no_title() -> None:
+    given = state(ran(BASELINE, 100), ran("a", 200, duration_s=4.9))
+    assert screen_lines(SweepReport(given, tuple(plots.experiment_rows(given))))[0] == (
+        "a was twice as fast (1.9 to 2.1 times, one run of each) in tests under 5 s: measure for longer"
+    )
+
+
 def test_rounds_are_held_against_their_own_baseline() -> None:
     first = ran(BASELINE, 100), ran("a", 120), ran("b", 90)
     second = ran(BASELINE, 50, 1), ran("a", 55, 1), ran("b", 60, 1)
