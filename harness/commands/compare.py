@@ -7,7 +7,9 @@ from typing import Annotated, ClassVar
 from pydantic_core import to_jsonable_python
 
 from harness.config.flags import BENCHMARK, OUTPUT, config_command, flag, positive
-from harness.config.run import CHOOSES, RunConfig
+from harness.config.mlperf import SCENARIO
+from harness.config.patterns import Poisson
+from harness.config.run import CHOOSES, RunConfig, chooser
 from harness.core.errors import DONE
 from harness.core.files import as_flag
 from harness.report.compare_page import letters
@@ -57,7 +59,11 @@ class CompareConfig(RunConfig):
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """A short test at a load that most servers take, where no other is given."""
-        found = {"min_duration": 10.0, "mode": "both" if self.is_official_workload else "performance"}
+        found: dict[str, object] = {"mode": "both" if self.is_official_workload else "performance"}
+        if not isinstance(
+            SCENARIO[CHOOSES.get(chooser(given), self.scenario)].pattern, Poisson
+        ):  # LoadGen judges those
+            found["min_duration"] = 10.0
         if self.is_official_workload:
             found["total_sample_count"] = min(SAMPLES, self.model_spec.task("datacenter", "concurrency").samples)
         if not given & {"scenario", *CHOOSES}:

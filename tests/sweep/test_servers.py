@@ -8,12 +8,15 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from benchmarks.rounds import simulate
 from harness.commands import compare
+from harness.config.comparability import CONFIGURED, INVALID
+from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.core.screen import Display
 from harness.core.system import System
@@ -105,6 +108,71 @@ def test_pairs_on_a_busy_machine_are_left_out_where_enough_are_not() -> None:
     assert [one.verdict for one in hollow.judgements] == ["NOT JUDGED"]
 
 
+def with_runs(report: SweepReport, name: str, turns: tuple[int, ...], **outcome: Any) -> SweepReport:
+    """The same sweep with other outcomes of one side's rounds."""
+    records = tuple(
+        replace(each, outcome=replace(each.outcome, **outcome))
+        if (each.experiment, each.round in turns) == (name, True)
+        else each
+        for each in report.state.records
+    )
+    state = replace(report.state, records=records)
+    return SweepReport(state, tuple(experiment_rows(state)))
+
+
+def test_one_slow_test_is_left_out_and_named() -> None:
+    found = document(with_runs(compared(1.12, rounds=6), BASELINE, (2,), flaws=("one request took 80 % of the test",)))
+    assert tells(found.title, "B is 12 % faster (", "5 of 5 pairs)")
+    lines = {line.text for line in found.lines if line.label == "left out"}
+    assert lines == {
+        "1 of 6 runs of baseline: one request took 80 % of the test",
+        "1 of 6 runs of B: the baseline's of the same round does not count",
+    }
+    void = document(with_runs(compared(1.12, rounds=6), BASELINE, (0, 1, 2, 3), flaws=("one request took 80 %",)))
+    assert "no speedup can be given" in void.title
+
+
+def test_a_speed_that_was_given_is_not_judged() -> None:
+    given = compared(0.7, fail_if=("output_tokens_per_s<-3%", "ttft_p99_ms>+50%")).state
+    items = tuple(
+        replace(each, settings=each.settings | {"scenario": "server", "server_target_qps": 2.0, "levels": None})
+        for each in given.sweep.experiments
+    )
+    state = replace(given, sweep=replace(given.sweep, experiments=items))
+    speed, latency = SweepReport(state, tuple(experiment_rows(state))).judgements
+    assert (speed.verdict, speed.text) == ("NOT JUDGED", CONFIGURED) and latency.verdict == "PASS"
+
+
+def test_nothing_is_judged_against_a_baseline_that_does_not_count() -> None:
+    (one,) = with_runs(
+        compared(1.2, fail_if=("output_tokens_per_s<-3%",)), BASELINE, (*range(8),), valid=False, flaws=(INVALID,)
+    ).judgements
+    assert (one.verdict, one.text) == ("NOT JUDGED", "the baseline's speed does not count")
+
+
+def test_the_gate_judges_by_the_interval_that_the_title_has() -> None:
+    report = compared(0.9, fail_if=("output_tokens_per_s<-10%",))
+    change = report.rows[1].change
+    assert change and tells(report.judgements[0].text, change.signed)
+
+
+def test_a_limit_on_a_count_that_is_0_is_judged() -> None:
+    report = compared(1.0, fail_if=("ttft_p99_ms>50", "ttft_p99_ms>+5%"))
+    records = tuple(
+        replace(each, outcome=replace(each.outcome, values=each.outcome.values | {"ttft_p99_ms": 0.0}))
+        for each in report.state.records
+    )
+    state = replace(report.state, records=records)
+    found = SweepReport(state, tuple(experiment_rows(state))).judgements
+    assert [one.verdict for one in found] == ["PASS", "NOT JUDGED"] and "0 has no change" in found[1].text
+
+
+def test_a_title_has_the_gravest_verdict_before_what_was_found() -> None:
+    found = document(compared(0.9, fail_if=("output_tokens_per_s<-20%", "ttft_p99_ms>50"))).title
+    assert found.startswith("FAIL: B: ttft_p99_ms>50; B is 10 % slower (")
+    assert document(compared(1.1, fail_if=("output_tokens_per_s<-20%",))).title.startswith("PASS; B is 10 % faster (")
+
+
 def test_the_gate_has_the_conditions_of_finished_runs() -> None:
     expected = {
         "output_tokens_per_s<-3%": "FAIL",
@@ -186,6 +254,9 @@ def test_without_flags_it_is_a_short_test() -> None:
         model="demo", endpoint=servers, server_target_qps=2.0, workload="chat", min_duration=5.0
     )
     assert (config.scenario, config.mode, config.min_duration) == ("server", "performance", 5.0)
+    for chosen in ({"server_target_qps": 2.0}, {"scenario": "interactive"}):  # LoadGen judges them by their duration
+        config = compare.CompareConfig(model="demo", endpoint=servers, workload="chat", **chosen)  # type: ignore[arg-type]
+        assert config.min_duration == RunConfig(scenario="server").min_duration
 
 
 def test_finished_runs_are_compared_as_report_does(tmp_path: Path) -> None:
@@ -284,7 +355,4 @@ def test_a_sweep_file_of_two_servers(tmp_path: Path) -> None:
     state = sweep_report.read(tmp_path / "results" / "sweeps" / "latest")
     speeds = {each.experiment: each.outcome.values["tokens_per_sec"] or 0.0 for each in state.records}
     assert speeds[BASELINE] > speeds["other"] > 0
-    assert (
-        tells(" ".join(done.stdout.split()), "demo model, 1 endpoint of vLLM")
-        and "not shown to hold" not in done.stdout
-    )
+    assert tells(" ".join(done.stdout.split()), "output 4, demo model") and "not shown to hold" not in done.stdout
