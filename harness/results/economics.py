@@ -1,7 +1,6 @@
 """What a measured rate costs, how near it is to what the hardware can do, and the published results."""
 
 import re
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -43,36 +42,6 @@ LINEAR = LAYERS * HIDDEN * (2 * HIDDEN + 2 * KV_SIZE + 3 * SHAPE["intermediate_s
 OUTPUT_LAYER = SHAPE["vocab_size"] * HIDDEN
 
 
-def shares(
-    gpus: Sequence[str],
-    bits: int | None,
-    kv_cache_dtype: str,
-    replicas: int,
-    concurrency: int,
-    prompts: Sequence[int],
-    answers: Sequence[int],
-    seconds: float,
-) -> tuple[float, float] | None:
-    """Percent of the arithmetic, and at least so many of the bandwidth; None on a card that is not known here.
-
-    `prompts` and `answers` are tokens of each request, `seconds` for all of them; `bits` those of weights and
-    activations in the linear layers, None where they are not known; `concurrency` over all replicas.
-    """
-    card = CARDS.get("".join(set(gpus)))  # none of unlike GPUs
-    peak = {16: card.bf16, 8: card.fp8}.get(bits or 0) if card else None
-    if not (card and peak and seconds):
-        return None
-    whole = 1e12 * len(gpus) * seconds / 100
-    pairs, new = list(zip(prompts, answers, strict=True)), sum(answers)
-    attention = 4 * LAYERS * HIDDEN * sum(sum(pair) ** 2 / 2 for pair in pairs)
-    operations = 2 * LINEAR * (sum(prompts) + new) + 2 * OUTPUT_LAYER * new + attention
-    earlier = sum(wrote * (read + wrote / 2) for read, wrote in pairs)
-    weights = LINEAR * (bits or 16) / 8 + 2 * OUTPUT_LAYER
-    steps, kv_bytes = new / concurrency, 1 if kv_cache_dtype.startswith("fp8") else 2
-    bytes_read = KV_VALUES * kv_bytes * earlier + replicas * steps * weights
-    return operations / (peak * whole), bytes_read / (card.memory * whole)
-
-
 class Economics(Model):
     """What the rate costs, and how close it is to what the hardware can do."""
 
@@ -104,8 +73,8 @@ class Economics(Model):
 
 
 def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
-    """The shares of arithmetic and bandwidth of an Offline test of the reference model, all of it computed as the
-    formula has it, on the GPUs of this host; else None."""
+    """Percent of the arithmetic, and at least so many of the bandwidth, of an Offline test of the reference model, all
+    of it computed as the formula has it, on the GPUs of this host; else None, as on a card that is not known here."""
     plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
     if not (facts.concurrency and seconds and test.answered and plan.reference_model) or test.result.ttft_ms:
         return None
@@ -114,16 +83,22 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
         return None
     model = plan.config.model
     is_known = model in models.QUANTIZED or models.made_of(model)  # another checkpoint may have any number of bits
-    return shares(
-        gpus=facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size],
-        bits={"none": 16, "fp8": 8}.get(engine_state.quantization, 8 if is_known else None),
-        kv_cache_dtype=engine_state.kv_cache_dtype,
-        replicas=plan.data_parallel_size,
-        concurrency=facts.concurrency,
-        prompts=[each.prompt_tokens for each in test.answered],
-        answers=[each.output_tokens for each in test.answered],
-        seconds=seconds,
-    )
+    bits = {"none": 16, "fp8": 8}.get(engine_state.quantization, 8 if is_known else 0)  # of the linear layers
+    gpus = facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size]
+    card = CARDS.get("".join(set(gpus)))  # none of unlike GPUs
+    peak = {16: card.bf16, 8: card.fp8}.get(bits) if card else None
+    if not (card and peak):
+        return None
+    whole = 1e12 * len(gpus) * seconds / 100
+    pairs = [(each.prompt_tokens, each.output_tokens) for each in test.answered]
+    new = sum(wrote for _, wrote in pairs)
+    attention = 4 * LAYERS * HIDDEN * sum(sum(pair) ** 2 / 2 for pair in pairs)
+    operations = 2 * LINEAR * sum(map(sum, pairs)) + 2 * OUTPUT_LAYER * new + attention
+    earlier = sum(wrote * (read + wrote / 2) for read, wrote in pairs)
+    weights = LINEAR * bits / 8 + 2 * OUTPUT_LAYER
+    steps, kv_bytes = new / facts.concurrency, 1 if engine_state.kv_cache_dtype.startswith("fp8") else 2
+    bytes_read = KV_VALUES * kv_bytes * earlier + plan.data_parallel_size * steps * weights
+    return operations / (peak * whole), bytes_read / (card.memory * whole)
 
 
 def capacity(plan: Plan, rate: Measured) -> Capacity | None:

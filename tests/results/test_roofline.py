@@ -2,16 +2,19 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harness.config import models
+from harness.config.engine import EngineState
 from harness.config.run import RunConfig
 from harness.core.files import as_flag
 from harness.core.reading import ROOT
 from harness.loadgen.folder import RunFolder
 from harness.loadgen.outcome import Usage
+from harness.loadgen.requests import Request
 from harness.report import report as rendering
 from harness.results import economics
 from harness.results.advice import advice
@@ -30,6 +33,32 @@ LOAD: dict[str, Any] = {
 }
 
 
+def shares(
+    gpus: list[str],
+    bits: int | None,
+    kv_cache_dtype: str,
+    replicas: int,
+    concurrency: int,
+    prompts: list[int],
+    answers: list[int],
+    seconds: float,
+) -> Any:
+    """Those of a test with these requests, on an engine that is spread over all of the GPUs."""
+    requests = [Request(0, *tokens) for tokens in zip(prompts, answers, strict=True)]
+    result = SimpleNamespace(duration_s=seconds, ttft_ms=None)
+    named = {16: "none", 8: "fp8", None: "gptq"}
+    plan = SimpleNamespace(
+        config=SimpleNamespace(model="other", precision="bf16", has_other_hosts=False),
+        engine_state=EngineState(quantization=named[bits], kv_cache_dtype=kv_cache_dtype),
+        reference_model=True,
+        tensor_parallel_size=len(gpus) // replicas,
+        data_parallel_size=replicas,
+    )
+    facts = SimpleNamespace(plan=plan, concurrency=concurrency, system=SimpleNamespace(gpus=gpus))
+    test: Any = SimpleNamespace(result=result, answered=requests)
+    return economics.peak_shares(test, facts)  # type: ignore[arg-type]
+
+
 def test_the_weights_are_those_of_the_model() -> None:
     embedding = economics.OUTPUT_LAYER
     norms = (2 * models.SHAPE["num_hidden_layers"] + 1) * models.SHAPE["hidden_size"]
@@ -37,7 +66,7 @@ def test_the_weights_are_those_of_the_model() -> None:
 
 
 def test_the_shares_of_a_card() -> None:
-    found = economics.shares(**LOAD)
+    found = shares(**LOAD)
     assert found is not None
     matrices = 2 * economics.LINEAR * 908_000 + 2 * economics.OUTPUT_LAYER * 128_000
     operations = matrices + 4 * 32 * 4096 * 1000 * 908**2 / 2
@@ -48,11 +77,11 @@ def test_the_shares_of_a_card() -> None:
 
 
 def test_eight_bits_halve_the_shares() -> None:
-    wide, narrow = economics.shares(**LOAD), economics.shares(**LOAD | {"bits": 8})
+    wide, narrow = shares(**LOAD), shares(**LOAD | {"bits": 8})
     assert wide and narrow and narrow[0] == pytest.approx(wide[0] / 2)
-    cache = economics.shares(**LOAD | {"bits": 8, "kv_cache_dtype": "fp8"})
+    cache = shares(**LOAD | {"bits": 8, "kv_cache_dtype": "fp8"})
     assert cache and cache[1] < narrow[1] < wide[1]
-    two = economics.shares(**LOAD | {"gpus": ["NVIDIA H200"] * 2, "replicas": 2, "concurrency": 512})
+    two = shares(**LOAD | {"gpus": ["NVIDIA H200"] * 2, "replicas": 2, "concurrency": 512})
     assert two and two[0] == pytest.approx(wide[0] / 2)
 
 
@@ -68,7 +97,7 @@ def test_eight_bits_halve_the_shares() -> None:
     ],
 )
 def test_no_share_where_the_peak_is_not_known(other: dict[str, Any]) -> None:
-    assert economics.shares(**LOAD | other) is None
+    assert shares(**LOAD | other) is None
 
 
 def test_what_a_rate_comes_to(tmp_path: Path) -> None:
@@ -133,10 +162,10 @@ def test_every_flag_that_is_advised_exists() -> None:
 
 @pytest.mark.parametrize("name", ["NVIDIA L40X", "NVIDIA H200 MIG 1g.18gb", "NVIDIA GH200 96GB", "H200"])
 def test_a_card_is_known_by_its_whole_name(name: str) -> None:
-    assert economics.shares(**LOAD | {"gpus": [name]}) is None
+    assert shares(**LOAD | {"gpus": [name]}) is None
 
 
 def test_cards_that_look_alike_are_told_apart() -> None:
-    arithmetic = {name: economics.shares(**LOAD | {"gpus": [f"NVIDIA {name}"]})[0] for name in ("L4", "L40", "L40S")}
+    arithmetic = {name: shares(**LOAD | {"gpus": [f"NVIDIA {name}"]})[0] for name in ("L4", "L40", "L40S")}
     assert arithmetic["L4"] > arithmetic["L40"] > arithmetic["L40S"]
-    assert economics.shares(**LOAD | {"gpus": ["NVIDIA A30"]})
+    assert shares(**LOAD | {"gpus": ["NVIDIA A30"]})
