@@ -24,6 +24,11 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True, serialize_by_alias=True)
 
 
+def fields_from(model: type[Model], source: object) -> dict[str, Any]:
+    """What a source, such as LoadGen's log, has under the names of a model's fields."""
+    return {name: getattr(source, name) for name in model.model_fields if hasattr(source, name)}
+
+
 class File(Model):
     """A file of this program. A newer format is refused; what an older one lacks has a default, or is refused."""
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from harness.config import comparability, flags
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
@@ -61,6 +61,8 @@ Known = Annotated[T | None, Field(exclude_if=lambda value: value is None)]  # le
 class Times(Model):
     """One kind of latency, in milliseconds, as far as a record has it."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     min: Known[float] = None
     mean: Known[float] = None
     p50: Known[float] = None
@@ -68,9 +70,8 @@ class Times(Model):
     p99: Known[float] = None
     max: Known[float] = None
 
-    @classmethod
-    def of(cls, latency: object) -> Self:
-        return cls(**{name: getattr(latency, name, None) for name in cls.model_fields})
+
+Measurement = Annotated[Times, BeforeValidator(lambda found: found or Times())]  # of a test; also what LoadGen logged
 
 
 @dataclass(frozen=True)
@@ -140,11 +141,11 @@ class Outcome(Model):
     input_tokens_per_sec: Known[float] = None
     """Of prompts that were read."""
     samples_per_sec: Measured = None
-    latency_ms: Times = Times()
+    latency_ms: Measurement = Times()
     """Of a query."""
-    ttft_ms: Times = Times()
-    tpot_ms: Times = Times()
-    client_delay_ms: Times = Times()
+    ttft_ms: Measurement = Times()
+    tpot_ms: Measurement = Times()
+    client_delay_ms: Measurement = Times()
     """Until a request was sent: from its schedule, or from an answer's end."""
     joules_per_output_token: Measured = None
     """Of the GPUs."""

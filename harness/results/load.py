@@ -8,9 +8,10 @@ from typing import Any
 
 from harness.config.plan import Plan
 from harness.core.document import Statement, number
+from harness.core.schema import fields_from
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.loadgen.log import MORE, TestResult
-from harness.loadgen.outcome import SURE, Outcome, Queue, Times
+from harness.loadgen.outcome import SURE, Outcome, Queue
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 
@@ -31,20 +32,15 @@ def outcome_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
     queue, sent = (queue_of(test.requests), result.scheduled_qps) if plan.pattern.is_rated else (None, None)
     queries = len(test.counted) // plan.samples_per_query
     tokens, joules = sum(one.output_tokens for one in test.requests), test.machine.gpu_joules
-    return Outcome(
+    found = fields_from(Outcome, result) | dict(
         load=plan.pattern.number(plan) or 0.0,
         unit=plan.pattern.unit,
         valid=bool(result.valid),
         has_own_limits=plan.pattern.is_own_clock,
         reasons=tuple(reasons(result, plan, queue, is_few=queries < FEWEST_P99)),
-        latency_ms=Times.of(result.latency_ms),
-        ttft_ms=Times.of(result.ttft_ms),
-        tpot_ms=Times.of(result.tpot_ms),
-        client_delay_ms=Times.of(test.client_delay),
+        client_delay_ms=test.client_delay,
         queries=queries,
-        tokens_per_sec=result.tokens_per_sec,
         input_tokens_per_sec=(window or test).input_tokens_per_sec,
-        samples_per_sec=result.samples_per_sec,
         joules_per_output_token=joules / tokens if joules and tokens else None,
         trend=window.trend if window else None,
         sent=sent,
@@ -52,9 +48,10 @@ def outcome_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
         more=missing_queries(result) if result.failed == ("early_stopping",) else None,
         queue=queue,
         is_buffered=test.is_buffered,
-        background_load=tuple(test.machine.background_load),
+        background_load=test.machine.background_load,
         folder=str(test.folder.relative_to(run)),
     )
+    return Outcome(**found)
 
 
 def missing_queries(result: TestResult) -> int | None:

@@ -11,11 +11,11 @@ from pydantic import JsonValue, model_validator
 from harness.config import engine, workload
 from harness.config.mlperf import Limits, Tail
 from harness.core import document, statistics
-from harness.core.schema import Measured, Model, Said
+from harness.core.schema import Measured, Model, Said, fields_from
 from harness.engines.protocol import ServerUse
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
-from harness.loadgen.outcome import KINDS, Doubt, MachineUse, Outcome, RunFacts, Times, Usage
+from harness.loadgen.outcome import KINDS, Doubt, MachineUse, Outcome, RunFacts, Usage
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun, steady_part
 from harness.results import accuracy, claims, economics, telemetry
@@ -87,11 +87,6 @@ def slo_attainment(requests: Sequence[Request], limits: Limits | None, is_buffer
         return None
     kept = sum((each.ttft_ms or 0.0) <= limits.ttft and (each.tpot_ms or 0.0) <= limits.tpot for each in answered)
     return 100 * kept / len(requests)
-
-
-def fields_from(model: type[Model], source: object) -> Values:
-    """What a source, such as LoadGen's log, has under the names of a model's fields."""
-    return {name: getattr(source, name) for name in model.model_fields if hasattr(source, name)}
 
 
 class Conditions(Model):
@@ -296,7 +291,6 @@ class Performance(economics.Economics, Machine, Latencies, Throughput, Condition
             if tail.is_over
         ]
         fields = fields_from(Outcome, self) | fields_from(Outcome, part)
-        fields |= {name: Times.of(value) for name, value in fields.items() if name.endswith("_ms")}
         fields |= dict(
             load=self.load,
             unit=unit,
