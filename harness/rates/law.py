@@ -116,13 +116,13 @@ class SharedServer(NamedTuple):
             room_s = goal.ttft_ms / 1000 - self.alone.ttft_s
             # No evener than the work of its prompts, which a short probe may not show, nor less even than chance.
             uneven = min(max(waited.dispersion, waited.prompts**2 * waited.spread), 1.0)
-            return rate_by_waits(self.served_qps, uneven, self.running, alone_s, room_s, goal.seconds, goal.queries)
+            return rate_by_waits(self.served_qps, uneven, self.running, alone_s, room_s, goal)
         if not tokens or self.shared_qps == inf:
             return inf
         # Answers that take longer and longer are off the fit for that alone.
         unlike = (seen.prompts, min(seen.spread, 4.0), 0.0 if seen.has_grown else seen.scatter)
         limit_s = goal.tpot_ms * tokens / 1000
-        return rate_by_company(alone_s, self.shared_qps, *unlike, limit_s, goal.seconds, goal.queries)
+        return rate_by_company(alone_s, self.shared_qps, *unlike, limit_s, goal)
 
 
 def is_full(test: Outcome, goal: Goal) -> bool:
@@ -143,7 +143,7 @@ def allowed_late(queries: int) -> int:
 
 @cache
 def rate_by_waits(
-    capacity: float, dispersion: float, running: float, alone_s: float, limit_s: float, seconds: float, queries: int
+    capacity: float, dispersion: float, running: float, alone_s: float, limit_s: float, goal: Goal
 ) -> float:
     """The highest rate, in queries/s, at which nearly every sequence of random arrivals keeps the 99th percentile of
     the wait within `limit_s`, where `running` are answered at once, at `capacity`, and others wait. Fewer take less
@@ -166,7 +166,7 @@ def rate_by_waits(
             waits[n] = np.maximum(flying - running, 0.0) / capacity
         return slowest(waits, came)
 
-    return rate_at(limit_s, p99_s, capacity, 0.95 * capacity, seconds, queries)
+    return rate_at(limit_s, p99_s, capacity, 0.95 * capacity, goal)
 
 
 @cache
@@ -177,8 +177,7 @@ def rate_by_company(
     spread: float,
     scatter: float,
     limit_s: float,
-    seconds: float,
-    queries: int,
+    goal: Goal,
 ) -> float:
     """The same for the time of an answer, where one alone takes `alone_s`, and `capacity` is without end.
 
@@ -208,7 +207,7 @@ def rate_by_company(
     if limit_s <= alone_s:
         return 0.0
     start = capacity * (1 - alone_s / limit_s) / (1 + alone_s / limit_s)  # p99 is some twice the mean
-    return rate_at(limit_s, p99_s, capacity, start, seconds, queries)
+    return rate_at(limit_s, p99_s, capacity, start, goal)
 
 
 def tests_of(queries: float) -> int:
@@ -228,15 +227,13 @@ def slowest(times: Any, counts: Any) -> float:
     return float(np.quantile(tails, HOLD))
 
 
-def rate_at(
-    limit_s: float, p99_s: Callable[..., float], capacity: float, rate: float, seconds: float, queries: int
-) -> float:
+def rate_at(limit_s: float, p99_s: Callable[..., float], capacity: float, rate: float, goal: Goal) -> float:
     """The rate at which a p99 is at its limit, by simulated tests: from each to the rate that follows from it."""
     import numpy as np
 
     low, high = 0.0, capacity
     for _ in range(ROUNDS):
-        share = p99_s(rate, max(seconds, queries / rate), np.random.default_rng(0)) / limit_s
+        share = p99_s(rate, max(goal.seconds, goal.queries / rate), np.random.default_rng(0)) / limit_s
         low, high = (rate, high) if share <= 1 else (low, rate)
         following = approached(capacity, rate, share)
         if abs(share - 1) < CLOSE or high / max(low, rate / 3) < 1 + CLOSE:

@@ -150,7 +150,7 @@ def test_two_probes_of_nearly_one_rate_make_no_line() -> None:
 
 def test_what_a_slow_server_can_keep() -> None:
     """Of `0.3/s` 95 % of tests hold at 0.037/s: a test has 459 queries, of which none may be late."""
-    assert 0.03 < law.rate_by_company(6.35, 0.31, 0.2, 0.0, 0.01, 19.05, 600, 459) < 0.07
+    assert 0.03 < law.rate_by_company(6.35, 0.31, 0.2, 0.0, 0.01, 19.05, GOAL) < 0.07
 
 
 @pytest.mark.slow
@@ -218,16 +218,16 @@ def test_answers_that_end_in_waves_tell_the_capacity_in_half_a_minute(seed: int)
 
 
 def test_what_a_long_test_can_keep() -> None:
-    assert 58 < law.rate_by_waits(60, 0, 1.0, 0.0, 1.98, 600, 459) < 59
-    assert 53 < law.rate_by_waits(60, 0, 1.0, 0.0, 0.48, 600, 459) < 56
-    assert law.rate_by_waits(60, 1.0, 1.0, 0.0, 1.98, 600, 459) < 57.5
-    assert law.rate_by_waits(2000, 0, 1.0, 0.0, 2, 600, 459) > 1990  # so many come that their chance evens out
-    few, many = (law.rate_by_waits(60, 0, running, 0.4, 0.48, 600, 459) for running in (30.0, 200.0))
+    assert 58 < law.rate_by_waits(60, 0, 1.0, 0.0, 1.98, GOAL) < 59
+    assert 53 < law.rate_by_waits(60, 0, 1.0, 0.0, 0.48, GOAL) < 56
+    assert law.rate_by_waits(60, 1.0, 1.0, 0.0, 1.98, GOAL) < 57.5
+    assert law.rate_by_waits(2000, 0, 1.0, 0.0, 2, GOAL) > 1990  # so many come that their chance evens out
+    few, many = (law.rate_by_waits(60, 0, running, 0.4, 0.48, GOAL) for running in (30.0, 200.0))
     assert 54 < few < many < 60  # of those that run none waits
-    alone, together = (law.rate_by_company(1.05, 20, share, 0, 0, 4.0, 600, 459) for share in (0, 0.8))
+    alone, together = (law.rate_by_company(1.05, 20, share, 0, 0, 4.0, GOAL) for share in (0, 0.8))
     assert 10 < together < 11 < alone < 20 * (1 - 1.05 / 4)  # prompts make latencies less even
-    assert law.rate_by_company(1.05, 20, 0.8, 1.0, 0, 4.0, 600, 459) < together  # and prompts of any length, less still
-    assert law.rate_by_company(5.0, 20, 0, 0, 0, 4.0, 600, 459) == 0
+    assert law.rate_by_company(1.05, 20, 0.8, 1.0, 0, 4.0, GOAL) < together  # and prompts of any length, less still
+    assert law.rate_by_company(5.0, 20, 0, 0, 0, 4.0, GOAL) == 0
 
 
 @given(st.floats(0.5, 60), st.floats(0.1, 100), st.floats(0, 1), st.floats(1.1, 20), st.floats(0.5, 3))
@@ -235,8 +235,9 @@ def test_what_a_long_test_can_keep() -> None:
 def test_a_test_shorter_than_an_answer_has_a_rate(
     alone_s: float, capacity: float, share: float, limit: float, seconds: float
 ) -> None:
-    assert 0 < law.rate_by_company(alone_s, capacity, share, 0.2, 0.1, limit * alone_s, seconds, 1) <= capacity
-    assert 0 < law.rate_by_waits(capacity, 0.5, 8.0, 1 / capacity, limit, seconds, 1) <= capacity
+    goal = Goal(seconds, 1, 0, 0)
+    assert 0 < law.rate_by_company(alone_s, capacity, share, 0.2, 0.1, limit * alone_s, goal) <= capacity
+    assert 0 < law.rate_by_waits(capacity, 0.5, 8.0, 1 / capacity, limit, goal) <= capacity
 
 
 def queue(completed: float, grew: float = 0.0, **known: float) -> Queue:
