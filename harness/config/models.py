@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.config.mlperf import LONGEST_PROMPT, MAX_NEW_TOKENS, OFFICIAL, ROUGE, SCENARIO, Scores, Task
-from harness.core.reading import ROOT, names_in, read_text
+from harness.config.mlperf import LONGEST_PROMPT, MAX_NEW_TOKENS, OFFICIAL, SCENARIO, SCORES, Scores, Task
+from harness.core.reading import DAMAGED, ROOT, names_in, read_text
 
 DEMO = ROOT / "demo"
 
@@ -77,7 +77,7 @@ class ModelSpec(NamedTuple):
         measured = json.loads(read_text(self.references))[category]
         return Task(
             measured["samples"],
-            Scores(**{name: measured[name] for name in (*ROUGE, "gen_len")}),
+            Scores(**{name: measured[name] for name in SCORES}),
             self.min_duration_s[scenario],
         )
 
@@ -113,13 +113,14 @@ QUANTIZE_JSON = "quantize.json"  # of a checkpoint that was made as docs/quantiz
 def model(name: str) -> ModelSpec:
     """The row of a short name, or of the model that a quantized folder was made of; any other name is a hub
     repository or a folder with MLPerf's own data."""
-    spec = MODELS.get(name) or MODELS.get(made_of(name))
-    return ModelSpec(name) if spec is None else spec if name in MODELS else spec._replace(path=name)
+    if name in MODELS:
+        return MODELS[name]
+    return MODELS.get(made_of(name), ModelSpec(name))._replace(path=name)
 
 
 def made_of(name: str) -> str:
     """The model that a quantized folder was made of; empty for anything else."""
     try:
         return str(json.loads(read_text(Path(name) / QUANTIZE_JSON))["model"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, *DAMAGED):
         return ""

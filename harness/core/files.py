@@ -270,7 +270,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
         for name in wanted:
             try:
                 columns[name].append(finite(line[name]))
-            except (KeyError, ValueError, TypeError):
+            except reading.DAMAGED:
                 raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.") from None
     return columns
 

@@ -33,6 +33,10 @@ def names_in(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+# What is raised where data of a file, or of a server, are not as they should be.
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError)
+
+
 class NotRegularError(OSError):
     """A device, a FIFO, a folder; or a file too large to be what it is taken for."""
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json, to_json
 
 from harness.core.errors import EndpointError, plain
-from harness.core.reading import names_in
+from harness.core.reading import DAMAGED, names_in
 from harness.core.secrets import hide_text
 from harness.engines.protocol import ChoiceLogprobs, TokenCounts
 
@@ -130,7 +130,7 @@ def piece(data: Any, address: str) -> CompletionChunk:
         found = CompletionChunk(text, first.get("token_ids"), end, usage, said, model)
         if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
             raise ValueError
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+    except DAMAGED:
         raise EndpointError(f"{address} sent an invalid completion: {error_message(data)!r}") from None
     if found.word.lower() in BROKEN:
         raise EndpointError(f"{address} broke an answer off: finish_reason {found.word!r}")
@@ -159,7 +159,7 @@ def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | Non
         top = message["choices"][0]["logprobs"]["top_logprobs"][0]
         found = [float(top[f"token_id:{token}"]) for token in choices]
         scale = math.log(math.fsum(map(math.exp, found)))
-    except (ValueError, KeyError, TypeError, IndexError):
+    except DAMAGED:
         return None
     usage = read_usage(message.get("usage"))
     logprobs = tuple(value - scale for value in found)

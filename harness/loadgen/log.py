@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from harness.core.document import Measured, Statement, number
 from harness.core.errors import BAD_INPUT, BenchmarkError, why
-from harness.core.reading import names_in, open_regular
+from harness.core.reading import DAMAGED, names_in, open_regular
 
 Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
 Values = Mapping[str, Any]  # the log's entries by key
@@ -306,7 +306,7 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
         return interpret(values, errors, warnings)
     except ValueError as error:
         raise LogError(f"{path}: {error}.") from None
-    except (KeyError, TypeError, RecursionError) as error:
+    except DAMAGED as error:
         raise LogError(f"{path}: a damaged value: {type(error).__name__}: {error}.") from None
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from harness.core import files, statistics
 from harness.core.document import Measured
 from harness.core.errors import UsageError, why
-from harness.core.reading import names_in, open_regular
+from harness.core.reading import DAMAGED, names_in, open_regular
 from harness.loadgen.log import DECODER, LARGEST_LOG, PERCENTILES, Latency, LogError
 
 # LoadGen's trace: the times of each sample of a test.
@@ -67,7 +67,7 @@ def read_trace(folder: Path) -> list[Sample]:
                     samples.append(Sample(number, index, event["ts"] / 1e3, first, done, delay))
     except OSError as error:
         raise LogError(f"{path}: {why(error)}.") from None
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    except DAMAGED:
         raise LogError(f"{path}: a damaged entry; was the run cut short?") from None
     if not ended:
         raise LogError(f"{path}: not a whole trace; was the run cut short?")

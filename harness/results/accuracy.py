@@ -5,8 +5,6 @@ import hashlib
 import json
 import math
 import re
-import zipfile
-import zlib
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -160,7 +158,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
         where = f"{path}: entry {number}"
         try:
             index, data = entry["qsl_idx"], entry["data"]
-        except (TypeError, KeyError):
+        except reading.DAMAGED:
             raise LoadGenError(f"{where} has no qsl_idx and data.") from None
         if type(index) is not int or not 0 <= index < samples:
             raise LoadGenError(f"{where}: sample index {index!r:.40} is not one of 0..{samples - 1}.")
@@ -196,15 +194,11 @@ def to_text(answers: Sequence[list[int]], tokenizer: Any) -> list[str]:
     return [clean(text).strip() for text in tokenizer.batch_decode(answers, **as_they_are)]
 
 
-# What NLTK raises for data that are not there, half unpacked, or in a zip that was cut.
-NO_DATA = (LookupError, OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-
-
 def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
     """NLTK's splitter where its punkt_tab data are installed and whole, else one of the same role."""
     from nltk.tokenize.punkt import PunktTokenizer
 
-    with contextlib.suppress(*NO_DATA):
+    with contextlib.suppress(Exception):  # whatever NLTK raises for data that are not there, half unpacked, or cut
         punkt = PunktTokenizer("english")
         if punkt._params.abbrev_types and punkt._params.ortho_context:
             return "nltk punkt_tab", punkt.tokenize
@@ -404,7 +398,7 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
         entries = json.loads(reading.read_text(path, LARGEST_LOG))
         answers = [decode_hex(entry["data"], 4, f"{path}: entry {n}") for n, entry in enumerate(entries)]
         counts = [entry["token_count"] for entry in entries]
-    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
+    except (OSError, *reading.DAMAGED) as error:
         raise LoadGenError(f"{path}: not the log of a TEST06 run: {type(error).__name__}: {error}.") from None
     if len(entries) < LOGGED_SAMPLES:
         raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED_SAMPLES}.")

@@ -83,7 +83,7 @@ def verify(folder: Path) -> list[Claim]:
     """The claims of a run, of its probes and of its files. Raises UsageError for what is no run's, LogError."""
     try:
         return [*claims_of(folder)]
-    except (KeyError, AttributeError, TypeError) as error:
+    except reading.DAMAGED as error:
         raise errors.UsageError(f"{folder}: not as a run leaves it: {error!r}.") from None
 
 

@@ -65,7 +65,6 @@ STEPS = {  # what vLLM's names of steps (`detailed_trace_annotation`) count, whe
     "read_per_step": r"generation_\d+\(sq\d+sk([1-9]\d*)",
 }
 Device = Literal["GPU", "CPU"]
-READ_ERRORS = (OSError, EOFError, zlib.error, ValueError, RecursionError, LookupError, TypeError, AttributeError)
 
 
 class Event(NamedTuple):
@@ -203,7 +202,7 @@ def read(path: Path) -> dict[str, list[Event]]:
                 times = float(event["ts"]), float(event["dur"])
                 found[category].append(Event(str(event["name"]), f"{path} {track}", *times))
         return found
-    except READ_ERRORS as error:
+    except (OSError, zlib.error, *reading.DAMAGED) as error:
         raise UsageError(f"{path}: not a whole trace: {first_line(error)}.") from None
 
 
