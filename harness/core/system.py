@@ -110,10 +110,10 @@ def visible(nvml: Any) -> list[Any]:
     return found
 
 
-def query_or_none(query: Callable[[Any], Any], handle: Any) -> Any:
+def query_or_none(query: Callable[..., Any], *about: Any) -> Any:
     """NVML's answer about a GPU, or None where this one has none to that question."""
     with suppress(Exception):
-        return query(handle)
+        return query(*about)
     return None
 
 
@@ -152,7 +152,7 @@ def gpu_settings() -> dict[str, str]:
         if (told := ask_gpus(question, *about)) and None not in told:
             words[name] = [say(each) for each in told]
     with nvml_gpus() as (nvml, handles):
-        if handles and (state := query_or_none(lambda library: library.nvmlSystemGetConfComputeState(), nvml)):
+        if handles and (state := query_or_none(lambda: nvml.nvmlSystemGetConfComputeState())):
             words["confidential computing"] = [SWITCH[state.ccFeature]]
         words["vboost"] = boosts() if handles else []
     return {name: ", ".join(dict.fromkeys(told)) for name, told in words.items() if told}

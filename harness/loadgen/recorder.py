@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -178,7 +177,7 @@ def tell_gpus(asked: Connection, count: int) -> None:
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):
         reads = GPU_COLUMNS | {name: increase(field) for name, field in COUNTERS.items()}  # since this test began
         while True:
-            told = [query_or_none(partial(read, nvml), gpu) for gpu in handles[:count] for read in reads.values()]
+            told = [query_or_none(read, nvml, gpu) for gpu in handles[:count] for read in reads.values()]
             asked.send(told)  # the first unasked, with which the counters begin
             asked.recv()
 

@@ -172,13 +172,13 @@ class Bench(NamedTuple):
 
     def trial(self, plan: Plan) -> Trial:
         self.session.display.stage("calibrating", "load")
-        asked = self.asked(plan, trial_size(plan, self.at_once))
+        asked = self.asked(trial_size(plan, self.at_once))
         return self.session.measure(run_trial(plan, *asked, self.at_once))
 
-    def asked(self, plan: Plan, size: int) -> tuple[TolerantEngine, list[Prompt]]:
+    def asked(self, size: int) -> tuple[TolerantEngine, list[Prompt]]:
         """The engine of which some requests may fail, and so many prompts."""
-        prompts = list(islice(cycle(self.session.samples(plan).requests), size))
-        return TolerantEngine(self.session.engine, plan.config.max_failed, size), prompts
+        prompts = list(islice(cycle(self.session.samples(self.plan).requests), size))
+        return TolerantEngine(self.session.engine, self.run.config.max_failed, size), prompts
 
     @property
     def at_once(self) -> int:
@@ -186,12 +186,12 @@ class Bench(NamedTuple):
 
     def alone(self) -> Alone:
         self.session.display.stage("a request alone", "load")
-        return self.session.measure(run_alone(*self.asked(self.plan, ALONE + 1)))
+        return self.session.measure(run_alone(*self.asked(ALONE + 1)))
 
     def burst(self, alone: Alone) -> float:
         size = min(BURST, self.at_once)
         self.session.display.stage(f"{size} requests at once", "load")
-        found = self.session.measure(run_burst(*self.asked(self.plan, size), self.plan, alone))
+        found = self.session.measure(run_burst(*self.asked(size), self.plan, alone))
         part = probes("search", TYPICAL_PROBES, search.probe_s(found, Goal.of(self.plan)))
         self.session.display.say(f"about {number(found)} queries/s: {part.text}, {minutes(part.seconds or 0.0)} in all")
         return found
