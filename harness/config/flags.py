@@ -59,7 +59,7 @@ AtOnce = Annotated[int, positive(MOST_AT_ONCE)]
 Count = Annotated[int, positive(10**6)]
 Context = Annotated[int, positive(10**8)]  # tokens
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
-Price = Annotated[float, Field(ge=0)]
+
 Rate = Annotated[float, positive(10**6)]
 Distinct = AfterValidator(distinct)
 

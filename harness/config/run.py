@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+from pydantic import NonNegativeFloat
+
 from harness.config import engine, mlperf, workload
 from harness.config.flags import (
     ACCURACY,
@@ -15,7 +17,6 @@ from harness.config.flags import (
     Count,
     Distinct,
     Milliseconds,
-    Price,
     Rate,
     Rules,
     Seconds,
@@ -119,7 +120,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     profile: bool = flag(False, OUTPUT, "nothing")
     """After the tests, profile a short load with vLLM's profiler: where the engine's time goes."""
-    price_per_hour: Price | None = flag(None, OUTPUT, "nothing")
+    price_per_hour: NonNegativeFloat | None = flag(None, OUTPUT, "nothing")
     """The machine's price per hour, in any currency. The report gives the cost of tokens."""
     label: str = flag("", OUTPUT, "nothing")
     """Name of this run in reports. report.py takes it instead of a path."""

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from configparser import ConfigParser
 from itertools import pairwise
 from textwrap import fill
 from typing import Any, NoReturn
@@ -123,7 +124,7 @@ HELP_ALL = "--help-all"
 RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()} | dict.fromkeys(
     ("--samples", "--requests"), "--total-sample-count"
 )
-ON_OFF = dict.fromkeys(names_in("1 true yes on"), True) | dict.fromkeys(names_in("0 false no off"), False)
+
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
@@ -177,7 +178,7 @@ class Command(TyperCommand):
             if name in flags and flags[name].is_flag and (equals or after in ("0", "1")):
                 if not equals:
                     value, _ = after, next(left, None)
-                if (is_on := ON_OFF.get(value.lower())) is None:
+                if (is_on := ConfigParser.BOOLEAN_STATES.get(value.lower())) is None:
                     raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
                 yield from [name] if is_on else flags[name].secondary_opts
             else:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import computed_field
 
 from harness.core.reading import ROOT, names_in
+from harness.core.schema import Model
 from harness.core.secrets import hide
 
 NAME, VERSION = "llama31-mlperf", "0.2.0"  # of this program, as in pyproject.toml
@@ -38,10 +39,8 @@ class GPU(NamedTuple):
     memory: int
 
 
-class System(BaseModel):
+class System(Model):
     """The machine a run was made on; memory in GiB."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     gpus: list[str] = []
     gpu_memory_gib: float | None = None
@@ -59,13 +58,11 @@ class System(BaseModel):
     gpu_settings: dict[str, str] = {}
     """What an administrator sets of the GPUs and their speed depends on, as far as NVML and nvidia-smi tell."""
 
-    @computed_field  # type: ignore[prop-decorator]
-    @property
+    @computed_field
     def gpu_count(self) -> int:
         return len(self.gpus)
 
-    @computed_field  # type: ignore[prop-decorator]
-    @property
+    @computed_field
     def torch_version(self) -> str | None:
         return self.packages.get("torch")
 
@@ -184,12 +181,12 @@ def detect() -> System:
             cuda = f"{number // 1000}.{number % 1000 // 10}"
     return System(
         gpus=[card.name for card in found],
-        gpu_memory_gib=round(found[0].memory / 2**30, 1) if found else None,
+        gpu_memory_gib=round(found[0].memory / GIB, 1) if found else None,
         driver=driver,
         cuda=cuda,
         cpu=cpu_line("model name") or platform.processor() or platform.machine(),
         cores=core_count(),
-        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        memory_gib=round(psutil.virtual_memory().total / GIB, 1),
         os=os_name(),
         container=any(mark.exists() for mark in CONTAINER_MARKS) or "container" in environ,
         python=platform.python_version(),

@@ -230,8 +230,7 @@ class VLLM(Engine):
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
         environ[patches.VARIABLE] = ",".join(self.patched)
         for name in self.patched:
-            patch = patches.PATCHES[name]
-            self.cautions.append(f"vLLM is patched, {name}: {patch.effect}; {patch.brought}")
+            self.cautions.append(f"vLLM is patched, {name}: {patches.PATCHES[name].effect}")
         import vllm
         from vllm import AsyncEngineArgs
         from vllm.config import ProfilerConfig

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, computed_field
+from pydantic import Field, JsonValue, NonNegativeInt, computed_field
 
 from harness.config import checkpoint, engine, run
 from harness.config.mlperf import GATE, ROUGE, Scores, Task, bounds
@@ -28,7 +28,6 @@ from harness.workloads import cnn_dailymail, custom
 
 SCORES_FILE = "rouge.json"
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
-Count = Annotated[int, Field(ge=0)]
 
 
 class ScoreCheck(Model):
@@ -51,9 +50,9 @@ class Accuracy(Model):
     samples: Annotated[int, Field(ge=1)]
     full_set: bool
     high_accuracy: bool
-    generated_tokens: Count
-    characters: Count
-    at_token_limit: Count
+    generated_tokens: NonNegativeInt
+    characters: NonNegativeInt
+    at_token_limit: NonNegativeInt
     splitter: str
     splitter_version: str = ""
     """NLTK's, whose versions split a few texts differently; empty for the built-in splitter, or not recorded."""
@@ -78,19 +77,16 @@ class Accuracy(Model):
         """The gate's verdict; null where it is inconclusive, or switched off."""
         return {"PASS": True, "FAIL": False}.get(self.verdict)
 
-    @computed_field  # type: ignore[prop-decorator]
-    @property
+    @computed_field
     def total_samples(self) -> int:
         return self.samples
 
-    @computed_field  # type: ignore[prop-decorator]
-    @property
+    @computed_field
     def run_gen_len(self) -> int:
         """Characters, summed over samples."""
         return self.characters
 
-    @computed_field  # type: ignore[prop-decorator]
-    @property
+    @computed_field
     def run_gen_num(self) -> int:
         """Answers."""
         return self.samples

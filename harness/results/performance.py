@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import JsonValue, model_validator
+from pydantic import JsonValue, NonNegativeInt, model_validator
 
 from harness.config import engine, workload
 from harness.config.mlperf import Limits, Tail
@@ -18,7 +18,7 @@ from harness.loadgen.log import Latency, LogError
 from harness.loadgen.outcome import KINDS, Doubt, MachineUse, Outcome, RunFacts, Usage
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun, steady_part
-from harness.results import accuracy, claims, economics, telemetry
+from harness.results import claims, economics, telemetry
 
 Values = dict[str, Any]  # of fields, by name
 Intervals = dict[str, dict[str, tuple[float, Measured] | None]]
@@ -110,7 +110,7 @@ class Conditions(Model):
     """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
     achieved_qps: Measured = None
     """Queries a second; in Offline, which is one query, samples; of arrivals, what was sent, without the drain."""
-    failed_requests: accuracy.Count | None = None
+    failed_requests: NonNegativeInt | None = None
     """Requests that failed, left out of everything but `slo_attainment` and `valid`; null without --max-failed."""
     failures: list[str] = []
     """Their error messages."""
@@ -182,7 +182,7 @@ class Latencies(Model):
     client_delay_ms: Latency | None = None
     """Server, Interactive, arrivals: from a query's scheduled time until this client sent it, in each latency and
     TTFT. Fixed concurrency: from an answer's end until the next request was sent in its place, a part of none."""
-    single_token: accuracy.Count = 0
+    single_token: NonNegativeInt = 0
     """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
     tpot_judged: bool = True
     """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
