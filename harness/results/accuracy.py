@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import re
+import zlib
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -13,6 +14,7 @@ from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from zipfile import BadZipFile
 
 from pydantic import Field, JsonValue, NonNegativeInt, computed_field
 
@@ -194,7 +196,8 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
     """NLTK's splitter where its punkt_tab data are installed and whole, else one of the same role."""
     from nltk.tokenize.punkt import PunktTokenizer
 
-    with contextlib.suppress(Exception):  # whatever NLTK raises for data that are not there, half unpacked, or cut
+    # What NLTK raises for data that are not there, half unpacked, or in a zip that was cut.
+    with contextlib.suppress(OSError, RuntimeError, BadZipFile, zlib.error, *reading.DAMAGED):
         punkt = PunktTokenizer("english")
         if punkt._params.abbrev_types and punkt._params.ortho_context:
             return "nltk punkt_tab", punkt.tokenize
