@@ -107,10 +107,12 @@ class LevelSearch(RateSource):
     )
 
     def find(self, bench: Bench) -> Plan:
-        def probe(level: int) -> Outcome:
-            return bench.test(as_probe(after_trial(bench, level)))
-
-        found = highest(probe, Goal.of(bench.plan), max(1, bench.at_once // 4), MOST_AT_ONCE)
+        found = highest(
+            lambda level: bench.test(as_probe(after_trial(bench, level))),
+            Goal.of(bench.plan),
+            max(1, bench.at_once // 4),
+            MOST_AT_ONCE,
+        )
         if not found:
             raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
         return after_trial(bench, found)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Schedule, Sequential
 from harness.config.plan import Plan
-from harness.loadgen.requests import Request
 from harness.workloads.cnn_dailymail import Library, Prompt
 
 STREAM_TRIAL = 10  # queries of a trial that sends one after another
@@ -144,20 +143,17 @@ async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
 def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
     """What LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
     config, prompts, talks = plan.config, library.prompts, library.conversations or ()
-
-    def turn(request: Request) -> tuple[int, int, int]:
-        return request.round, talks[request.sample], request.sample
-
-    def longest_first(request: Request) -> tuple[int, int]:
-        """Within each pass of the samples: MLPerf forbids more."""
-        return request.order // len(prompts), -len(prompts[request.sample])
-
     match plan.pattern:
+        case Burst() if config.sort_by_length:  # within each pass of the samples: MLPerf forbids more
+            return Batches(config.batch_size, lambda each: (each.order // len(prompts), -len(prompts[each.sample])))
         case Burst():
-            return Batches(config.batch_size, longest_first if config.sort_by_length else None)
+            return Batches(config.batch_size)
         case ClosedLoop() if plan.concurrency:  # of an accuracy test all queries are sent
             return InFlight(
-                plan.concurrency, plan.min_duration_s if timed else inf, plan.min_queries, turn if talks else None
+                plan.concurrency,
+                plan.min_duration_s if timed else inf,
+                plan.min_queries,
+                (lambda request: (request.round, talks[request.sample], request.sample)) if talks else None,
             )
         case Schedule() if timed:  # the user's, or each sample of a trace at its own time
             return AtTimes(library.arrivals or plan.schedule, by_sample=bool(library.arrivals))

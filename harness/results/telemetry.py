@@ -224,16 +224,6 @@ LOSSES = {  # shares of the GPUs' time: in words, and what helps where `launch` 
 }
 
 
-def losses(time: GpuTime, args: Mapping[str, object]) -> list[Statement]:
-    """The GPUs' time that was lost, the largest share first; `args` are the engine's."""
-    shares = sorted(((getattr(time, name) or 0.0, name, *words) for name, words in LOSSES.items()), reverse=True)
-    return [
-        bound(name, said.format(number(share, 3)), remedy or launch(args))
-        for share, name, said, remedy in shares
-        if share >= LOST_PERCENT
-    ]
-
-
 def ran_out(
     used: Used,
     concurrency: int | None,
@@ -248,7 +238,12 @@ def ran_out(
     `times` end with the test's; `args` are the engine's; `client`: the CPU is that of a client of an endpoint;
     `others`: percent of it that other programs used, which is no bound of the engine's.
     """
-    lost = losses(times[-1], args) if times else []
+    spent = [(getattr(time, name) or 0.0, name, *words) for time in times[-1:] for name, words in LOSSES.items()]
+    lost = [
+        bound(name, said.format(number(share, 3)), remedy or launch(args))
+        for share, name, said, remedy in sorted(spent, reverse=True)
+        if share >= LOST_PERCENT
+    ]
     cpu, hint = ("CPU of this machine, the client's,", "times may be the client's own") if client else ("CPU", "")
     shares = ((mean(used, "gpu_load_percent"), "GPU", ""), (mean(used, "cpu_percent") - others, cpu, hint))
     busy = [
