@@ -323,8 +323,7 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
         raise UsageError(
             f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: remove the flag."
         )
-    context = config.model_spec.context if config.max_model_len == "auto" else config.max_model_len
-    whole = min(SHAREGPT_WHOLE, context)
+    whole = min(SHAREGPT_WHOLE, config.least_context)
     chosen, prompts, new, unfit = list[StoredRequest](), list[Tokens](), list[int](), 0
     for request in found.requests:
         if len(prompts) == most:
