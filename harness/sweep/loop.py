@@ -17,6 +17,7 @@ from typing import NamedTuple, NoReturn
 from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import MIN_DURATION_S
 from harness.core import files, processes, screen, system
+from harness.core.document import plural
 from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, ends_in_one_line, why
 from harness.core.screen import Display
 from harness.loadgen import folder
@@ -268,7 +269,7 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
     """
     folder, options = state.folder, state.options
     display.say(
-        f"{state.kept.sweep.name}: {len(state.chosen)} configurations, {options.repeat} round(s)"
+        f"{state.kept.sweep.name}: {len(state.chosen)} configurations, {plural(options.repeat, 'round')}"
         f"{', every second one backwards' * options.alternate} -> {folder.path}"
     )
     with files.lock_folder(folder.path, "this sweep, or a run it left behind,") as lock:

@@ -36,7 +36,8 @@ class Servers:
         folder = open_run(self.place / job.item.name, str(job.round + 1))
         try:
             side = self.sides[key] = self.sides.get(key) or self.begin(job.item, folder)
-            outcome = replace(from_summary(report.build(measure(side, folder))), verdict=None)
+            found = from_summary(report.build(measure(side, folder)))
+            outcome = replace(found, verdict=found.verdict and "NOT JUDGED")
         except KeyboardInterrupt:
             processes.ignore_signals()
             folder.fail("interrupted")

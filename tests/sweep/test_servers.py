@@ -303,6 +303,7 @@ def test_two_servers_whose_times_are_set(tmp_path: Path) -> None:
     assert order == ["b0", "B0", "B1", "b1", "b2", "B2", "B3", "b3"]
     report = sweep_report.build(folder)
     assert report.pairs["B"].samples == 32 and not report.pairs["B"].differing
+    assert [row.accuracy for row in report.rows] == ["not judged"] * 2  # scored, and compared with each other alone
     prompts = [{tuple(body["prompt"]) for body in asked} for asked in bodies]
     assert prompts[0] == prompts[1]
     gain = report.rows[1].gain
