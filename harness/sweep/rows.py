@@ -488,9 +488,12 @@ def accuracy(report: SweepReport) -> Iterator[Line]:
     if unsafe := [f"{r.name} ({loss(r, report.baseline)})" for r in report.rows if r.accuracy == "UNSAFE"]:
         yield Line("unsafe", ", ".join(unsafe) + ", whatever the speed" * report.is_timed, "bad")
     clear = {name: one for name, one in report.scores.items() if one.verdict != "NOT JUDGED"}
+    same = [name for name, pair in report.pairs.items() if not pair.differing]
     for name, one in clear.items():
         yield Line("accuracy", f"{name} {KEPT[one.verdict]}: {SCORES[SCORE]} {one.text}", regression.TONES[one.verdict])
-    if unsure := [r.name for r in report.judged if r.accuracy not in ("SAFE", "not run") and r.name not in clear]:
+    if unsure := [
+        r.name for r in report.judged if r.accuracy not in ("SAFE", "not run") and r.name not in (*clear, *same)
+    ]:
         yield Line("accuracy", f"not shown to hold: {', '.join(unsure)}", "unknown")
 
 

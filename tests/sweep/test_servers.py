@@ -304,6 +304,7 @@ def test_two_servers_whose_times_are_set(tmp_path: Path) -> None:
     report = sweep_report.build(folder)
     assert report.pairs["B"].samples == 32 and not report.pairs["B"].differing
     assert [row.accuracy for row in report.rows] == ["not judged"] * 2  # scored, and compared with each other alone
+    assert not any("not shown to hold" in line.text for line in document(report).lines)  # no answer differs
     prompts = [{tuple(body["prompt"]) for body in asked} for asked in bodies]
     assert prompts[0] == prompts[1]
     gain = report.rows[1].gain
