@@ -321,7 +321,7 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
         (tmp_path / name / "Accuracy").mkdir(parents=True)
         lines = [f"{index},500{f',{value}' * len(mlperf.ROUGE)}" for index, value in enumerate(scores)]
         (tmp_path / name / "Accuracy" / "samples.csv").write_text("\n".join([HEAD, *lines]))
-        answers = [{"qsl_idx": index, "data": "01000000"} for index in range(len(scores))]
+        answers = [{"qsl_idx": index, "data": f"0{len(name) % 8}000000"} for index in range(len(scores))]
         (tmp_path / name / "Accuracy" / "mlperf_log_accuracy.json").write_text(json.dumps(answers))
     unsure = {"verdict": "INCONCLUSIVE"}
     given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
