@@ -238,7 +238,7 @@ def is_hub_reachable() -> bool:
     parts = urlsplit(environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:
         socket.create_connection((parts.hostname or "", parts.port or 443), HUB_TIMEOUT_S).close()
-    except OSError:
+    except (OSError, ValueError):  # also for a port that is no number
         return False
     return True
 

@@ -138,7 +138,8 @@ def hide_known(text: str) -> str:
     those that were noted."""
     found = {value for name, value in environ.items() if name not in FOLDERS and is_secret(name)}
     found |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
-    for secret in {value for value in found if len(value) >= SHORTEST_SECRET} | noted:
+    found = {value for value in found if len(value) >= SHORTEST_SECRET} | noted
+    for secret in sorted(found, key=len, reverse=True):  # one may begin another
         text = text.replace(secret, HIDDEN)
     return text
 

@@ -255,7 +255,8 @@ class OpenAI(Engine):
         self.stop_loop()
 
     async def _disconnect(self) -> None:
-        await asyncio.gather(self._client.session.close(), *(client.disconnect() for client in self._remote))
+        clients = (client.disconnect() for client in self._remote)  # which may have died as they started
+        await asyncio.gather(self._client.session.close(), *clients, return_exceptions=True)
 
 
 def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[Server], str]) -> None:

@@ -83,7 +83,7 @@ def seconds_of(recording: Recording, clock: float) -> dict[str, float]:
             if load is None or mhz is None:
                 continue
             ran = seconds * load / 100
-            held = ran * max(0.0, 1 - mhz / clock) if hot or capped else 0.0
+            held = ran * max(0.0, 1 - mhz / clock) if clock and (hot or capped) else 0.0
             spent["idle_while_waiting" if waits else "idle"] += seconds - ran
             spent["held_by_heat" if hot else "held_by_power"] += held
             spent["busy"] += ran - held

@@ -237,3 +237,10 @@ def test_what_follows_a_question_mark_is_hidden_but_for_plain_keys(query: str) -
 def test_plain_keys_of_an_address_are_shown() -> None:
     for text in ("http://h/v1?api-version=2024-06-01", "http://h:9400/metrics?gpu=0,1&host=n1", "why? because"):
         assert secrets.hide_text(text) == text
+
+
+def test_a_secret_that_begins_another_leaves_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = "begins-with-the-same-words"
+    for length in range(8, len(whole) + 1):
+        monkeypatch.setenv(f"N{length}_TOKEN", whole[:length])
+    assert secrets.hide_known(f"key {whole}.") == f"key {secrets.HIDDEN}."

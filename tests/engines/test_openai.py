@@ -657,3 +657,15 @@ def test_the_model_is_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
         with_served_model(RunConfig(model="demo-8", endpoint=(fake.address,)))
     with pytest.raises(UsageError, match="no server there"):
         with_served_model(RunConfig(endpoint=("http://127.0.0.1:9/v1",)))
+
+
+def test_a_client_process_that_dies_as_it_starts_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dead(openai.RemoteClient):
+        async def open(self) -> None:
+            self._process.kill()
+            self._process.join()
+            await super().open()
+
+    monkeypatch.setattr(openai, "RemoteClient", Dead)
+    with pytest.raises(EngineError, match="a client process ended unexpectedly"), client(Fake(), processes=2):
+        pass

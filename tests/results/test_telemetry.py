@@ -319,3 +319,13 @@ def test_the_load_of_a_gpu_is_a_strip_of_cells() -> None:
         "80 % or more",
     }
     assert pictures.load_strip(recording.Recording([1.0], {"cpu_percent": [1.0]})) == []
+
+
+def test_a_clock_of_nothing_lowers_nothing() -> None:
+    columns: dict[str, list[float | None]] = {
+        "load_percent": [50.0],
+        "clock_mhz": [0.0],
+        "power_capped_percent": [100.0],
+    }
+    (share,) = shares_of({"test": Recording([1.0], {f"gpu0_{name}": values for name, values in columns.items()})})
+    assert (share.idle, share.held_by_power, share.busy) == (50, 0, 50)
