@@ -45,13 +45,6 @@ SPEED_ARGS = names_in(
 )
 
 
-class Small(NamedTuple):
-    """vLLM's settings on a CPU for a model so small that its defaults make no sense."""
-
-    cache_bytes: int
-    sequences: int
-
-
 class ModelSpec(NamedTuple):
     """A model with its data: what `--model` names in short.
 
@@ -65,7 +58,9 @@ class ModelSpec(NamedTuple):
     positions: int | None = None  # the longest context the model knows, where that is less than a user may ask for
     data: Path | None = None
     mmlu: Path | None = None
-    small: Small | None = None
+    # Of vLLM on a CPU, for a model so small that its defaults make no sense.
+    cache_bytes: int | None = None
+    sequences: int | None = None
     deviation: str = ""
     references: Path | None = None  # scores and sample counts by category, as OFFICIAL has them
     min_duration_s: Mapping[str, float] = {}  # by scenario
@@ -92,7 +87,8 @@ MODELS = {
         positions=1024,
         data=DEMO / "cnn_eval.json",
         mmlu=DEMO / "mmlu",
-        small=Small(cache_bytes=2**30, sequences=64),  # a CPU is as fast with 64 as with more, and shows several rounds
+        cache_bytes=2**30,
+        sequences=64,  # a CPU is as fast with 64 as with more, and shows several rounds
         deviation="the demo model",
         references=DEMO / "reference.json",
         min_duration_s={name: rules.pattern.demo_s for name, rules in SCENARIO.items()},

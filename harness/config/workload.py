@@ -176,7 +176,6 @@ SYNTHETIC_COUNT = 1000  # requests of --input-len without --total-sample-count
 class Workload(NamedTuple):
     """What `--workload` names in short; `path` is None where the samples are MLPerf's."""
 
-    name: str
     path: Path | None
     imitates: str
 
@@ -189,7 +188,7 @@ IMITATED = {  # by each workload, whose requests or profile are in a file of its
     "long-chat": "conversations of four turns under one system prompt",
     "long-classification": "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
 }
-WORKLOADS = {name: Workload(name, next(FOLDER.glob(f"{name}.*"), None), text) for name, text in IMITATED.items()}
+WORKLOADS = {name: Workload(next(FOLDER.glob(f"{name}.*"), None), text) for name, text in IMITATED.items()}
 
 
 class Lengths(NamedTuple):

@@ -224,8 +224,8 @@ class OpenAI(Engine):
     @property
     def concurrency(self) -> int:
         """Requests in one full load, for a trial: what may be in flight; fewer for a model that is a small one."""
-        small, most = self.config.model_spec.small, self.config.most_in_flight
-        return min(most, len(self.config.endpoint) * small.sequences) if small else most
+        few, most = self.config.model_spec.sequences, self.config.most_in_flight
+        return min(most, len(self.config.endpoint) * few) if few else most
 
     def prometheus_metrics(self) -> list[str]:
         with suppress(TimeoutError):

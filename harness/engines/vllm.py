@@ -59,15 +59,15 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
     if choosing:
         args["logprobs_mode"] = "processed_logprobs"
     if not system.gpus():
-        small = config.model_spec.small
+        spec = config.model_spec
         if choosing:
             args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
         if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in environ:
             # vLLM would take this share of main memory, which other programs need too.
-            args["kv_cache_memory_bytes"] = small.cache_bytes if small else psutil.virtual_memory().available // 4
-        if small:
+            args["kv_cache_memory_bytes"] = spec.cache_bytes or psutil.virtual_memory().available // 4
+        if spec.sequences:
             args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
-            args.setdefault("max_num_seqs", small.sequences)
+            args.setdefault("max_num_seqs", spec.sequences)
     return args | extra_args(config)
 
 

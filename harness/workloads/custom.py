@@ -300,13 +300,13 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
         return draw_library(
             config, tokenizer, profile, f"--input-len {config.input_len} --output-len {config.output_len}"
         )
-    if config.workload.startswith(cnn_dailymail.MARK):
+    name = config.workload
+    if name.startswith(cnn_dailymail.MARK):
         return from_requests(config, tokenizer, cnn_dailymail.DESCRIPTION, cnn_dailymail.read(config))
-    own = Path(config.workload)
-    if config.workload not in WORKLOADS and not own.exists():
-        raise unknown_file_error("--workload", config.workload, list(WORKLOADS))
-    workload = WORKLOADS.get(config.workload) or Workload(config.workload, own, "requests of the user's own")
-    if is_profile(config.workload):
+    workload = WORKLOADS.get(name, Workload(Path(name), "requests of the user's own"))
+    if name not in WORKLOADS and not Path(name).exists():
+        raise unknown_file_error("--workload", name, list(WORKLOADS))
+    if is_profile(name):
         profile = read_profile(config, workload)
         place = f"{workload.path}: input_len {profile.input_len}, output_len {profile.output_len}"
         return draw_library(config, tokenizer, profile, place)

@@ -97,11 +97,11 @@ def test_the_shipped_workloads_differ_from_line_to_line(tokenizer: Any) -> None:
 
 def test_the_documentation_says_what_each_imitates_and_how_long_its_requests_are(tokenizer: Any) -> None:
     page = (ROOT / "docs" / "workloads.md").read_text()
-    for row in WORKLOADS.values():
-        assert f"`{row.name}`" in page and row.imitates in page
-        if found := workload_samples.load(config(row.name, concurrency="auto"), tokenizer):
+    for name, row in WORKLOADS.items():
+        assert f"`{name}`" in page and row.imitates in page
+        if found := workload_samples.load(config(name, concurrency="auto"), tokenizer):
             read, written = found.mean_prompt_tokens, sum(found.new_tokens or []) / len(found)
-            (line,) = (line for line in page.splitlines() if line.startswith(f"| `{row.name}`"))
+            (line,) = (line for line in page.splitlines() if line.startswith(f"| `{name}`"))
             assert line.endswith(f"| {read:,.0f} | {written:,.0f} |")
 
 
