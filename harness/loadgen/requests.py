@@ -22,6 +22,7 @@ from harness.loadgen.log import DECODER, LARGEST_LOG, PERCENTILES, Latency, LogE
 
 # LoadGen's trace: the times of each sample of a test.
 TRACE = "mlperf_log_trace.json"
+ANSWERS = "mlperf_log_accuracy.json"  # its log of the token ids of an accuracy test
 
 
 @dataclass(slots=True)

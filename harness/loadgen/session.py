@@ -27,7 +27,7 @@ from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
 from harness.loadgen import outcome, patterns, recorder, recording, test_run
 from harness.loadgen.folder import FOLDER, RunFolder, Test
-from harness.loadgen.requests import TRACE, Clock, Request, take_times, write_requests
+from harness.loadgen.requests import ANSWERS, TRACE, Clock, Request, take_times, write_requests
 from harness.loadgen.watchdog import Watchdog
 from harness.workloads.cnn_dailymail import Library
 
@@ -202,7 +202,7 @@ CHANGING_SETTINGS = {
     "multi_stream_expected_latency_ns": "target_latency",
 }
 
-SAMPLE_LOGS = (TRACE, "mlperf_log_accuracy.json")  # which LoadGen begins in every test, and leaves empty in most
+SAMPLE_LOGS = (TRACE, ANSWERS)  # which LoadGen begins in every test, and leaves empty in most
 
 
 def user_conf(plan: Plan) -> str:

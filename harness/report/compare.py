@@ -12,6 +12,7 @@ from harness.core.document import Measured, Tone, gpu_names, number
 from harness.core.errors import UsageError
 from harness.loadgen.folder import FOLDER, facts_of, readable_status
 from harness.loadgen.outcome import RunFacts
+from harness.loadgen.requests import ANSWERS
 from harness.results.accuracy import read_log
 from harness.results.summary import Summary
 
@@ -58,7 +59,7 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     if lengths != others or tables[0]["index"] != tables[1]["index"]:
         return None
     changes = statistics.paired_changes(*([*zip(*(table[name] for name in ROUGE), strict=True)] for table in tables))
-    logs, differing = [read_log(run / "mlperf_log_accuracy.json", len(lengths)) for run in (a, b)], []
+    logs, differing = [read_log(run / ANSWERS, len(lengths)) for run in (a, b)], []
     for n, sides in enumerate(zip(*logs, strict=True)):
         pairs = enumerate(zip_longest(*sides, fillvalue="(ended)"))
         if parted := next(((at, str(one), str(other)) for at, (one, other) in pairs if one != other), None):
@@ -114,10 +115,10 @@ class ComparedRun(NamedTuple):
     def paired_answers(self, other: "ComparedRun") -> Pair | None:
         """Another's answers as A, and its own as B; None where either has none, or the samples were not the same."""
         mine, theirs = self.summary.accuracy, other.summary.accuracy
-        if mine is None or theirs is None:
+        a, b = (run.folder / FOLDER["accuracy"] for run in (other, self))
+        if not (mine and theirs and all((place / name).exists() for place in (a, b) for name in (SAMPLES, ANSWERS))):
             return None
-        name, is_alike = FOLDER["accuracy"], mine.splitter == theirs.splitter
-        return answers(other.folder / name, self.folder / name, is_alike)
+        return answers(a, b, mine.splitter == theirs.splitter)
 
     @property
     def gpus(self) -> str:

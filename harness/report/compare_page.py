@@ -148,14 +148,19 @@ def tested(runs: Runs) -> Table:
     return Table(["run", *columns], [[name, *row] for name, found in tables for row in found.rows])
 
 
+NOTHING = "no speed to compare: a run has none"
+
+
 def document(runs: Runs) -> Document:
     """The finding of a comparison, what must be known before it is passed on, and the runs side by side."""
     pair = runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
     named, (start, reasons) = [*zip(letters(len(runs)), runs, strict=True)], refusals(runs)
     refused = {letter: why for (letter, _), why in zip(named, reasons, strict=True) if why}
-    alone = len(refused) == len(runs) - 1
-    found = finding([run for letter, run in named if letter not in refused] if len(runs) > 2 else runs)
-    title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found
+    kept = [run for letter, run in named if letter not in refused]
+    sides = [len({run.name for run in some}) for some in (kept, runs)]
+    alone = len(kept) == 1 or sides[0] < min(2, sides[1])
+    found = finding(runs if len(runs) == 2 else [] if alone else kept)
+    title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found or NOTHING
     if pair and not any(run.is_measured for run in runs):  # their answers are all there is to compare
         title, alone = pair.words, False
     lines = [
@@ -238,7 +243,7 @@ def answers(runs: Runs, pair: Pair | None) -> Iterator[Line]:
     if pair:
         yield Line("answers", pair.words, pair.tone)
     elif len(runs) == 2 and all(run.summary.accuracy for run in runs):
-        yield Line("answers", "not compared: the two runs did not answer the same samples", "unknown")
+        yield Line("answers", "not compared: other samples, or a run's answers are missing", "unknown")
 
 
 def table(runs: Runs) -> Table:

@@ -22,14 +22,15 @@ AXES: dict[str, Callable[[Summary], object]] = {
     BATCH: lambda run: f"{run.meta.batch_size} at once" if run.meta.batch_size else "its own test",
 }
 HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
-NAMES = ("gpu", "model", "label")  # what a row is called by, beside its axes
+NAMES = ("gpu", "model", "scenario", "label")  # what a row is called by, beside its axes
 SPEED = "tokens_per_sec"
 UNSURE = "*"  # behind a ratio of figures that may not be believed
 
 
 class Cell(NamedTuple):
-    """A run, or a level of it: where it stands on each axis and what else it is called, where among `rivals` the
-    cheapest is looked for, which is its place beside the hardware, its metrics, and why it does not count."""
+    """A run, or a level of it: where it stands on each axis and what else it is called, among which `rivals` the
+    cheapest is looked for, those of its work and its place beside the hardware, its metrics, and why it does not
+    count."""
 
     places: dict[str, str]
     rivals: tuple[str, ...]
@@ -61,7 +62,9 @@ class Matrix(NamedTuple):
             (cell for one in summaries for cell in cells_of(one, axes)),
             key=lambda cell: [sort_key(cell.places[axis]) for axis in reversed(axes)],
         )
+        has_one = len({cell.places["scenario"] for cell in found}) == 1
         names = [name for name in NAMES if name not in axes and any(cell.places[name] for cell in found)]
+        names = [name for name in names if name != "scenario" or not has_one]
         shown = [
             metric
             for metric in metrics_of(place_of(axes))
@@ -101,7 +104,7 @@ class Matrix(NamedTuple):
     def numbers(self) -> tuple[list[str], list[list[object]]]:
         """The columns and rows of a CSV file, without ratios."""
         rows: list[list[object]] = [
-            [*self.named(cell), *(cell.figures[metric.name].value for metric in self.metrics), cell.flaw]
+            [*self.named(cell), *(cell.figures[metric.name].counted for metric in self.metrics), cell.flaw]
             for cell in self.cells
         ]
         return [*self.heads, *(metric.name for metric in self.metrics), "flaw"], rows
@@ -129,7 +132,8 @@ def place_of(axes: Sequence[str]) -> Place:
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
     levels = summary.levels if BATCH in axes else []
-    names = {"gpu": str(AXES["gpu"](summary)), "model": answer.model(summary), "label": summary.meta.label or ""}
+    meta, model = summary.meta, answer.model(summary)
+    names = {"gpu": str(AXES["gpu"](summary)), "model": model, "scenario": meta.scenario, "label": meta.label or ""}
     gate = "the accuracy gate failed" * (summary.gate == "FAIL")
     tests: list[Outcome | None] = [*levels] or [summary.result]
     for one in tests:
@@ -140,7 +144,8 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
         if one and levels and summary.price:
             found[COST] = Figure(one.cost(summary.price))
         at = places(summary, axes, one if levels else None)
-        yield Cell(names | at, tuple(at[axis] for axis in axes if axis not in HARDWARE), found, flaw)
+        beside = (at[axis] for axis in axes if axis not in HARDWARE)
+        yield Cell(names | at, (model, meta.scenario, str(meta.workload), *beside), found, flaw)
 
 
 def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:

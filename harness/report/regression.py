@@ -117,11 +117,14 @@ class Sides(NamedTuple):
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     """What comes of each condition, and before them of the accuracy gate where a run failed it."""
-    if why := sides.difference(OF_ANSWERS):
-        return [not_judged(one, why) for one in conditions]
-    failed = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
-    gate = [Judgement(GATE, "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
-    return [*gate, *(judgement_of(sides, one) for one in conditions)]
+    failed = gate([run.folder.name for run in sides.runs if run.summary.gate == "FAIL"])
+    why = sides.difference(OF_ANSWERS)
+    return [*failed, *(not_judged(one, why) if why else judgement_of(sides, one) for one in conditions)]
+
+
+def gate(failed: Sequence[str]) -> list[Judgement]:
+    """What nobody needs to ask for: that no run failed its accuracy gate."""
+    return [Judgement(GATE, "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
 
 
 def not_judged(one: Condition, why: str, *figures: str) -> Judgement:
@@ -155,7 +158,8 @@ def judge_change(one: Condition, change: Change, before: str, after: str) -> Jud
     is_alone, beyond = change.basis == ALONE, "above" if one.above else "below"
     side = (change._replace(low=change.mean, high=change.mean) if is_alone else change).verdict(one.bound)
     if side == "unclear":
-        why = f"the runs scatter too much to say whether it is beyond {one.bound:+g} %: add runs"
+        what = "samples" if change.basis == "samples" else "runs"
+        why = f"the {what} scatter too much to say whether it is beyond {one.bound:+g} %: add {what}"
         return not_judged(one, why, before, after, change.signed)
     return Judgement(one.text, "FAIL" if side == beyond else "PASS", before, after, change.signed, ALONE * is_alone)
 

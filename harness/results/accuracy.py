@@ -25,6 +25,7 @@ from harness.core import document, reading, statistics, system
 from harness.core.errors import LoadGenError, UsageError, why
 from harness.core.files import write_json, write_table, write_text
 from harness.core.schema import SCHEMA, File, Model
+from harness.loadgen.requests import ANSWERS
 from harness.loadgen.session import LoadGenSession
 from harness.workloads import cnn_dailymail, custom
 
@@ -299,7 +300,7 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[cnn_dailymail.Library, A
 
 def evaluate(folder: Path, plan: Plan, library: cnn_dailymail.Library, tokenizer: Any) -> Accuracy:
     """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
-    answers = read_log(folder / "mlperf_log_accuracy.json", len(library))
+    answers = read_log(folder / ANSWERS, len(library))
     texts = to_text(answers, tokenizer)
     rows, splitter = score(texts, library.references), sentence_splitter()[0]
     config, is_nltk = plan.config, splitter == "nltk punkt_tab"
@@ -322,7 +323,7 @@ def evaluate(folder: Path, plan: Plan, library: cnn_dailymail.Library, tokenizer
         splitter_version=metadata.version("nltk") * is_nltk,
         approximate=[] if is_nltk else ["rougeLsum", "gen_len"],
         note=note,
-        log=digest(folder / "mlperf_log_accuracy.json"),
+        log=digest(folder / ANSWERS),
     )
     write_json(folder / "rouge.json", result.flat())
     lines = (
@@ -392,7 +393,7 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
 
     Raises LoadGenError where the log holds other than the samples asked for.
     """
-    path = folder / "mlperf_log_accuracy.json"
+    path = folder / ANSWERS
     try:
         entries = json.loads(reading.read_text(path, LARGEST_LOG))
         answers = [decode_hex(entry["data"], 4, f"{path}: entry {n}") for n, entry in enumerate(entries)]

@@ -90,6 +90,10 @@ def verify(folder: Path) -> list[Claim]:
 def claims_of(folder: Path) -> Iterator[Claim]:
     summary, config, status = (files.read_json(folder / name) for name in (PAGES, "config.json", "status.json"))
     run, found = summary["run"], list[tuple[str, dict[str, Any]]]()
+    asked = config["plan"]["config"]
+    for part in ("accuracy", "performance"):
+        if status["status"] == "complete" and asked["mode"] in (part, "both") and not (run.get(part) or asked["quick"]):
+            yield Claim(part, "complete", "its logs", "missing")
     limits = (run.get("performance") or {}).get("limits_ms")
     for name, place, level in tests_of(folder, run, config):
         try:

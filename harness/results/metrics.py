@@ -289,7 +289,8 @@ SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (doc
 FEWEST = 3  # pairs of runs that show their own scatter
 SMALLEST, EQUAL = 0.005, 0.02  # a smaller change is none; an interval within this shows that there is none
 ALONE = "one run of each"
-METHOD = f"of 95 % each; one run of each is taken to scatter by {100 * SCATTER:g} %"  # of finished runs
+# Of finished runs.
+METHOD = f"of 95 % each; fewer than {FEWEST} runs of each are taken to scatter by {100 * SCATTER:g} % at least"
 LEAST = 1e-18  # of a variance, for ratios that are all the same
 MANIFOLD = 1.95  # from this ratio on, about twice, the change is said as one
 TIMES = {"2": "twice", "3": "three times", "4": "four times"}
@@ -310,11 +311,12 @@ class Change(NamedTuple):
 
     @classmethod
     def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
-        """Of runs of either side, by Welch's interval; one run of each is taken to scatter by SCATTER."""
+        """Of runs of either side, by Welch's interval; fewer than FEWEST are taken to scatter by SCATTER at least."""
         middle, half = welch(*([log(value) for value in side] for side in (before, after)))
-        is_alone = len(before) == len(after) == 1
-        basis = ALONE if is_alone else f"{len(before)} and {len(after)} runs"
-        return cls.around(middle, NORMAL * sqrt(2) * SCATTER if is_alone else half, basis)
+        counts = len(before), len(after)
+        if max(counts) < FEWEST:
+            half = max(half, NORMAL * SCATTER * sqrt(sum(1 / count for count in counts)))
+        return cls.around(middle, half, ALONE if counts == (1, 1) else f"{counts[0]} and {counts[1]} runs")
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
         """On which side of a change of `bound` percent the whole interval lies."""

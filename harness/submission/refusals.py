@@ -13,6 +13,7 @@ from harness.config import comparability, engine, mlperf, models
 from harness.core import document, errors, reading
 from harness.loadgen import requests, test_run
 from harness.loadgen.log import TestResult
+from harness.loadgen.requests import ANSWERS
 from harness.results import accuracy, claims
 from harness.submission.tree import BENCHMARK, DECLARED, SCENARIO, Description, Entry, SubmittedRun, engine_of
 
@@ -219,7 +220,7 @@ def score_differences(entry: Entry) -> Reasons:
     run = entry.accuracy
     try:
         library, tokenizer = accuracy.load_again(run.facts.plan, run.scores)
-        answers = accuracy.read_log(run.folder("accuracy") / "mlperf_log_accuracy.json", run.scores.samples)
+        answers = accuracy.read_log(run.folder("accuracy") / ANSWERS, run.scores.samples)
     except errors.BenchmarkError as error:
         yield f"its scores cannot be computed again: {str(error).rstrip('.')}"
         return

@@ -26,6 +26,7 @@ from harness.core.system import CPUINFO, System, cpu_line
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.folder import FOLDER, Test, facts_of, status_of
 from harness.loadgen.outcome import RunFacts
+from harness.loadgen.requests import ANSWERS
 from harness.results import accuracy
 from harness.results.accuracy import CUT, SCORES_FILE, Compliance, ScoresFile, accuracy_txt, digest
 
@@ -326,7 +327,6 @@ def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
 
 IMPLEMENTATION = "vllm"
 LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")
-ACCURACY_LOG = "mlperf_log_accuracy.json"
 KEPT_CHARACTERS = 4096  # of the accuracy log, at each end
 NOTES = Path("documentation") / "calibration.md"
 CODE = names_in("*.py harness/**/*.py templates/**/* configs/* requirements*.txt pyproject.toml Makefile README.md")
@@ -381,7 +381,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     """LoadGen's logs of both tests, the scores, and the accuracy log cut as MLPerf asks."""
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy(source, target, LOGS)
-    log = source / ACCURACY_LOG
+    log = source / ANSWERS
     text = read_given("", log, "text", str)
     found = digest(log)
     rouge = entry.accuracy.scores
@@ -394,7 +394,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, found))
     if len(text) >= KEPT_CHARACTERS:  # its hash in accuracy.txt is that of the whole
         text = text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
-    write_text(target / ACCURACY_LOG, text)
+    write_text(target / ANSWERS, text)
     copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
 
@@ -429,7 +429,7 @@ def put_test06(entry: Entry, folder: Path) -> None:
         return
     source, target = entry.test06.folder("test06"), folder / Path(FOLDER["test06"]).name
     copy(source, target, ("verify_accuracy.txt",))
-    copy(source, target / "accuracy", (ACCURACY_LOG,))
+    copy(source, target / "accuracy", (ANSWERS,))
     copy(source, target / "performance" / "run_1", LOGS)
 
 

@@ -86,26 +86,35 @@ class ExperimentResult:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Of each metric the mean of the runs that have it."""
+        """Of each metric the mean of the runs that have it; of a score that of all."""
         found = {
-            metric.name: [v for run in self.runs if (v := run.values.get(metric.name)) is not None]
+            metric.name: [
+                v
+                for run in (self.complete if metric.name in SCORES else self.runs)
+                if (v := run.values.get(metric.name)) is not None
+            ]
             for metric in metrics_of("sweep")
         }
         return {name: mean(values) for name, values in found.items() if values}
 
     @cached_property
-    def pairs(self) -> list[tuple[ExperimentOutcome, ExperimentOutcome]]:
-        """The baseline's run and its own of each round and place; the sound ones alone, where these are enough."""
-        theirs = {(record.round, record.place): record.outcome for record in self.base.done} if self.base else {}
-        every = [(theirs[at], each.outcome) for each in self.done if (at := (each.round, each.place)) in theirs]
-        sound = [pair for pair in every if all(run.is_sound for run in pair)]
+    def counted(self) -> dict[tuple[int, str], ExperimentOutcome]:
+        """Its runs that its figures are of, by round and place: those beside one of the baseline that counts, if any
+        are, and the sound ones alone, where these are enough."""
+        every = {(record.round, record.place): record.outcome for record in self.done}
+        every = {at: run for at, run in every.items() if self.base and at in self.base.counted} or every
+        sound = {at: run for at, run in every.items() if run.is_sound}
         return sound if len(sound) >= FEWEST else every
 
-    @cached_property
+    @property
     def runs(self) -> list[ExperimentOutcome]:
-        """Its own that its figures are of: those of its pairs, else the sound ones, where these are enough."""
-        sound = [run for run in self.complete if run.is_sound]
-        return [mine for _, mine in self.pairs] or (sound if len(sound) >= FEWEST else self.complete)
+        return [*self.counted.values()]
+
+    @property
+    def pairs(self) -> list[tuple[ExperimentOutcome, ExperimentOutcome]]:
+        """The baseline's run and its own of each round and place."""
+        theirs = self.base.counted if self.base else {}
+        return [(theirs[at], run) for at, run in self.counted.items() if at in theirs]
 
     @property
     def left_out(self) -> str:
@@ -343,7 +352,9 @@ class SweepReport:
     def judgements(self) -> list[Judgement]:
         """What comes of each condition on each experiment."""
         conditions = [*map(regression.condition, self.state.fail_if)]
-        return [self.judge(each, one) for each in self.rows if each.name != BASELINE for one in conditions]
+        rows = [each for each in self.rows if each.name != BASELINE]
+        gate = regression.gate([each.name for each in rows if each.accuracy == "UNSAFE"]) if conditions else []
+        return [*gate, *(self.judge(each, one) for each in rows for one in conditions)]
 
     def judge(self, result: ExperimentResult, one: Condition) -> Judgement:
         """By the same rules as between finished runs."""
@@ -353,8 +364,12 @@ class SweepReport:
         values, ratios = result.values(metric), result.ratios(metric)
         refusals = {
             "the baseline's speed does not count": not result.base,
+            "its work is not the baseline's": result.base
+            and incomparable_reason(result.experiment, result.base.experiment),
             CONFIGURED: has_fixed_rate(result.experiment) and metric.is_of_rate,
             "; ".join(result.background_load): result.background_load,
+            DOUBTED["too short"]: result.doubt,
+            "its own speed does not count": not result.is_usable,
             f"no pair of tests has a figure for {metric.label}": not values,
         }
         if why := next((why for why, is_so in refusals.items() if is_so), ""):
@@ -445,7 +460,8 @@ def lines(report: SweepReport) -> Iterator[Line]:
         if result.figure and other:
             yield Line("not compared", f"{result.name}: its work is not the baseline's ({', '.join(other)})", "careful")
     every = (*report.rows, *report.finals)
-    if invalid := [result.name for result in every if result.is_valid is False]:
+    last = " at full length"
+    if invalid := [f"{r.name}{last * (r in report.finals)}" for r in every if r.is_valid is False]:
         yield Line("INVALID", f"{', '.join(invalid)}, by LoadGen: no valid speed", "bad")
     yield from (Line("not counted", f"{r.name}: {'; '.join(r.flaws)}", "bad") for r in every if r.flaws)
     if base and is_estimate(base.experiment):

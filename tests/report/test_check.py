@@ -304,6 +304,15 @@ def test_every_edit_is_found_by_both_checks(
     assert report.check_run(levels) == 1
 
 
+@pytest.mark.parametrize("lost", ["Accuracy/rouge.json", "Performance"])
+def test_a_test_of_a_complete_run_that_is_gone_differs(levels: Path, lost: str) -> None:
+    path = next(levels.rglob(lost.split("/")[0]))
+    path = path / "rouge.json" if "/" in lost else path
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    checking.build(levels)
+    assert any("missing" in str(claim) and claim.verdict == "differs" for claim in claims.verify(levels))
+
+
 def test_a_folder_that_was_renamed_is_consistent(levels: Path) -> None:
     renamed = levels.rename(levels.with_name("renamed"))
     assert report.check_run(renamed) == 0 and plain_check(renamed)[0] == 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.core import files
 from harness.core.document import number
 from harness.core.errors import UsageError
 from harness.loadgen.folder import RunFolder
@@ -247,6 +248,44 @@ def test_of_several_runs_the_fastest_is_held_against_the_first_or_the_next(tmp_p
     assert tells(titles["ABC"], "B is 30 % faster", "1,300 output tokens/s; A 1,000")
     assert tells(titles["CAB"], "B is 63 % faster", "1,300 output tokens/s; C 800")
     assert titles["BAC"] == titles["BCA"] and tells(titles["BAC"], "B is 30 % faster", "; A 1,000")
+
+
+def with_label(folder: Path, label: str, others: list[str] | None = None) -> compare.ComparedRun:
+    made.run(folder, label=label)
+    if others:
+        files.write_json(folder / "Performance" / "machine.json", {"others": others})
+    rendering.build(folder)
+    return compare.read(folder)
+
+
+def test_where_one_label_has_no_run_left_nothing_is_compared(tmp_path: Path) -> None:
+    before = [with_label(tmp_path / f"b{n}", "before") for n in range(2)]
+    after = [with_label(tmp_path / f"a{n}", "after", ["a compiler took 1.9 of 2 CPU cores"]) for n in range(2)]
+    for runs in ([*before, *after], [*after, *before]):
+        found = compare_page.document(runs)
+        assert tells(found.title, "NOT COMPARABLE: ", "busy") and found.tone == "careful"
+        assert not any(line.label == "measured" and line.text for line in found.lines)
+
+
+def test_speeds_are_compared_without_the_accuracy_log(tmp_path: Path) -> None:
+    for name in "ab":
+        shutil.copytree(ROOT / "docs" / "runs" / "demo", tmp_path / name)
+    (tmp_path / "b" / "Accuracy" / "mlperf_log_accuracy.json").unlink()
+    runs = compare.load([tmp_path / "a", tmp_path / "b"])[0]
+    found = compare_page.document(runs)
+    assert tells(found.title, "equal within") or tells(found.title, "not clearly")
+    assert [line.text for line in found.lines if line.label == "answers"] == [
+        "not compared: other samples, or a run's answers are missing"
+    ]
+
+
+def test_where_a_speed_is_missing_the_title_says_so(tmp_path: Path) -> None:
+    for name in "ab":
+        shutil.copytree(ROOT / "docs" / "runs" / "demo", tmp_path / name)
+    shutil.rmtree(tmp_path / "b" / "Performance")
+    rendering.build(tmp_path / "b")
+    runs = compare.load([tmp_path / "a", tmp_path / "b"])[0]
+    assert compare_page.document(runs).title == "no speed to compare: a run has none"
 
 
 def test_two_runs_of_accuracy_alone_have_their_answers_as_title(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import io
 import math
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ from harness.report.charts import Lines
 from harness.report.compare import Divergence, Pair
 from harness.results.metrics import Change
 from tests import made
-from tests.conftest import called, ended, tells
+from tests.conftest import ROOT, called, ended, tells
 
 
 def run(folder: Path, speed: float = 1024.0, others: list[str] | None = None, **asked: Any) -> compare.ComparedRun:
@@ -91,11 +92,17 @@ def test_the_side_that_scatters_more_counts_more() -> None:
 def test_an_interval_is_students() -> None:
     one = Change.between([100.0], [90.0])
     assert one.mean == pytest.approx(0.9) and one.high == pytest.approx(0.9 * math.exp(1.96 * 0.02 * 2**0.5), rel=1e-4)
-    # By hand: logs differ by s = 0.01 within each pair; t(2) = 4.30265, standard error = s / sqrt(2) * sqrt(1/2 + 1/2)
-    both = [100.0, 100.0 * math.exp(0.01)]
-    change = Change.between(both, both)
+    # By hand: logs are 0, 0.01 and 0.02, s = 0.01; t(4) = 2.776445, standard error = s * sqrt(1/3 + 1/3)
+    three = [100.0 * math.exp(0.01 * n) for n in range(3)]
+    change = Change.between(three, three)
     assert change.mean == pytest.approx(1)
-    assert change.high == pytest.approx(math.exp(4.30265 * 0.01 / 2**0.5), rel=1e-5)
+    assert change.high == pytest.approx(math.exp(2.776445 * 0.01 * (2 / 3) ** 0.5), rel=1e-5)
+
+
+def test_two_runs_that_happen_to_be_equal_show_no_scatter() -> None:
+    change = Change.between([1000.0, 1000.0], [1006.0, 1006.0])
+    assert change.high / change.mean == pytest.approx(math.exp(1.96 * 0.02), rel=1e-4)
+    assert change.verdict() == "unclear"
 
 
 @pytest.mark.parametrize(
@@ -213,6 +220,25 @@ def test_answers_are_judged_with_the_paired_interval(
     assert found.verdict == verdict
     if text == "answers changed":
         assert tells(found.change, "4 of 200 answers differ", "sample 17 ", "token 5 ")
+
+
+def test_what_would_tell_is_more_samples_where_samples_scatter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: PAIR)
+    assert judged("rouge1<-2.5%", [run(tmp_path / "a")], [run(tmp_path / "b")]).why.endswith(": add samples")
+
+
+def test_a_failed_gate_is_named_whatever_else_differs(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs" / "runs" / "demo", tmp_path / "a")
+    before, other = compare.read(tmp_path / "a"), run(tmp_path / "b")
+    scores = before.summary.accuracy
+    assert scores
+    failed = other.summary.run.model_copy(update={"accuracy": scores.model_copy(update={"verdict": "FAIL"})})
+    after = other._replace(summary=other.summary.model_copy(update={"run": failed}))
+    found = regression.judge(regression.Sides([before], [after]), [regression.condition("tokens_per_sec<-3%")])
+    assert [(one.condition, one.verdict) for one in found] == [
+        (regression.GATE, "FAIL"),
+        ("tokens_per_sec<-3%", "NOT JUDGED"),
+    ]
 
 
 def test_runs_without_answers_are_not_judged_by_them(tmp_path: Path) -> None:

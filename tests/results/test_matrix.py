@@ -7,6 +7,7 @@ import pytest
 
 from harness.core.document import Table
 from harness.core.errors import UsageError
+from harness.loadgen.outcome import Doubt, Figure
 from harness.report import report as rendering
 from harness.report.matrix import Matrix
 from harness.results.summary import Summary
@@ -47,6 +48,26 @@ def test_the_cheapest_of_each_workload_is_marked(tmp_path: Path) -> None:
     ]
     done = called("report", "report.py", "--matrix", "gpu,workload", *map(str, folders))
     assert done.returncode == 0 and "cheapest within the limits" in done.stdout and "differ in" in done.stdout
+
+
+def test_rivals_do_the_same_work(tmp_path: Path) -> None:
+    folders = [run(tmp_path, gpu, gpu, 1.0, label=gpu) for gpu in ("one", "other")]
+    rendering.build(made.run(tmp_path / "off", system=made.SYSTEM | {"gpus": ["one"]}, price_per_hour=9, label="off"))
+    table = matrix(read(*folders, tmp_path / "off"), ["gpu"], "one")
+    assert "scenario" in table.columns and "scenario" not in matrix(read(*folders), ["gpu"]).columns
+    at = [*table.columns].index("scenario")
+    assert {row[at] for row in table.rows if row[-1] == "cheapest within the limits"} == {"server", "offline"}
+    assert len([row for row in table.rows if str(row[at + 1]) == "to one"]) == 1  # none to another scenario
+
+
+def test_a_percentile_of_few_requests_is_in_no_table(tmp_path: Path) -> None:
+    folder = run(tmp_path, "a", "one", 1.0)
+    (summary,) = read(folder)
+    found = Matrix.of([summary], ["gpu"])
+    (cell,) = found.cells
+    few = cell._replace(figures=cell.figures | {"tokens_per_sec": Figure(7.0, (Doubt.FEW,))})
+    heads, rows = found._replace(cells=[few]).numbers()
+    assert rows[0][heads.index("tokens_per_sec")] is None
 
 
 def test_what_does_not_count_is_not_the_cheapest(tmp_path: Path) -> None:

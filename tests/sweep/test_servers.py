@@ -132,6 +132,27 @@ def test_one_slow_test_is_left_out_and_named() -> None:
     assert "no speedup can be given" in void.title
 
 
+def test_a_run_beside_one_of_the_baseline_that_is_left_out_is_compared_with_none() -> None:
+    report = compared(1.0, rounds=4, fail_if=("output_tokens_per_s<-3%",))
+    records = tuple(each for each in report.state.records if each.experiment == BASELINE or each.round == 3)
+    alone = replace(report.state, records=records)
+    found = with_runs(SweepReport(alone, ()), BASELINE, (3,), valid=False, flaws=(INVALID,))
+    assert found.rows[1].change is None and [one.verdict for one in found.judgements] == ["NOT JUDGED"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdicts"),
+    [
+        ({"valid": False, "flaws": (INVALID,)}, ["NOT JUDGED"]),
+        ({"flaws": ("an answer was cut",)}, ["NOT JUDGED"]),
+        ({"verdict": "FAIL"}, ["FAIL", "NOT JUDGED"]),
+    ],
+)
+def test_the_gate_does_not_pass_what_does_not_count(outcome: dict[str, Any], verdicts: list[str]) -> None:
+    report = compared(1.5, rounds=4, fail_if=("output_tokens_per_s<-3%",))
+    assert [one.verdict for one in with_runs(report, "B", (*range(4),), **outcome).judgements] == verdicts
+
+
 def test_a_speed_that_was_given_is_not_judged() -> None:
     given = compared(0.7, fail_if=("output_tokens_per_s<-3%", "ttft_p99_ms>+50%")).state
     items = tuple(
