@@ -5,14 +5,12 @@ answered (sequential). In a closed loop, and with a schedule of the user's own, 
 system under test sends each when a slot is free, or at its time. How each is sent: `harness.loadgen.patterns`.
 """
 
+from dataclasses import dataclass, replace
 from math import ceil, inf
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from harness.core.document import number
 from harness.core.statistics import fewest_queries
-
-if TYPE_CHECKING:
-    from harness.config.plan import Plan
 
 LIMIT_PERCENTILE = 0.99  # that latency limits hold for
 MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
@@ -23,6 +21,38 @@ RESERVE = 1.1  # LoadGen plans queries for so many times the minimum duration wh
 ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency
 Length = tuple[int, float]  # queries, seconds
 Settings = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What a test is to send, as far as its plan knows it."""
+
+    config: Any
+    request_set: Any = None  # the user's own requests in place of MLPerf's samples
+    samples: int  # of the set
+    min_duration_s: float
+    target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
+    expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
+    samples_per_query: int = 1
+    concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
+    fewest_queries: int = 0  # of a closed loop, where not its time ends it
+
+    @property
+    def limits(self) -> Any:
+        """The latency limits of the run: MLPerf's, or the user's own in their place."""
+        official, config = self.config.scenario_rules.limits, self.config
+        if official is None:
+            return None
+        return replace(official, ttft=config.ttft_limit or official.ttft, tpot=config.tpot_limit or official.tpot)
+
+    @property
+    def scheduled(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def whole_rounds(self) -> bool:
+        """Whether its samples belong together."""
+        return bool(self.request_set and self.request_set.whole_rounds)
 
 
 class LoadPattern:
@@ -41,39 +71,39 @@ class LoadPattern:
     is_full = False  # whether as many as may be are in flight between ramp and drain
     is_own_clock = False  # whether the client sends and times each request, and not LoadGen
 
-    def number(self, plan: "Plan") -> float | None:
+    def number(self, plan: Load) -> float | None:
         """The load itself, in `unit`."""
         return getattr(plan, self.load)  # type: ignore[no-any-return]
 
-    def text(self, plan: "Plan") -> str:
+    def text(self, plan: Load) -> str:
         return f"{number(self.number(plan))} {self.unit}"
 
-    def min_queries(self, plan: "Plan") -> int:
+    def min_queries(self, plan: Load) -> int:
         """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile."""
         return plan.samples
 
-    def queries(self, plan: "Plan") -> int | None:
+    def queries(self, plan: Load) -> int | None:
         """About how many samples LoadGen will issue one after the other; None where it issues all at once, or where
         what it takes is not known yet."""
         return None
 
-    def length(self, plan: "Plan") -> Length | None:
+    def length(self, plan: Load) -> Length | None:
         """How many queries a performance test has, and about how many seconds it takes; None where that is not known
         yet."""
         queries = self.queries(plan)
         return (queries, queries / plan.target_qps) if queries and plan.target_qps else None
 
-    def progress(self, plan: "Plan") -> tuple[int | None, float]:
+    def progress(self, plan: Load) -> tuple[int | None, float]:
         """How many samples a live line counts towards, None where all are issued at once; and how long the test takes
         at least, as far as its settings tell."""
         queries = self.queries(plan)
         return queries, queries / plan.target_qps if self.is_rated and queries and plan.target_qps else 0.0
 
-    def kept_in_flight(self, plan: "Plan", engine: int | None) -> int | None:
+    def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
         """Requests in flight between ramp and drain, given the most that the engine computes at once."""
         return (plan.concurrency or engine) if self.is_full else None
 
-    def settings(self, plan: "Plan") -> Settings:
+    def settings(self, plan: Load) -> Settings:
         """What changes from test to test; the rest stays as MLPerf has it."""
         least, is_part = self.min_queries(plan), plan.samples != plan.config.official_samples
         found = {
@@ -85,7 +115,7 @@ class LoadPattern:
         }
         return {key: value for key, value in found.items() if value is not None}
 
-    def fixed_settings(self, plan: "Plan") -> Settings:
+    def fixed_settings(self, plan: Load) -> Settings:
         """What is the same in all tests of a run."""
         # Of one's own requests no more than the duration takes, not all of them.
         return {"sample_concatenate_permutation": 0} if plan.request_set and not plan.whole_rounds else {}
@@ -102,7 +132,7 @@ class Burst(LoadPattern):
     is_streamed = False
     is_full = True
 
-    def length(self, plan: "Plan") -> Length | None:
+    def length(self, plan: Load) -> Length | None:
         if not plan.target_qps:
             return None
         least = max(RESERVE * plan.min_duration_s * plan.target_qps, plan.samples)
@@ -117,21 +147,21 @@ class Poisson(LoadPattern):
     flags = (rate_flag, "quick")
     is_rated = is_paced = True
 
-    def min_queries(self, plan: "Plan") -> int:
+    def min_queries(self, plan: Load) -> int:
         """A minimum duration of the user's own is kept to, whatever comes of it."""
         if plan.config.min_duration != "auto":
             return 1 if plan.request_set else plan.samples
         return max(plan.samples, SURE_QUERIES)
 
-    def queries(self, plan: "Plan") -> int | None:
+    def queries(self, plan: Load) -> int | None:
         return None if plan.target_qps is None else self.fewest(plan)
 
-    def fewest(self, plan: "Plan") -> int:
+    def fewest(self, plan: Load) -> int:
         """How many queries a test has at its rate, or, while that is not known, at any."""
         wanted = max(self.min_queries(plan), plan.min_duration_s * (plan.target_qps or 0.0))
         return ceil(wanted) if plan.request_set else ceil(wanted / plan.samples) * plan.samples
 
-    def fixed_settings(self, plan: "Plan") -> Settings:
+    def fixed_settings(self, plan: Load) -> Settings:
         """LoadGen judges by the user's limits in place of MLPerf's."""
         limits, own = plan.limits, Settings()
         if limits and limits != plan.config.scenario_rules.limits:
@@ -147,12 +177,12 @@ class Sequential(LoadPattern):
     named_rate = "none"
     is_paced = True
 
-    def queries(self, plan: "Plan") -> int | None:
+    def queries(self, plan: Load) -> int | None:
         """As long as a query takes half of what is expected, up to the next whole permutation."""
         queries = max(plan.samples, int(2000 * plan.min_duration_s / (plan.expected_latency_ms or inf)))
         return (queries // plan.samples + 1) * plan.samples
 
-    def length(self, plan: "Plan") -> Length | None:
+    def length(self, plan: Load) -> Length | None:
         samples = self.queries(plan)
         if not samples or not plan.expected_latency_ms:
             return None
@@ -165,19 +195,19 @@ class Batched(Sequential):
 
     flags = (Sequential.rate_flag,)
 
-    def min_queries(self, plan: "Plan") -> int:
+    def min_queries(self, plan: Load) -> int:
         """As many as the percentile takes."""
         return SURE_P90_QUERIES
 
-    def queries(self, plan: "Plan") -> int | None:
+    def queries(self, plan: Load) -> int | None:
         """As long as a query takes what is expected."""
         lasting = ceil(1000 * plan.min_duration_s / (plan.expected_latency_ms or inf))
         return plan.samples_per_query * max(SURE_P90_QUERIES, lasting)
 
-    def settings(self, plan: "Plan") -> Settings:
+    def settings(self, plan: Load) -> Settings:
         return super().settings(plan) | {"samples_per_query": plan.samples_per_query}
 
-    def fixed_settings(self, plan: "Plan") -> Settings:
+    def fixed_settings(self, plan: Load) -> Settings:
         return {"target_latency_percentile": 100 * MULTISTREAM_PERCENTILE} | super().fixed_settings(plan)
 
 
@@ -203,25 +233,25 @@ class ClosedLoop(OwnClock):
     defaults: ClassVar = {"concurrency": "auto"}
     is_full = True
 
-    def min_queries(self, plan: "Plan") -> int:
+    def min_queries(self, plan: Load) -> int:
         return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)
 
-    def queries(self, plan: "Plan") -> int | None:
+    def queries(self, plan: Load) -> int | None:
         if plan.target_qps is None:
             return None
         return max(self.min_queries(plan), ceil(RESERVE * plan.min_duration_s * plan.target_qps))
 
-    def length(self, plan: "Plan") -> Length | None:
+    def length(self, plan: Load) -> Length | None:
         """Its time ends it, once the fewest queries are answered."""
         if not plan.target_qps:
             return None
         queries = max(self.min_queries(plan), ceil(plan.min_duration_s * plan.target_qps))
         return queries, queries / plan.target_qps
 
-    def progress(self, plan: "Plan") -> tuple[int | None, float]:
+    def progress(self, plan: Load) -> tuple[int | None, float]:
         return self.min_queries(plan), plan.min_duration_s
 
-    def settings(self, plan: "Plan") -> Settings:
+    def settings(self, plan: Load) -> Settings:
         """LoadGen has to issue more than the test will send."""
         return super().settings(plan) | ({"target_qps": ROOM * plan.target_qps} if plan.target_qps else {})
 
@@ -235,12 +265,12 @@ class Schedule(OwnClock):
     named_rate = "planned"
     is_rated = True
 
-    def min_queries(self, plan: "Plan") -> int:
+    def min_queries(self, plan: Load) -> int:
         return plan.scheduled
 
-    def queries(self, plan: "Plan") -> int | None:
+    def queries(self, plan: Load) -> int | None:
         return plan.scheduled if plan.target_qps is not None else None
 
-    def settings(self, plan: "Plan") -> Settings:
+    def settings(self, plan: Load) -> Settings:
         """LoadGen issues the minimum number of queries, and no more: those of the schedule."""
         return super().settings(plan) | {"target_qps": 0.9 * plan.scheduled / (RESERVE * plan.min_duration_s)}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from harness.config import comparability, engine, mlperf, models, workload
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.flags import MOST_S
-from harness.config.patterns import SURE_QUERIES, Batched, LoadPattern, Poisson
+from harness.config.patterns import SURE_QUERIES, Batched, Load, LoadPattern, Poisson
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL, Replay, RequestSet
 from harness.core.document import Statement, number
@@ -57,18 +57,10 @@ class TestPart(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Load):
     """A run with every setting resolved. `notes` says how each `auto` was resolved, for the report."""
 
     config: RunConfig
-    request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = None  # in place of MLPerf's samples
-    samples: int  # of the set
-    min_duration_s: float
-    target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
-    expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
-    samples_per_query: int = 1
-    concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
-    fewest_queries: int = 0  # of a closed loop, where not its time ends it
     task: mlperf.Task
     max_model_len: int
     tensor_parallel_size: int
@@ -78,20 +70,10 @@ class Plan:
     random_weights: bool = False  # whether its weights were drawn at random
     engine_state: Annotated[EngineState, stored_as("running", "engine_state")] = EngineState()  # once the engine is up
     notes: tuple[str, ...] = ()
+    request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = (
+        None  # where it is not MLPerf's samples
+    )
     official_data: bool = True  # whether the samples are MLPerf's, once they are read
-
-    @property
-    def limits(self) -> Any:
-        """The latency limits of the run: MLPerf's, or the user's own in their place."""
-        official, config = self.config.scenario_rules.limits, self.config
-        if official is None:
-            return None
-        return replace(official, ttft=config.ttft_limit or official.ttft, tpot=config.tpot_limit or official.tpot)
-
-    @property
-    def whole_rounds(self) -> bool:
-        """Whether its samples belong together."""
-        return self.request_set is not None and self.request_set.whole_rounds
 
     @property
     def loadgen_model(self) -> str:
