@@ -69,7 +69,7 @@ class LoadPattern:
     named_rate = "logged"  # that the result names: by LoadGen's log of what it was given; or "planned", or "none"
     is_paced = False  # whether LoadGen's duration ends before the last query does
     is_full = False  # whether as many as may be are in flight between ramp and drain
-    is_own_clock = False  # whether the client sends and times each request, and not LoadGen
+    is_own_clock = False  # whether the client sends and times each request, which for LoadGen are one query
 
     def number(self, plan: Load) -> float | None:
         """The load itself, in `unit`."""
@@ -105,7 +105,8 @@ class LoadPattern:
 
     def settings(self, plan: Load) -> Settings:
         """What changes from test to test; the rest stays as MLPerf has it."""
-        least, is_part = self.min_queries(plan), plan.samples != plan.config.official_samples
+        least = self.min_queries(plan)
+        is_part = self.is_own_clock or plan.samples != plan.config.official_samples
         found = {
             "min_duration": round(1000 * plan.min_duration_s),
             "target_qps": plan.target_qps,
@@ -117,8 +118,9 @@ class LoadPattern:
 
     def fixed_settings(self, plan: Load) -> Settings:
         """What is the same in all tests of a run."""
-        # Of one's own requests no more than the duration takes, not all of them.
-        return {"sample_concatenate_permutation": 0} if plan.request_set and not plan.whole_rounds else {}
+        # Of one's own requests no more than the duration takes, not all of them; nor where the client sends each.
+        is_own = (plan.request_set or self.is_own_clock) and not plan.whole_rounds
+        return {"sample_concatenate_permutation": 0} if is_own else {}
 
 
 class Burst(LoadPattern):
@@ -211,27 +213,14 @@ class Batched(Sequential):
         return {"target_latency_percentile": 100 * MULTISTREAM_PERCENTILE} | super().fixed_settings(plan)
 
 
-class OwnClock(LoadPattern):
-    """One query for LoadGen, of which the client sends and times each request."""
-
-    is_own_clock = True
-
-    def settings(self, plan: "Plan") -> Settings:
-        least = self.min_queries(plan)
-        return super().settings(plan) | {"performance_sample_count_override": plan.samples, "min_query_count": least}
-
-    def fixed_settings(self, plan: "Plan") -> Settings:
-        return {} if plan.whole_rounds else {"sample_concatenate_permutation": 0}
-
-
-class ClosedLoop(OwnClock):
+class ClosedLoop(LoadPattern):
     """Fixed concurrency: so many requests in flight, the next as soon as one is answered."""
 
     unit = "in flight"
     rate_flag = load = "concurrency"
     flags = (rate_flag,)
     defaults: ClassVar = {"concurrency": "auto"}
-    is_full = True
+    is_full = is_own_clock = True
 
     def min_queries(self, plan: Load) -> int:
         return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)
@@ -256,14 +245,14 @@ class ClosedLoop(OwnClock):
         return super().settings(plan) | ({"target_qps": ROOM * plan.target_qps} if plan.target_qps else {})
 
 
-class Schedule(OwnClock):
+class Schedule(LoadPattern):
     """Arrivals of the user's own: each request at its time."""
 
     rate_flag = "server_target_qps"
     defaults: ClassVar = {"arrivals": "poisson"}
     flags = (rate_flag, "arrivals")
     named_rate = "planned"
-    is_rated = True
+    is_rated = is_own_clock = True
 
     def min_queries(self, plan: Load) -> int:
         return plan.scheduled
