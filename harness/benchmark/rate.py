@@ -174,7 +174,8 @@ IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "b
 
 
 class TrialRate(RateSource):
-    """What a short trial on the loaded engine shows; where the test ran short by it, what the test itself shows."""
+    """What a short trial on the loaded engine shows, in Offline the rate for which LoadGen has to plan; where the test
+    ran short by it, what the test itself shows."""
 
     corrections = 1
     before = TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
@@ -184,7 +185,10 @@ class TrialRate(RateSource):
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
         """The plan with what LoadGen has to expect by a trial, and a note that says where it comes from."""
-        raise NotImplementedError
+        rate = OFFLINE_MARGIN * trial.samples_per_sec
+        return plan.with_note(
+            f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate
+        )
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         if not (result.ran_short and result.samples and result.samples_per_sec):
@@ -192,16 +196,6 @@ class TrialRate(RateSource):
         again = self.planned(plan, Trial(result.samples, result.samples / result.samples_per_sec))
         note = f"the test ended after {result.duration_s:.1f} s; retrying with {again.notes[-1]}"
         return replace(again, notes=(*plan.notes, note))
-
-
-class OfflineTrial(TrialRate):
-    """The rate for which LoadGen has to plan in Offline."""
-
-    def planned(self, plan: Plan, trial: Trial) -> Plan:
-        rate = OFFLINE_MARGIN * trial.samples_per_sec
-        return plan.with_note(
-            f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})", target_qps=rate
-        )
 
 
 class LatencyTrial(TrialRate):
@@ -382,7 +376,7 @@ def rate_source(config: RunConfig) -> RateSource:
         case Poisson(), _ if config.quick:
             return QuickEstimate()
         case Burst(), "auto":
-            return OfflineTrial()
+            return TrialRate()
         case Sequential(), _:
             return LatencyTrial()
         case Poisson(), tuple():

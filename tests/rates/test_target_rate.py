@@ -18,8 +18,8 @@ from harness.benchmark.rate import (
     CurveRate,
     HistoryRate,
     LatencyTrial,
-    OfflineTrial,
     RateSource,
+    TrialRate,
     known_offline,
     rate_source,
     share_of,
@@ -61,7 +61,7 @@ def from_trial(plan: Plan, found: Trial) -> Plan:
 @pytest.mark.parametrize(
     ("scenario", "wanted"),
     [
-        ("offline", {"performance": OfflineTrial, "both": OfflineTrial}),
+        ("offline", {"performance": TrialRate, "both": TrialRate}),
         ("server", dict.fromkeys(MODES, HistoryRate)),
         ("interactive", dict.fromkeys(MODES, HistoryRate)),
         ("singlestream", {"performance": LatencyTrial, "both": LatencyTrial}),
