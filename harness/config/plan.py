@@ -279,7 +279,7 @@ def resolve(
         notes=tuple(notes),
         target_qps=rate(config, count, replay),
         samples_per_query=query_samples(config, count),
-        concurrency=max(config.levels, default=None),
+        concurrency=config.highest_level or None,
         request_set=request_set,
     )
 

@@ -141,31 +141,6 @@ class Replay:
         return given if given is not None else max(1, floor(1000 * self.seconds)) / 1000
 
 
-class ArrivalFlags(Settings):
-    arrivals: str | None = flag(None, RATE, "speed", metavar=FORMS)
-    """Arrival process instead of LoadGen's: a shape, or a trace file. Implies --scenario
-    arrivals. poisson, constant and gamma:CV (bursts with this coefficient of variation) take their rate from
-    --server-target-qps; ramp:A-B goes from A to B requests/s; a trace, a CSV file with the columns
-    seconds,input_tokens,output_tokens[,prefix_id,prefix_tokens], is replayed, with requests of its lengths.
-    --server-target-qps scales ramps and traces to another mean rate."""
-
-    @property
-    def is_replay(self) -> bool:
-        """Whether requests come at the times of a trace."""
-        return self.arrivals is not None and parse_arrivals(self.arrivals) is None
-
-    @property
-    def rate_ends(self) -> Numbers:
-        """The rates at the beginning and at the end of the shape; none where the rate is given apart, or by a trace."""
-        shape, numbers = parse_arrivals(self.arrivals or "") or (None, ())
-        return numbers if shape and shape.has_ends else ()
-
-    @property
-    def has_own_rate(self) -> bool:
-        """Whether the arrivals bring their own rate."""
-        return self.is_replay or bool(self.rate_ends)
-
-
 FOLDER = ROOT / "workloads"
 OFFICIAL = "summarization"
 MOST_TOKENS = 10**6
@@ -303,7 +278,13 @@ class RequestSet:
             )
 
 
-class WorkloadFlags(ArrivalFlags):
+class WorkloadFlags(Settings):
+    arrivals: str | None = flag(None, RATE, "speed", metavar=FORMS)
+    """Arrival process instead of LoadGen's: a shape, or a trace file. Implies --scenario
+    arrivals. poisson, constant and gamma:CV (bursts with this coefficient of variation) take their rate from
+    --server-target-qps; ramp:A-B goes from A to B requests/s; a trace, a CSV file with the columns
+    seconds,input_tokens,output_tokens[,prefix_id,prefix_tokens], is replayed, with requests of its lengths.
+    --server-target-qps scales ramps and traces to another mean rate."""
     workload: str = flag(OFFICIAL, BENCHMARK, "work")
     """summarization, chat, classification, code, long-chat, long-classification; or a file of requests, a profile
     (YAML) or hf:NAME of the hub. Files are JSON lines, each with prompt, messages or prompt_token_ids, and max_tokens,
@@ -344,6 +325,22 @@ class WorkloadFlags(ArrivalFlags):
             not run.is_official_workload and run.official_flag
         ),
     }
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether requests come at the times of a trace."""
+        return self.arrivals is not None and parse_arrivals(self.arrivals) is None
+
+    @property
+    def rate_ends(self) -> Numbers:
+        """The rates at the beginning and at the end of the shape; none where the rate is given apart, or by a trace."""
+        shape, numbers = parse_arrivals(self.arrivals or "") or (None, ())
+        return numbers if shape and shape.has_ends else ()
+
+    @property
+    def has_own_rate(self) -> bool:
+        """Whether the arrivals bring their own rate."""
+        return self.is_replay or bool(self.rate_ends)
 
     @property
     def is_official_workload(self) -> bool:
