@@ -158,7 +158,8 @@ def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | Non
         message = from_json(page)
         top = message["choices"][0]["logprobs"]["top_logprobs"][0]
         found = [float(top[f"token_id:{token}"]) for token in choices]
-        scale = math.log(math.fsum(map(math.exp, found)))
+        most = max(found)
+        scale = most + math.log(math.fsum(math.exp(value - most) for value in found))
     except DAMAGED:
         return None
     usage = read_usage(message.get("usage"))

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import multiprocessing
 import os
+import re
 import socket
 import threading
 import time
@@ -281,12 +282,17 @@ class BackgroundLoad:
         return why
 
 
+CPU_TIMES = Path("/proc/stat")
+
+
 def busy_s() -> float:
     """Seconds that the cores which this process may use have been busy, in all, since the machine started; those of its
     container where a quota holds that to fewer: what others use of the machine takes nothing from a quota."""
     if (used := container_s()) is not None:
         return used
-    return sum(busy(times) for core, times in enumerate(psutil.cpu_times(percpu=True)) if core in cores())
+    online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # those of which psutil tells, in order
+    each = zip(map(int, online), psutil.cpu_times(percpu=True), strict=False)
+    return sum(busy(times) for core, times in each if core in cores())
 
 
 def busy(times: Any) -> float:

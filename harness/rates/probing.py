@@ -75,12 +75,13 @@ class TolerantEngine:
     def __init__(self, engine: Engine, max_failed: str, requests: int) -> None:
         most = max(1, may_fail(max_failed, requests)) if may_fail(max_failed, 10**9) else 0
         rule = f"; --max-failed {max_failed}: {most} of the {requests} requests of the trial before a test may fail."
-        self.engine, self.left, self.rule = engine, most, rule if most else ""
+        self.engine, self.left, self.rule, self.answered = engine, most, rule if most else "", 0
 
     async def stream(self, *request: Any) -> AsyncIterator[Sequence[int]]:
         try:
             async for tokens in self.engine.stream(*request):
                 yield tokens
+            self.answered += 1
         except EndpointError as error:
             self.left -= 1
             if self.left < 0:
@@ -90,26 +91,27 @@ class TolerantEngine:
 async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:
     """Warms up on a few prompts, then sends all as the run itself will, to an engine that computes so many `at_once`.
 
-    After `TRIAL_S` it ends with the answers that came by then, or with the first. Raises EngineError.
+    After `TRIAL_S` it ends with the answers that came by then, or with the first. Raises EngineError, EndpointError
+    where none came.
     """
-    pattern, answered, first = plan.pattern, 0, asyncio.Event()
+    pattern, first, sender = plan.pattern, asyncio.Event(), trial(plan, at_once)
 
     async def answer(prompt: Prompt) -> None:
-        nonlocal answered
         await ask(engine, prompt, pattern)
-        answered += 1
-        first.set()
+        if engine.answered > before:
+            first.set()
 
-    sender = trial(plan, at_once)
     await sender.send(prompts[:WARM_UP], lambda prompt: ask(engine, prompt, pattern))
-    begin = time.perf_counter()
+    begin, before = time.perf_counter(), engine.answered
     work = asyncio.ensure_future(sender.send(prompts, answer))
     try:
         await asyncio.wait([work], timeout=TRIAL_S)
-        if not answered:
+        if engine.answered == before:
             await asyncio.wait([work, asyncio.ensure_future(first.wait())], return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             work.result()
+        if not (answered := engine.answered - before):
+            raise EndpointError("no request of the trial was answered: see the server's log.")
         return Trial(answered, time.perf_counter() - begin)
     finally:
         work.cancel()
@@ -170,6 +172,10 @@ class Bench(NamedTuple):
     def plan(self) -> Plan:
         return self.run.plan
 
+    @property
+    def goal(self) -> Goal:
+        return Goal.of(self.plan)
+
     def trial(self, plan: Plan) -> Trial:
         self.session.display.stage("calibrating", "load")
         asked = self.asked(trial_size(plan, self.at_once))
@@ -192,7 +198,7 @@ class Bench(NamedTuple):
         size = min(BURST, self.at_once)
         self.session.display.stage(f"{size} requests at once", "load")
         found = self.session.measure(run_burst(*self.asked(size), self.plan, alone))
-        part = probes("search", TYPICAL_PROBES, search.probe_s(found, Goal.of(self.plan)))
+        part = probes("search", TYPICAL_PROBES, search.probe_s(found, self.goal))
         self.session.display.say(f"about {number(found)} queries/s: {part.text}, {minutes(part.seconds or 0.0)} in all")
         return found
 

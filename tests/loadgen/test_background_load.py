@@ -6,6 +6,7 @@ import sys
 import time
 from collections import namedtuple
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -65,10 +66,16 @@ def test_a_client_that_is_at_its_limit_says_so() -> None:
     assert BackgroundLoad(client_share=0.5).warnings() == []
 
 
-def test_what_another_program_uses_of_other_cores_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("online", [(0, 1, 2), (0, 2, 4)])
+def test_what_another_program_uses_of_other_cores_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, online: tuple[int, ...]
+) -> None:
+    """Some cores may be off, as without hyper-threads."""
     times = [Times(user, 100.0) for user in (10.0, 500.0, 3.0)]
+    (tmp_path / "stat").write_text("".join(f"cpu{name} 1 2 3\n" for name in ("", *online)))
+    monkeypatch.setattr(recorder, "CPU_TIMES", tmp_path / "stat")
     monkeypatch.setattr(recorder.psutil, "cpu_times", lambda percpu: times)
-    monkeypatch.setattr(recorder, "cores", lambda: {0, 2})
+    monkeypatch.setattr(recorder, "cores", lambda: {online[0], online[2]})
     assert recorder.busy_s() == 13.0
 
 

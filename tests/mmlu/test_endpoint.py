@@ -35,6 +35,8 @@ def test_a_servers_log_probabilities_are_scaled_to_the_four_letters() -> None:
         page.replace(b"-3", b"NaN"),
     ):
         assert choice_logprobs(lacking, [6, 5]) is None
+    far = choice_logprobs(page.replace(b"-1", b"-1001").replace(b"-3", b"-1003"), [6, 5])
+    assert far and far.logprobs == pytest.approx(found.logprobs)
     assert b'"logprob_token_ids":[6,5]' in choosing([1, 2], "demo", [6, 5])
 
 

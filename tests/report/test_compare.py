@@ -285,7 +285,8 @@ def test_where_a_speed_is_missing_the_title_says_so(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "b" / "Performance")
     rendering.build(tmp_path / "b")
     runs = compare.load([tmp_path / "a", tmp_path / "b"])[0]
-    assert compare_page.document(runs).title == "no speed to compare: a run has none"
+    assert compare_page.document(runs).title == "NOT COMPARABLE: not both measured"
+    assert compare_page.finding(runs) == ""
 
 
 def test_two_runs_of_accuracy_alone_have_their_answers_as_title(tmp_path: Path) -> None:
