@@ -31,19 +31,6 @@ from harness.results.load import outcome_of
 from harness.workloads.cnn_dailymail import Prompt
 
 
-def run_probe(session: LoadGenSession, short: Plan, reason: str) -> Outcome:
-    """A short performance test: `short` is the run's plan with its own load, and less of everything else; the
-    reason for it is shown."""
-    load = short.pattern.text(short)
-    folder = new_folder(session.folder.sub("Probes"), load.partition(" ")[0])
-    session.display.stage(f"probe at {load}, {short.length}", "load", reason)
-    session.drive("performance", short, folder)
-    probe = outcome_of(TestRun.read(folder, short), short, session.folder.path)
-    if not short.config.quick:  # which has no verdicts
-        leave_row(session.display, probe)
-    return probe
-
-
 def leave_row(display: Display, outcome: Outcome) -> None:
     """Leaves a test's line behind, and below it why its load is too high where LoadGen's verdict does not say it."""
     why = "" if outcome.has_own_limits else outcome.why
@@ -206,10 +193,18 @@ class Bench(NamedTuple):
         return self.test(at_rate(self.plan, chosen.rate, chosen.seconds), chosen.reason)
 
     def test(self, short: Plan, reason: str = "") -> Outcome:
-        """A short test, kept in config.json at once."""
-        self.run.facts.probes.append(run_probe(self.session, short, reason))
+        """A short performance test, kept in config.json at once: `short` is the run's plan with its own load, and less
+        of everything else; the reason for it is shown."""
+        load, session = short.pattern.text(short), self.session
+        folder = new_folder(session.folder.sub("Probes"), load.partition(" ")[0])
+        session.display.stage(f"probe at {load}, {short.length}", "load", reason)
+        session.drive("performance", short, folder)
+        probe = outcome_of(TestRun.read(folder, short), short, session.folder.path)
+        if not short.config.quick:  # which has no verdicts
+            leave_row(session.display, probe)
+        self.run.facts.probes.append(probe)
         self.run.save()
-        return self.run.facts.probes[-1]
+        return probe
 
 
 def as_probe(plan: Plan) -> Plan:

@@ -464,7 +464,7 @@ def test_the_reason_of_a_probe_is_on_the_screen(monkeypatch: pytest.MonkeyPatch,
         session = Mock(folder=Mock(path=tmp_path, sub=lambda name: tmp_path), display=display)
         monkeypatch.setattr(probing.TestRun, "read", Mock())
         monkeypatch.setattr(probing, "outcome_of", Mock(return_value=steady(48.2, 300)))
-        probing.run_probe(session, replace(CURVE, target_qps=48.2), "every rate held so far")
+        probing.Bench(Mock(), session).test(replace(CURVE, target_qps=48.2), "every rate held so far")
     assert tells(screen.getvalue(), "probe at 48.2 queries/s", "\n         every rate held so far\n")
     assert tells(display.stages[-1].name, "48.2") and "held" not in display.stages[-1].name  # which pictures show
 
