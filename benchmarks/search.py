@@ -431,7 +431,7 @@ class Found:
 
 def find_rate(bench: Bench) -> Found:
     """The harness's search, and its full tests."""
-    facts = search.search(bench, bench.goal)
+    facts = search.search(bench)
     minutes, tests, probes = bench.spent_s / 60, list(facts.probes), len(facts.probes)
     rate, best, attempts = facts.chosen.rate or None, None, 0
     while rate and attempts < ATTEMPTS:

@@ -109,7 +109,7 @@ class LevelSearch(RateSource):
     def find(self, bench: Bench) -> Plan:
         found = highest(
             lambda level: bench.test(as_probe(after_trial(bench, level))),
-            Goal.of(bench.plan),
+            bench.goal,
             max(1, bench.at_once // 4),
             MOST_AT_ONCE,
         )
@@ -275,7 +275,7 @@ class SearchedRate(RateSource):
     before = probes("search for the highest rate", TYPICAL_PROBES)
 
     def find(self, bench: Bench) -> Plan:
-        return from_search(bench.plan, search.search(bench, Goal.of(bench.plan)))
+        return from_search(bench.plan, search.search(bench))
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         before, last = plan.target_qps, tests.attempts[-1] if tests.attempts else None
@@ -308,7 +308,7 @@ class QuickEstimate(RateSource):
     before = probes("two facts and what follows", 2, search.SATURATED_S)
 
     def find(self, bench: Bench) -> Plan:
-        plan, facts = bench.plan, search.estimate(bench, Goal.of(bench.plan))
+        plan, facts = bench.plan, search.estimate(bench)
         found = quick.estimate_of(facts, quick.goals(plan), bench.run.facts.command)
         files.write_json(bench.run.folder.path / quick.FILE, found.model_dump())
         return plan.with_note(str(found))

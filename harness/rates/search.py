@@ -130,12 +130,12 @@ def crossing(points: Sequence[tuple[float, float]]) -> float:
     return min(max(found, rate / FARTHEST), FARTHEST * rate)
 
 
-def measure(bench: Any, goal: Goal) -> SearchFacts:
+def measure(bench: Any) -> SearchFacts:
     """The two facts: a request alone, and a probe that saturates the server; both again where a request alone takes
     another time after it. `bench`, a `probing.Bench`, is idle again before each measurement begins."""
     alone = bench.alone()
     for _ in range(REPEATS):
-        facts = SearchFacts(goal, alone)
+        facts = SearchFacts(bench.goal, alone)
         saturate(bench, facts)
         facts.alone = bench.alone()
         if abs(alone.latency_s / facts.alone.latency_s - 1) <= DRIFT:
@@ -171,25 +171,25 @@ def saturate(bench: Any, facts: SearchFacts) -> None:
             break
 
 
-def estimate(bench: Any, goal: Goal) -> SearchFacts:
+def estimate(bench: Any) -> SearchFacts:
     """The facts, and a short probe at the candidate, where there is one."""
-    facts = measure(bench, goal)
+    facts = measure(bench)
     if any(one.queue for one in facts.probes):
         chosen = facts.candidate
         if chosen.rate and abs(chosen.rate / facts.last.load - 1) > AGREED:
-            facts.probes.append(bench.probe(chosen._replace(seconds=probe_s(chosen.rate, goal, SATURATED_S))))
+            facts.probes.append(bench.probe(chosen._replace(seconds=probe_s(chosen.rate, facts.goal, SATURATED_S))))
     return facts
 
 
-def search(bench: Any, goal: Goal) -> SearchFacts:
+def search(bench: Any) -> SearchFacts:
     """The facts, and probes at the candidate until it agrees with what it was probed at."""
-    facts, repeats = measure(bench, goal), 0
+    facts, repeats = measure(bench), 0
     if not any(one.queue for one in facts.probes):
         return facts
     while len(facts.probes) < MOST_PROBES:
         chosen = facts.candidate
         seconds = facts.confirming_s(chosen.rate) if chosen.rate else inf
-        if 2 * seconds > goal.full_s(chosen.rate or 1.0):  # the full test tells it as well
+        if 2 * seconds > facts.goal.full_s(chosen.rate or 1.0):  # the full test tells it as well
             break
         queue = facts.last.queue
         is_changed = bool(queue and queue.drift and repeats < REPEATS)

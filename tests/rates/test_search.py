@@ -119,7 +119,7 @@ def test_a_server_unlike_the_law_ends_near_what_holds(name: str, seed: int, trut
 def test_a_cap_on_running_requests_leaves_the_first_token_to_be_judged() -> None:
     """What a saturated server completes decides, where its cap keeps TPOT within the limit."""
     server = Bench(BY_NAME["96 at once"], 3)
-    facts = search.measure(server, server.goal)
+    facts = search.measure(server)
     assert facts.server.is_bounded
     assert facts.candidate.rate < facts.server.waited.completed
     assert tells(facts.candidate.reason, "the capacity of")
@@ -129,7 +129,7 @@ def test_a_server_that_changes_is_measured_again() -> None:
     """It warms up for a minute: a request alone is faster after the saturated probe than before it, so that both are
     measured again, and what the first probe said does not count."""
     server = Bench(Case("", Prefill(60), Pace(slow_s=60)), 2)
-    facts = search.measure(server, server.goal)
+    facts = search.measure(server)
     assert len(server.probes) > len(facts.probes) and server.probes[0].queue
     assert server.probes[0].queue.completed < 57
     assert facts.server.waited.completed == pytest.approx(60, rel=0.02)
@@ -138,7 +138,7 @@ def test_a_server_that_changes_is_measured_again() -> None:
 def test_a_rate_that_held_with_room_is_not_undercut() -> None:
     """Steps that take longer the more run tell too low a rate; a probe that held says otherwise."""
     server = Bench(BY_NAME["steps that bend, Server"], 68)
-    facts = search.search(server, server.goal)
+    facts = search.search(server)
     held = [one.load for one in facts.probes if one.has_held and max(server.goal.shares(one)) < search.ROOM]
     assert held and facts.candidate.rate >= max(held)
 
@@ -157,14 +157,14 @@ def test_what_a_slow_server_can_keep() -> None:
 def test_a_slow_server_is_searched_for_as_long_as_it_takes() -> None:
     """Every probe has the queries that early stopping takes; where that is as long as a full test, there is one."""
     server = Bench(Case("", shared(0.5, alone_s=0.05), limits=mlperf.Limits(1e5, 250)), 3)
-    facts = search.search(server, server.goal)
+    facts = search.search(server)
     assert 0.1 < facts.chosen.rate / 0.5 < 1 and len(facts.probes) <= 2
     assert all((one.duration_s or 0) * one.load > 0.9 * SURE_QUERIES for one in facts.probes)
 
 
 def test_a_request_alone_over_a_limit_ends_a_search() -> None:
     server = Bench(Case("", uneven(60, alone_s=0.05), limits=INTERACTIVE), 1)
-    facts = search.search(server, server.goal)
+    facts = search.search(server)
     assert facts.candidate.rate == 0
     plan = resolve(RunConfig(scenario="interactive", server_target_qps="max"), [], 0)
     with pytest.raises(NotAcceptedError, match=r"single request is over the limits \(TTFT .* TPOT 50"):
@@ -178,7 +178,7 @@ def test_an_engine_that_keeps_up_with_all_that_is_sent() -> None:
         at_once = 64
 
     server = Instant(Case("", Batching(0.004, 1e-9)), 1)
-    facts = search.search(server, server.goal)
+    facts = search.search(server)
     most = 1.3 * 64 / facts.alone.latency_s
     assert facts.candidate.rate == pytest.approx(most) and "nothing tells a limit" in facts.candidate.reason
 
@@ -393,9 +393,7 @@ def test_a_full_queue_completes_more_than_a_test_that_does_not_grow() -> None:
 def test_a_quick_estimate_has_the_rate_within_its_range(seed: int, name: str) -> None:
     truths = {"capacity, 60/s": 58.47, "shared, 30/s, 30 ms": 23.74}  # of benchmarks.search
     server = Bench(BY_NAME[name], seed)
-    found = quick.estimate_of(
-        search.estimate(server, server.goal), {"its limits": server.goal}, "python run.py --quick"
-    )
+    found = quick.estimate_of(search.estimate(server), {"its limits": server.goal}, "python run.py --quick")
     low, high = found.ranges["its limits"]
     assert high is None or not found.capacity or high <= found.capacity + (found.capacity_error or 0.0) + 1e-9
     assert high is not None and low <= truths[name] <= high < 1.3 * low
@@ -436,7 +434,7 @@ def made_again(found: quick.Estimate, **changes: Any) -> str:
 @pytest.mark.slow
 def test_where_there_is_no_law_a_quick_estimate_says_so() -> None:
     server = Bench(BY_NAME["waves"], 5)
-    found = quick.estimate_of(search.estimate(server, server.goal), {"its limits": server.goal}, "")
+    found = quick.estimate_of(search.estimate(server), {"its limits": server.goal}, "")
     assert not found.ranges and found.doubts
 
 
