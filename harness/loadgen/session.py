@@ -27,7 +27,7 @@ from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
 from harness.loadgen import outcome, patterns, recorder, recording, test_run
 from harness.loadgen.folder import FOLDER, RunFolder, Test
-from harness.loadgen.requests import ANSWERS, TRACE, Clock, Request, take_times, write_requests
+from harness.loadgen.requests import ANSWERS, TRACE, Request, take_times, write_requests
 from harness.loadgen.watchdog import Watchdog
 from harness.workloads.cnn_dailymail import Library
 
@@ -45,7 +45,7 @@ class SUT:
     library: Library
     sender: patterns.Sender | None = None
     streams: bool = True  # whether the time of each first token is taken
-    clock: Clock = "loadgen"  # by which it is; LoadGen then hears of it
+    by_client: bool = False  # by its own clock; else LoadGen takes it, and hears of it
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     max_failed: str = "0"  # as the flag has it
     expected: int = 0  # queries, about, where LoadGen does not issue all at once
@@ -60,12 +60,12 @@ class SUT:
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
-        now, new = time.perf_counter() if self.clock == "loadgen" else None, list[Request]()
+        now, new = None if self.by_client else time.perf_counter(), list[Request]()
         for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
             new.append(Request(index, issued_s=now, order=order, round=self._issues[index], id=id))
             self._issues[index] += 1
         self.requests += new
-        if self.clock == "loadgen":  # else each is counted when it is sent
+        if not self.by_client:  # else each is counted when it is sent
             self.counters.issued += len(ids)
         self.engine.loop.call_soon_threadsafe(self.start, new)
 
@@ -112,7 +112,7 @@ class SUT:
                 ) from error
             request.failure = str(error)
             # LoadGen waits for every answer: it gets one of PLACEHOLDER tokens, or an empty one where it is scored.
-            if self.timed and self.streams and self.clock == "loadgen" and request.ttft_ms is None:
+            if self.timed and self.streams and not self.by_client and request.ttft_ms is None:
                 self.report(lg.FirstTokenComplete, request.id, [0])
             self.end(request, [0] * test_run.PLACEHOLDER * self.timed)
 
@@ -122,7 +122,7 @@ class SUT:
         begin = exchange.sent_at
         prompt, most = self.library.request(request.sample, request.order, request.round)
         request.prompt_tokens = len(prompt)
-        if self.clock == "client":
+        if self.by_client:
             self.counters.issued += 1
             request.issued_s = begin if request.issued_s is None else request.issued_s
         try:
@@ -130,7 +130,7 @@ class SUT:
                 if self.streams and new and not tokens:
                     now = time.perf_counter()
                     request.ttft_ms = self.ms_since_issue(request, now)
-                    if self.clock == "loadgen":
+                    if not self.by_client:
                         self.report(lg.FirstTokenComplete, request.id, new[:1])
                     self.counters.started += 1
                     self.counters.first_token_s += now - begin
@@ -181,7 +181,7 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
         library,
         patterns.issued(plan, library, timed),
         streams=pattern.is_streamed,
-        clock="client" if pattern.is_own_clock else "loadgen",
+        by_client=pattern.is_own_clock,
         timed=timed,
         max_failed=plan.config.max_failed,
         expected=expected,
@@ -268,7 +268,7 @@ def run_test(
     output.copy_summary_to_stdout = False
     logging = lg.LogSettings()
     logging.log_output = output
-    logging.enable_trace = mode == "performance" and sut.clock == "loadgen"  # the times of each sample
+    logging.enable_trace = mode == "performance" and not sut.by_client  # the times of each sample
     system = lg.ConstructFastSUT(sut.issue, lambda: None)
     library = lg.ConstructQSL(samples, samples, lambda _: None, lambda _: None)
     # An audit.config in the working folder would change the test behind the user's back: name one that is ours.
@@ -354,7 +354,7 @@ class LoadGenSession:
         if mode != "performance":
             for request in requests:
                 request.issued_s = request.sent_ms = request.ttft_ms = request.latency_ms = None
-        elif tested.clock == "client":
+        elif tested.by_client:
             begin = min((request.issued_s or 0.0 for request in requests), default=0.0)
             for request in requests:
                 request.issued_s, request.clock = (request.issued_s or 0.0) - begin, "client"
@@ -365,7 +365,7 @@ class LoadGenSession:
     def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
         """Shows how far a test is. Raises what failed in it, or why the run cannot go on."""
         moved = clock_offset() - offset
-        if tested.timed and tested.clock == "loadgen" and abs(moved) > CLOCK_SET_S:
+        if tested.timed and not tested.by_client and abs(moved) > CLOCK_SET_S:
             raise LoadGenError(
                 f"the system clock was set by {moved:+,.0f} s in a test that LoadGen times by it: run again."
             )

@@ -69,7 +69,7 @@ def asked(engine: Any, count: int, **how: Any) -> tuple[SUT, list[tuple[Any, int
 
 @pytest.mark.parametrize(
     "kind",
-    [{}, {"streams": False}, {"clock": "client"}],
+    [{}, {"streams": False}, {"by_client": True}],
     ids=["Server", "Offline", "a closed loop"],
 )
 def test_what_failed_is_told_to_loadgen_as_a_short_answer(kind: dict[str, Any]) -> None:
