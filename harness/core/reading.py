@@ -131,19 +131,16 @@ def size(node: Any, sizes: dict[int, int | None]) -> int:
 
 def check_node(node: Any) -> None:
     """Raises YAMLError for a control character, a number to base 60, or a key that is given twice."""
+    value = node.value
     import yaml
 
     problems = {}  # by where they are
-    if isinstance(node.value, str) and re.search("[\x00-\x08\x0b-\x1f\x7f]", node.value):
+    if isinstance(value, str) and re.search("[\x00-\x08\x0b-\x1f\x7f]", value):
         problems[node] = "a control character, such as NUL, in a value"
-    elif (
-        isinstance(node.value, str)
-        and not node.style
-        and re.fullmatch(r"[-+]?[1-9][\d_]*(?::[0-5]?\d)+(?:\.\d*)?", node.value)
-    ):
-        problems[node] = f"{node.value} would be a number to base 60: quote it"
+    elif isinstance(value, str) and not node.style and re.fullmatch(r"[-+]?[1-9][\d_]*(?::[0-5]?\d)+(?:\.\d*)?", value):
+        problems[node] = f"{value} would be a number to base 60: quote it"
     elif isinstance(node, yaml.MappingNode):
-        first = {str(key.value): key for key, _ in reversed(node.value)}
-        problems = {key: f"{key.value!r} is given twice" for key, _ in node.value if first[str(key.value)] is not key}
+        first = {str(key.value): key for key, _ in reversed(value)}
+        problems = {key: f"{key.value!r} is given twice" for key, _ in value if first[str(key.value)] is not key}
     for at, problem in problems.items():
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)

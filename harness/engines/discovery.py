@@ -88,9 +88,10 @@ class Discovery:
 
     async def discover(self, address: str, max_model_len: int) -> Server:
         """What a server tells of itself. Raises UsageError where there is none, or it serves too short a context."""
+        config = self.config
         found, header = await self.models(address)
-        named = self.config.served_model_name
-        wanted = (named,) if named else (self.config.model, self.config.model_path)
+        named = config.served_model_name
+        wanted = (named,) if named else (config.model, config.model_path)
         chosen = next((item for name, item in found.items() if name in wanted), {})
         if not chosen and not named and is_one(found):
             chosen = next(iter(found.values()))
@@ -101,8 +102,8 @@ class Discovery:
                 "start the server with a longer one, or give --max-model-len."
             )
         name = NAMES.get(str(chosen.get("owned_by")), f"unknown engine (Server: {header})" if header else "unknown")
-        model = str(chosen.get("id", named or self.config.model_path))
-        return Server(address, model, name, await self.version(address), other_model(self.config, chosen))
+        model = str(chosen.get("id", named or config.model_path))
+        return Server(address, model, name, await self.version(address), other_model(config, chosen))
 
     async def models(self, address: str) -> tuple[dict[str, Model], str]:
         """The models that a server lists, by name, and its Server header. Raises UsageError where it wants a key."""

@@ -72,12 +72,13 @@ class OpenAI(Engine):
 
     async def load(self) -> None:
         """Finds out what the servers are and how they take prompts. Raises UsageError, EndpointError."""
-        raise_open_file_limit(self.config.most_in_flight)
+        config = self.config
+        raise_open_file_limit(config.most_in_flight)
         self._client.open()
-        discovery = Discovery(self.config, self._client.session)
-        for address in self.config.endpoint:
+        discovery = Discovery(config, self._client.session)
+        for address in config.endpoint:
             await discovery.ready(address)
-        self.servers = [await discovery.discover(address, self.max_model_len) for address in self.config.endpoint]
+        self.servers = [await discovery.discover(address, self.max_model_len) for address in config.endpoint]
         for server in self.servers:
             server.form = await self._probe(server)
         require_identical(self.servers, "serve different models", lambda server: server.model)
@@ -85,15 +86,15 @@ class OpenAI(Engine):
         first = self.servers[0]
         self._client.form, self._client.model = first.form or self._client.form, first.model
         versions = ", ".join(sorted({f"{server.name} {server.version}".strip() for server in self.servers}))
-        self.name = f"the client of {versions} at {', '.join(self.config.endpoint)}"
+        self.name = f"the client of {versions} at {', '.join(config.endpoint)}"
         self.ready = f"connected to {versions}"
         self.args = {
             "server": versions,
             "serves": error_message(first.model),
-            "endpoints": [*self.config.endpoint],
+            "endpoints": [*config.endpoint],
             "exchange": str(self._client.form),
             "client_processes": self.processes,
-            "max_in_flight": self.config.max_in_flight,
+            "max_in_flight": config.max_in_flight,
         }
         now = await self._read_metrics()
         self._counted = all(server.tells_cache for server in self.servers) or cached_percent(now, now) is not None

@@ -164,9 +164,9 @@ def held_against(tails: Iterable[Tail], answers: str, result: TestResult) -> Tes
     """The result, INVALID where latencies of these answers break a limit that LoadGen saw kept."""
     reasons = [
         Statement(
-            name=tail.kind,
-            what=f"{tail.kind} p99 {answers} was {number(tail.p99, 3)} ms, over the limit of {tail.limit:g} ms",
-            remedy=LOWER,
+            f"{tail.kind} p99 {answers} was {number(tail.p99, 3)} ms, over the limit of {tail.limit:g} ms",
+            LOWER,
+            tail.kind,
         )
         for tail in tails
         if tail.is_over

@@ -76,7 +76,7 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
             found["queue"] = f"queue grew by {number(queue.growth, 2)} a second"
         if not (found or result.valid):
             yield from result.invalid_reasons
-    yield from (Statement(name=name, what=text) for name, text in found.items())
+    yield from (Statement(text, name=name) for name, text in found.items())
 
 
 def queue_of(requests: Iterable[Request]) -> Queue | None:

@@ -286,9 +286,7 @@ class Performance(economics.Economics, Machine, Latencies, Throughput, Condition
         part, own = self.counted, bool(self.concurrency or self.arrivals)
         queries = (part.requests if isinstance(part, Steady) else self.samples) or 0
         over = [
-            document.Statement(name=tail.kind, what=f"{tail.kind} is over its limit")
-            for tail in self.tails
-            if tail.is_over
+            document.Statement(f"{tail.kind} is over its limit", name=tail.kind) for tail in self.tails if tail.is_over
         ]
         fields = fields_from(Outcome, self) | fields_from(Outcome, part)
         fields |= dict(

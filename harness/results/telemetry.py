@@ -176,7 +176,7 @@ def highest(used: Used, name: str) -> float:
 
 def bound(name: str, what: str, remedy: str) -> Statement:
     """What set the speed, and what would move it."""
-    return Statement(kind=Kind.BOUND, name=name, what=what, remedy=remedy)
+    return Statement(what, remedy, name, Kind.BOUND)
 
 
 def room(used: Used, concurrency: int | None) -> Iterator[Statement]:

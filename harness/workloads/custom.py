@@ -181,14 +181,15 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, pl
     read, write, seed = profile.input_len, profile.output_len, config.seed or 0
     source, words = Random(seed), words_of(tokenizer)
     count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
-    if sharing.turns > 1 and config.concurrency is None:
+    turns = sharing.turns
+    if turns > 1 and config.concurrency is None:
         raise UsageError("turns need --concurrency: elsewhere a turn does not wait for the one before.")
-    if sharing.turns > 1 and count < sharing.turns:
-        raise UsageError(f"--total-sample-count {count}: a conversation has {sharing.turns} turns.")
-    mean = sharing.prefix_len + (read.median * (sharing.turns + 1) + write.median * (sharing.turns - 1)) / 2
+    if count < turns:
+        raise UsageError(f"--total-sample-count {count}: a conversation has {turns} turns.")
+    mean = sharing.prefix_len + (read.median * (turns + 1) + write.median * (turns - 1)) / 2
     if count * mean > MOST_SYNTHETIC:
         raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
-    if not sharing.prefix_len and sharing.turns == 1:
+    if not sharing.prefix_len and turns == 1:
         prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
         new, talks = [write.draw(source) for _ in range(count)], None
     else:
