@@ -51,8 +51,8 @@ class Tried(NamedTuple):
 def tried(config: RunConfig) -> Tried:
     """The servers, asked as a run asks. Raises UsageError, EndpointError."""
     served = discovery.with_served_model(config)
-    asked = RunConfig.differing(served.values(EndpointFlags.model_fields))
-    served = RunConfig(**asked, concurrency=1)  # one streamed answer shows them
+    # One streamed answer shows them.
+    served = RunConfig(**RunConfig.differing(served.values(EndpointFlags.model_fields)), concurrency=1)
     engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), protocol.Exchange(0.0)
 
     async def ask() -> None:
@@ -190,8 +190,9 @@ def packages(config: RunConfig) -> str:
     ]
     if wrong:
         more = f" and {len(wrong) - SHOWN_PACKAGES} more" if len(wrong) > SHOWN_PACKAGES else ""
-        said = f"not as in {name}: {', '.join(wrong[:SHOWN_PACKAGES])}{more}"
-        raise UsageError(f"{said}: `{sys.executable} -m pip install {install}`")
+        raise UsageError(
+            f"not as in {name}: {', '.join(wrong[:SHOWN_PACKAGES])}{more}: `{sys.executable} -m pip install {install}`"
+        )
     return f"{len(wanted)} as in {name}"
 
 

@@ -86,8 +86,7 @@ class LevelCurve(RateSource):
         return TestPart(name, text, seconds, "at least ") if lower else None
 
     def find(self, bench: Bench) -> Plan:
-        plan = bench.plan
-        *before, last = levels_of(plan.config.levels, bench.at_once)
+        *before, last = levels_of(bench.plan.config.levels, bench.at_once)
         for level in before:
             short = after_trial(bench, level)
             if level == before[0]:
@@ -129,8 +128,11 @@ def after_trial(bench: Bench, level: int) -> Plan:
     trial."""
     found = bench.trial(replace(bench.plan, concurrency=level))
     rate = OFFLINE_MARGIN * found.samples_per_sec
-    note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {found})"
-    return bench.plan.with_note(note, concurrency=level, target_qps=rate)
+    return bench.plan.with_note(
+        f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {found})",
+        concurrency=level,
+        target_qps=rate,
+    )
 
 
 def highest(probe: Callable[[int], Outcome], goal: Goal, first: int, most: int) -> int | None:
@@ -342,11 +344,16 @@ def from_search(plan: Plan, facts: search.SearchFacts) -> Plan:
     alone is over a limit."""
     chosen, loads = facts.chosen, [probe.load for probe in facts.probes]
     if not chosen.rate:
-        alone = f"TTFT {number(1000 * facts.alone.ttft_s)} ms and TPOT {number(1000 * facts.alone.tpot_s)} ms"
-        raise NotAcceptedError(f"a single request is over the limits ({alone}): no rate keeps them; see --tpot-limit.")
+        raise NotAcceptedError(
+            f"a single request is over the limits (TTFT {number(1000 * facts.alone.ttft_s)} ms and TPOT "
+            f"{number(1000 * facts.alone.tpot_s)} ms): no rate keeps them; see --tpot-limit."
+        )
     ends = " to ".join(dict.fromkeys((number(min(loads)), number(max(loads)))))
-    found = f"{chosen.reason}, after {plural(len(loads), 'probe')} at {ends} queries/s"
-    return plan.with_note(f"server_target_qps = {number(chosen.rate)} queries/s ({found})", target_qps=chosen.rate)
+    return plan.with_note(
+        f"server_target_qps = {number(chosen.rate)} queries/s ({chosen.reason}, after {plural(len(loads), 'probe')} at "
+        f"{ends} queries/s)",
+        target_qps=chosen.rate,
+    )
 
 
 def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
@@ -357,8 +364,10 @@ def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
     top = max((probe.load for probe in tried if probe.has_held and probe.load in asked), default=0.0)
     found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
     most = f"; {number(top)} would not last: the engine's capacity is too near" if rate and top > rate else ""
-    note = f"server_target_qps = {number(rate or lowest)} queries/s ({found} of {len(asked)} rates{most})"
-    return plan.with_note(note, target_qps=rate or lowest)
+    return plan.with_note(
+        f"server_target_qps = {number(rate or lowest)} queries/s ({found} of {len(asked)} rates{most})",
+        target_qps=rate or lowest,
+    )
 
 
 def best_given(plan: Plan, tried: list[Outcome], below: float = inf) -> float | None:

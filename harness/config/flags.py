@@ -190,11 +190,10 @@ class Settings(BaseModel):
     @classmethod
     def differing(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """What of a record's settings is other than the default, and a setting of this version."""
-        defaults = {name: to_jsonable_python(info.default) for name, info in cls.model_fields.items()}
         return {
             name: settings[name]
-            for name, default in defaults.items()
-            if name in settings and to_jsonable_python(settings[name]) != default
+            for name, info in cls.model_fields.items()
+            if name in settings and to_jsonable_python(settings[name]) != to_jsonable_python(info.default)
         }
 
     @classmethod

@@ -249,8 +249,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def levels(self) -> tuple[int, ...]:
         """The concurrencies that were given as numbers, in order."""
         flag = self.concurrency
-        numbers = flag if isinstance(flag, tuple) else (flag,) if isinstance(flag, int) else ()
-        return tuple(sorted(numbers))
+        return tuple(sorted(flag if isinstance(flag, tuple) else (flag,) if isinstance(flag, int) else ()))
 
     @property
     def headline(self) -> str:

@@ -38,13 +38,12 @@ def start_guard() -> None:
     if os.getpid() in guards:
         return
     os.environ[MARK] = f"{os.getpid()}-{time.time_ns()}"
-    around = {name: value for name, value in os.environ.items() if name != MARK}
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), f"{MARK}={os.environ[MARK]}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=around,
+        env={name: value for name, value in os.environ.items() if name != MARK},
         start_new_session=True,
     )
     assert process.stdin

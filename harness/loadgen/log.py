@@ -131,8 +131,10 @@ def early_stopping(values: Values) -> Said:
     """
     late = "latency" in failed_checks(values)
     remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"
-    queries = number(values.get("result_query_count"), 9)
-    unsure = f"{queries} queries are too few to be sure of the {{}} p{percentile(values):g} (early stopping)"
+    unsure = (
+        f"{number(values.get('result_query_count'), 9)} queries are too few to be sure of the {{}} "
+        f"p{percentile(values):g} (early stopping)"
+    )
     found, exceeded = [], exceeded_limits(values)
     for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
         if limit in exceeded:

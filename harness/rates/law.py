@@ -121,8 +121,7 @@ class SharedServer(NamedTuple):
             return inf
         # Answers that take longer and longer are off the fit for that alone.
         unlike = (seen.prompts, min(seen.spread, 4.0), 0.0 if seen.has_grown else seen.scatter)
-        limit_s = goal.tpot_ms * tokens / 1000
-        return rate_by_company(alone_s, self.shared_qps, *unlike, limit_s, goal)
+        return rate_by_company(alone_s, self.shared_qps, *unlike, goal.tpot_ms * tokens / 1000, goal)
 
 
 def is_full(test: Outcome, goal: Goal) -> bool:

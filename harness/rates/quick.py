@@ -52,8 +52,10 @@ class Estimate(Model):
         capacity = f"capacity {number(self.capacity, 3)}{error} queries/s" if self.capacity else "capacity not reached"
         within = [f"within {name} {between(*ends)}" for name, ends in self.ranges.items()]
         said = ", ".join(within) or f"the rates within limits cannot be estimated: {', '.join(self.doubts)}"
-        busy = "; ".join((said, *self.background_load))
-        return f"{alone}, {capacity}; {busy}; a full test is needed to say VALID: {self.command}"
+        return (
+            f"{alone}, {capacity}; {'; '.join((said, *self.background_load))}; a full test is needed to say VALID: "
+            f"{self.command}"
+        )
 
 
 def between(low: float, high: Measured) -> str:

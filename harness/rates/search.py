@@ -94,8 +94,11 @@ class SearchFacts:
             return Candidate(with_room, "the fastest that held with room")
         if found.is_bounded:
             return Candidate(rate, f"by the capacity of {number(found.served_qps)} a second")
-        alone, capacity = number(1000 * found.alone.tpot_s, 3), number(found.shared_qps, 3)
-        return Candidate(rate, f"by TPOT, {alone} ms alone and without end at {capacity} queries/s")
+        return Candidate(
+            rate,
+            f"by TPOT, {number(1000 * found.alone.tpot_s, 3)} ms alone and without end at "
+            f"{number(found.shared_qps, 3)} queries/s",
+        )
 
     @property
     def chosen(self) -> Candidate:

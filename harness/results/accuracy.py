@@ -330,8 +330,7 @@ def evaluate(folder: Path, plan: Plan, library: cnn_dailymail.Library, tokenizer
         (n, len(library.prompts[n]), len(answers[n]), stops[n], *(f"{value:.4f}" for value in shares), characters)
         for n, (*shares, characters) in enumerate(rows)
     )
-    head = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters")
-    write_table(folder / "samples.csv", head, lines)
+    write_table(folder / "samples.csv", ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters"), lines)
     worst = sorted(range(len(rows)), key=lambda index: rows[index][ROUGE.index("rougeL")])[:WORST]
     page = document.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
     write_text(folder / "worst.md", f"{page}\n")
@@ -355,8 +354,7 @@ def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     records = cnn_dailymail.from_json(dataset)
     answers = read_log(log, len(records), token_bytes)
     texts = to_text(answers, checkpoint.load_tokenizer(engine.EngineConfig(model=model)))
-    scores = totals(score(texts, [record.reference for record in records]))
-    text = accuracy_txt(scores, len(answers), digest(log))
+    text = accuracy_txt(totals(score(texts, [record.reference for record in records])), len(answers), digest(log))
     write_text(log.parent / "accuracy.txt", text)
     return text
 
@@ -410,8 +408,7 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
         "token count": [len(answer) for answer in answers] == counts,
     }
     passed = False not in checks.values()
-    names = ("First token check", "EOS check", "Sample length check")
-    pairs = zip(names, checks.values(), strict=True)
+    pairs = zip(("First token check", "EOS check", "Sample length check"), checks.values(), strict=True)
     lines = [f"{name} pass: {'Skipped' if verdict is None else verdict}" for name, verdict in pairs]
     lines.append(f"TEST06 verification {'complete' if passed else 'failed'}")
     found = Compliance(test="test06", passed=passed, checks=checks, facts={"samples": len(entries), "eos": eos})

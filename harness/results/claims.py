@@ -125,8 +125,7 @@ def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, A
             yield "performance.steady", own, whole.get("concurrency") or config["concurrency"]
     for kind in ("search", "attempts"):
         for number, said in enumerate(run.get(kind) or ()):
-            level = said["load"] if said["unit"] == ClosedLoop.unit else None
-            yield f"{kind}.{number}", folder / said["folder"], level
+            yield f"{kind}.{number}", folder / said["folder"], said["load"] if said["unit"] == ClosedLoop.unit else None
 
 
 def compare(name: str, said: object, source: str, found: object) -> Iterator[Claim]:

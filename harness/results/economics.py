@@ -62,11 +62,10 @@ class Economics(Model):
         arithmetic, bandwidth = peak_shares(test, facts) or (None, None)
         if (part := test.window) and part.requests:  # the result of a fixed concurrency is without its ramps
             total = part.total_tokens_per_sec
-        counts = log.valid or not plan.pattern.is_rated
         return dict(
             joules_per_output_token=joules / test.total_new_tokens if joules and test.total_new_tokens else None,
             cost=cost(plan.config.price_per_hour, counted.tokens_per_sec, total, counted.samples_per_sec),
-            capacity=capacity(plan, log.samples_per_sec) if counts else None,
+            capacity=capacity(plan, log.samples_per_sec) if log.valid or not plan.pattern.is_rated else None,
             mfu_percent=arithmetic,
             mbu_percent=bandwidth,
         )

@@ -33,8 +33,10 @@ def read(config: RunConfig) -> StoredRequests:
     columns = [column] if column else [*KINDS, *CHATS]
     if not set(columns) & set(data.column_names):
         wanted = "" if column else "; --prompt-column names the one with the prompt"
-        there = f"it has {', '.join(data.column_names)}{wanted}"
-        raise UsageError(f"--workload {config.workload}: no column {' or '.join(columns)}; {there}.")
+        raise UsageError(
+            f"--workload {config.workload}: no column {' or '.join(columns)}; it has "
+            f"{', '.join(data.column_names)}{wanted}."
+        )
     return read_rows(Path(config.workload), list(data), "row", column)
 
 

@@ -76,8 +76,9 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
         raise unknown_file_error(FLAG, str(path), list(SHAPES))
     text = read_given(FLAG, path, "text", str, most=MOST_BYTES).removeprefix("\ufeff")
     if text.partition("\n")[0].strip() not in (COLUMNS, COLUMNS + PREFIX):
-        wanted = f"{COLUMNS}[{PREFIX}]: {PAGE} says how to make it."
-        raise UsageError(f"{path}: not a trace; the first line must be {wanted}")
+        raise UsageError(
+            f"{path}: not a trace; the first line must be {COLUMNS}[{PREFIX}]: {PAGE} says how to make it."
+        )
     reader, kept, unfit, empty = csv.reader(text.splitlines(), strict=True), list[Recorded](), 0, 0
     try:
         names = next(reader)
@@ -267,9 +268,8 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
         f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
         f"left out {trace.empty:,} rows without lengths": trace.empty,
     }
-    new = [one.output_tokens for one in requests]
     return with_request_set(
-        Library(prompts, [], [], str(trace.path), new, arrivals=due, words=words),
+        Library(prompts, [], [], str(trace.path), [one.output_tokens for one in requests], arrivals=due, words=words),
         lambda index: f"{trace.path}: line {requests[index].line}",
         name=config.workload_name,
         about=DESCRIPTION,
