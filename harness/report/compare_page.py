@@ -229,7 +229,7 @@ def finding(runs: Runs) -> str:
     labels = [run.name for run in runs]
     for run, name in zip(runs, labels if len(set(labels)) > 1 else names(runs), strict=True):
         sides.setdefault(name, []).append(metric.of(run.summary) or 0.0)
-    if not all(map(all, sides.values())):
+    if min(map(min, sides.values())) <= 0:
         return ""
     first, other, *more = sides
     if more:

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import SCENARIO, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
+from harness.config.run import ScenarioName
 from harness.config.workload import OFFICIAL
 from harness.core import reading, screen
 from harness.core.document import Measured, number, plural
@@ -44,7 +45,7 @@ class Meta(Model):
     model: str
     category: str
     workload: str = OFFICIAL
-    scenario: str
+    scenario: ScenarioName
     mode: Literal["accuracy", "performance", "both"]
     samples: Annotated[int, Field(ge=1)]
     comparable: bool
