@@ -21,7 +21,7 @@ from harness.results.economics import ACCELERATORS, Published, results_of
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 from harness.results.telemetry import GpuTime, shares_of
-from harness.sweep import report, rows
+from harness.sweep import findings, report
 from harness.sweep.experiment import from_summary
 from harness.sweep.rows import experiment_rows
 
@@ -286,7 +286,7 @@ def sweep() -> Any:
         for record in state.records
     )
     state = replace(state, records=records)
-    return rows.document(rows.SweepReport(state, tuple(experiment_rows(state))))
+    return findings.document(findings.SweepReport(state, tuple(experiment_rows(state))))
 
 
 def at_full_length(kept: Sequence[Kept], head: str, words: Mapping[str, tuple[str, str]]) -> Table:

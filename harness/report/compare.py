@@ -53,7 +53,9 @@ class Pair(NamedTuple):
 
 def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     """What two runs answered to the same samples, by their folders of the accuracy test; None where the samples were
-    not the same. Raises UsageError."""
+    not the same, or the answers of one are not kept. Raises UsageError."""
+    if not all((run / name).exists() for run in (a, b) for name in (SAMPLES, ANSWERS)):
+        return None
     tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
     lengths, others = (table["prompt_tokens"] for table in tables)
     if lengths != others or tables[0]["index"] != tables[1]["index"]:
@@ -115,10 +117,10 @@ class ComparedRun(NamedTuple):
     def paired_answers(self, other: "ComparedRun") -> Pair | None:
         """Another's answers as A, and its own as B; None where either has none, or the samples were not the same."""
         mine, theirs = self.summary.accuracy, other.summary.accuracy
-        a, b = (run.folder / FOLDER["accuracy"] for run in (other, self))
-        if not (mine and theirs and all((place / name).exists() for place in (a, b) for name in (SAMPLES, ANSWERS))):
+        if mine is None or theirs is None:
             return None
-        return answers(a, b, mine.splitter == theirs.splitter)
+        name, is_alike = FOLDER["accuracy"], mine.splitter == theirs.splitter
+        return answers(other.folder / name, self.folder / name, is_alike)
 
     @property
     def gpus(self) -> str:

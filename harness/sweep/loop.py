@@ -26,12 +26,12 @@ from harness.report import regression
 from harness.sweep import experiment, report
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, run_experiment
 from harness.sweep.file import BASELINE, CAPPED, Experiment, Sweep, Variant, make_experiment
+from harness.sweep.findings import document
 from harness.sweep.rows import (
     CAP,
     Results,
     State,
     best_estimate,
-    document,
     experiment_rows,
     finalists,
     is_estimate,

@@ -35,17 +35,15 @@ from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Point, 
 from harness.results.metrics import Change, Metric, metrics_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Sweep
+from harness.sweep.findings import KEPT, SweepReport, document
 from harness.sweep.rows import (
     ESTIMATED,
-    KEPT,
     SCORE,
     SPEED,
     WORDS,
     ExperimentResult,
     Results,
     State,
-    SweepReport,
-    document,
     experiment_rows,
     has_fixed_rate,
     pairs_of,

@@ -11,7 +11,7 @@ from harness.core.screen import Display
 from harness.loadgen.outcome import Queue
 from harness.rates import quick
 from harness.rates.law import Goal
-from harness.sweep import file, loop, rows
+from harness.sweep import file, findings, loop, rows
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch, outcome_of
 from harness.sweep.loop import SweepOptions, SweepState, new
@@ -63,9 +63,11 @@ def test_the_best_estimate_is_capped_and_the_better_of_the_two_confirmed(tmp_pat
     capped, confirmed = ran[-2][2], ran[-1][2]
     assert capped["max_num_seqs"] == 200 and capped["max_num_batched_tokens"] == 4096 and capped["quick"]
     assert confirmed["server_target_qps"] == "max" and "quick" not in confirmed and "min_duration" not in confirmed
-    report = rows.SweepReport(state, tuple(rows.experiment_rows(state)), tuple(rows.experiment_rows(state, final=True)))
-    assert tells(rows.title(report), "capped helped:", "63 estimated queries/s; baseline 50")
-    said = {line.label: line.text for line in rows.lines(report)}
+    report = findings.SweepReport(
+        state, tuple(rows.experiment_rows(state)), tuple(rows.experiment_rows(state, final=True))
+    )
+    assert tells(findings.title(report), "capped helped:", "63 estimated queries/s; baseline 50")
+    said = {line.label: line.text for line in findings.lines(report)}
     assert tells(said["full length"], "capped: 7,552 output tokens/s at 59 queries/s")
     assert tells(said["estimates"], "nothing of them is VALID")
     assert "too short" not in said
@@ -95,9 +97,9 @@ def test_without_a_law_nothing_is_compared_and_nothing_confirmed(tmp_path: Path)
     none = {name: estimated(None, "it completes in waves") for name in ("baseline", "fast", "slow")}
     ran, state = swept(tmp_path, **none)
     assert [name for name, *_ in ran] == ["baseline", "fast", "slow"]
-    report = rows.SweepReport(state, tuple(rows.experiment_rows(state)))
-    assert tells(rows.title(report), "the baseline's rate cannot be estimated")
-    assert any("waves" in line.text for line in rows.lines(report) if line.label == "not counted")
+    report = findings.SweepReport(state, tuple(rows.experiment_rows(state)))
+    assert tells(findings.title(report), "the baseline's rate cannot be estimated")
+    assert any("waves" in line.text for line in findings.lines(report) if line.label == "not counted")
 
 
 def test_what_is_capped_already_is_not_capped_again(tmp_path: Path) -> None:
