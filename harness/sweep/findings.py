@@ -38,15 +38,8 @@ EFFECTS: dict[Effect, tuple[str, Tone]] = {  # what a line says after the names,
     "no difference": ("", ""),
     "hurt": ("", "bad"),
     "unclear": (": more rounds would tell", "unknown"),
-    "busy machine": (": while other programs used the machine: do not publish", "careful"),
-    "too short": (f": tests under {BRIEF_S:g} s are not compared", "unknown"),
-}
-
-
-# What is said of a change that is not judged.
-DOUBTED = {
-    "busy machine": "while the machine was busy: do not publish",
-    "too short": f"in tests under {BRIEF_S:g} s: measure for longer",
+    "busy machine": (" while the machine was busy: do not publish", "careful"),
+    "too short": (f" in tests under {BRIEF_S:g} s: measure for longer", "unknown"),
 }
 
 
@@ -97,7 +90,7 @@ class SweepReport:
             and incomparable_reason(result.experiment, result.base.experiment),
             CONFIGURED: has_fixed_rate(result.experiment) and metric.is_of_rate,
             "; ".join(result.background_load): result.background_load,
-            DOUBTED["too short"]: result.doubt,
+            EFFECTS["too short"][0].strip(): result.doubt,
             "its own speed does not count": not result.is_usable,
             f"no pair of tests has a figure for {metric.label}": not values,
         }
@@ -155,7 +148,7 @@ def sentence(result: ExperimentResult, verb: str = "is") -> str:
     assert result.change and result.base
     said = result.change.describe(metric := result.metric)
     if result.doubt:
-        return f"{result.name} was {said} {DOUBTED[result.doubt]}"
+        return f"{result.name} was {said}{EFFECTS[result.doubt][0]}"
     theirs, mine = (mean(side) for side in zip(*result.values(metric), strict=True))
     return f"{result.name} {verb} {said}: {metric.with_unit(mine)}; baseline {number(theirs)}"
 

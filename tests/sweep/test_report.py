@@ -99,7 +99,7 @@ def test_a_busy_machine_gives_no_verdict() -> None:
         "b": "hurt",
     }
     words = "\n".join(screen_lines(SweepReport(hurt, tuple(plots.experiment_rows(hurt)))))
-    assert tells(words, "busy machine: a -50 % (", "while other programs ")
+    assert tells(words, "busy machine: a -50 % (", "while the machine was busy")
     start = state(busy(ran(BASELINE, 100)), ran("b", 50))
     assert [row.effect for row in plots.experiment_rows(start)] == ["unknown", "busy machine"]
     assert screen_lines(SweepReport(start, tuple(plots.experiment_rows(start))))[0] == (
