@@ -292,7 +292,7 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
             code = entry.main(sys.argv[1:], prog_name=called, standalone_mode=False)
         except typer.TyperException as error:
             raise UsageError(refusal(error)) from None
-    raise SystemExit(code)
+    raise SystemExit(code or DONE)
 
 
 def refusal(error: typer.TyperException) -> str:
