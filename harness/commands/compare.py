@@ -60,9 +60,8 @@ class CompareConfig(RunConfig):
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """A short test at a load that most servers take, where no other is given."""
         found: dict[str, object] = {"mode": "both" if self.is_official_workload else "performance"}
-        if not isinstance(
-            SCENARIO[CHOOSES.get(chooser(given), self.scenario)].pattern, Poisson
-        ):  # LoadGen judges those
+        pattern = SCENARIO[CHOOSES.get(chooser(given), self.scenario)].pattern
+        if not isinstance(pattern, Poisson):  # LoadGen judges those
             found["min_duration"] = 10.0
         if self.is_official_workload:
             found["total_sample_count"] = min(SAMPLES, self.model_spec.task("datacenter", "concurrency").samples)

@@ -59,7 +59,6 @@ AtOnce = Annotated[int, positive(MOST_AT_ONCE)]
 Count = Annotated[int, positive(10**6)]
 Context = Annotated[int, positive(10**8)]  # tokens
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
-
 Rate = Annotated[float, positive(10**6)]
 Distinct = AfterValidator(distinct)
 

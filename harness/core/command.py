@@ -124,7 +124,6 @@ HELP_ALL = "--help-all"
 RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()} | dict.fromkeys(
     ("--samples", "--requests"), "--total-sample-count"
 )
-
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 

@@ -131,10 +131,9 @@ def size(node: Any, sizes: dict[int, int | None]) -> int:
 
 def check_node(node: Any) -> None:
     """Raises YAMLError for a control character, a number to base 60, or a key that is given twice."""
-    value = node.value
     import yaml
 
-    problems = {}  # by where they are
+    value, problems = node.value, {}  # by where they are
     if isinstance(value, str) and re.search("[\x00-\x08\x0b-\x1f\x7f]", value):
         problems[node] = "a control character, such as NUL, in a value"
     elif isinstance(value, str) and not node.style and re.fullmatch(r"[-+]?[1-9][\d_]*(?::[0-5]?\d)+(?:\.\d*)?", value):

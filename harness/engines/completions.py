@@ -264,7 +264,7 @@ def reason_in(said: Any) -> Any:
     return next((said[key] for key in REASONS if said.get(key)), None) if isinstance(said, dict) else None
 
 
-def error_message(said: Any) -> str:
+def error_message(said: Any, most: int = 200) -> str:
     """A server's words, of an error or about itself, as one short line that may be shown and written."""
     if isinstance(said, bytes):
         said = said.decode(errors="replace")
@@ -275,4 +275,4 @@ def error_message(said: Any) -> str:
     text = str(said)
     if text.lstrip().startswith("<"):  # a page: its title, or its text where it has none
         text = unescape(re.sub(r"(?is)^.*<title[^>]*>(.*?)</title>.*$|<[^>]*>", r"\1 ", text))
-    return plain(hide_text(" ".join(text.split())))[:200].rstrip(".")
+    return plain(hide_text(" ".join(text.split())))[:most].rstrip(".")

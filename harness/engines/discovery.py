@@ -31,6 +31,7 @@ READY_S = 1.0  # between two tries of a server that loads
 PAGE_S = 1.0  # for a page that it need not have
 BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5  # statuses that may pass; for how long, and between two tries
 UNSTARTED_WEIGHT = 8  # of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance
+LONGEST_NAME = 60  # characters of what a server calls itself
 
 
 @dataclass
@@ -123,7 +124,7 @@ class Discovery:
             with contextlib.suppress(UsageError):  # a page that it need not have
                 status, reply, _ = await self.get(join_url(address, "", outside=True), path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
-                    return error_message(reply[key])
+                    return error_message(reply[key], LONGEST_NAME)
         return ""
 
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, Mapping[str, object], str]:
@@ -140,7 +141,7 @@ class Discovery:
                     reply = json.loads(await whole(response, address + path))
                 except (ValueError, RecursionError):
                     reply = None
-                return response.status, reply if isinstance(reply, dict) else {}, error_message(header)
+                return response.status, reply if isinstance(reply, dict) else {}, error_message(header, LONGEST_NAME)
         except TimeoutError:
             raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
         except EndpointError as error:

@@ -172,7 +172,6 @@ def provide(engine_args: Mapping[str, object]) -> str:
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
 GRACE_S = 3.0
-
 EXTENSION = "worker_extension_cls"  # of --engine-arg: a class whose module each worker imports
 WORKER = "harness.engines.worker.Extension"
 RPC_S = 10.0

@@ -272,10 +272,8 @@ def verdicts(summary: Summary) -> Iterator[Line]:
 
 def scores(score: accuracy.Accuracy) -> str:
     """The first score with its threshold, those below theirs, and the number of samples."""
-    said = ", ".join(
-        f"{check.name} {number(check.score)} of {number(check.low)}"
-        for check in [each for each in score.checks if each.verdict == "FAIL"] or score.checks[:1]
-    )
+    low = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
+    said = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in low)
     note = f" ({score.note})" if score.note else ""
     approximate = f" ({' and '.join(score.approximate)} approximate)" if score.approximate else ""
     return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples{note}"

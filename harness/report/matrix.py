@@ -62,9 +62,8 @@ class Matrix(NamedTuple):
             (cell for one in summaries for cell in cells_of(one, axes)),
             key=lambda cell: [sort_key(cell.places[axis]) for axis in reversed(axes)],
         )
-        has_one = len({cell.places["scenario"] for cell in found}) == 1
-        names = [name for name in NAMES if name not in axes and any(cell.places[name] for cell in found)]
-        names = [name for name in names if name != "scenario" or not has_one]
+        called = {name: {cell.places[name] for cell in found} for name in NAMES if name not in axes}
+        names = [name for name, some in called.items() if any(some) and (name != "scenario" or len(some) > 1)]
         shown = [
             metric
             for metric in metrics_of(place_of(axes))

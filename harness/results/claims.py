@@ -90,9 +90,9 @@ def verify(folder: Path) -> list[Claim]:
 def claims_of(folder: Path) -> Iterator[Claim]:
     summary, config, status = (files.read_json(folder / name) for name in (PAGES, "config.json", "status.json"))
     run, found = summary["run"], list[tuple[str, dict[str, Any]]]()
-    asked = config["plan"]["config"]
-    for part in ("accuracy", "performance"):
-        if status["status"] == "complete" and asked["mode"] in (part, "both") and not (run.get(part) or asked["quick"]):
+    asked, is_complete = config["plan"]["config"], status["status"] == "complete"
+    for part in ("accuracy", "performance") if is_complete and not asked.get("quick") else ():
+        if asked["mode"] in (part, "both") and not run.get(part):
             yield Claim(part, "complete", "its logs", "missing")
     limits = (run.get("performance") or {}).get("limits_ms")
     for name, place, level in tests_of(folder, run, config):
