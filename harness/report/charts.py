@@ -31,6 +31,7 @@ MOST_POINTS = 300  # of a line on a page
 WIDTH, ROW, LINES_HIGH, AROUND = 8.0, 0.3, 1.9, 0.9  # inches; AROUND: title and axis of a panel
 EDGE = 0.04  # of an axis, below its zero: a line that lies there is not cut
 HOLLOW = "hollow: not conclusive"  # of bars and marks, in every picture
+RING = 15.0  # points, of a ring around a mark
 LONGEST_TITLE, LONGEST_LINE = 80, 150  # characters of a title, and of a line under the picture
 Point = tuple[float, float]
 Tick = tuple[float, str]  # its place in percent, and what it says

@@ -13,7 +13,7 @@ from harness.loadgen.recording import Recording
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.report import answer
-from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
+from harness.report.charts import HOLLOW, RING, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
 from harness.report.page import LATENCIES, LoadPicture, LoadPoint
 from harness.results.accuracy import Accuracy
 from harness.results.performance import Performance
@@ -128,7 +128,6 @@ def kinds(profile: Profile) -> Bars:
 
 # How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
 HEADROOM = 1.08  # times the largest: room for the label above it
-RING = 15.0  # points, of a ring around a mark
 SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
 COLORS = ("blue", "amber", "green", "red", "grey")
 MARKS = "os^Dv"

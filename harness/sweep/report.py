@@ -31,7 +31,7 @@ from harness.core.document import (
 from harness.core.errors import UsageError
 from harness.loadgen.folder import RunFolder, ended_early, facts_of, open_run
 from harness.report import answer, page, regression
-from harness.report.charts import HOLLOW, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
+from harness.report.charts import HOLLOW, RING, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
 from harness.results.metrics import Change, Metric, metrics_of
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE, Sweep
@@ -81,7 +81,7 @@ def trade_off(found: Results) -> Lines:
     """Accuracy against speed. What other programs slowed down is on no front."""
     points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in found}
     front = pareto([points[result.name] for result in found if result.is_usable and not result.background_load])
-    series = [Series("Pareto front", front, "amber", "o", is_hollow=True, size=12.0)] if front else []
+    series = [Series("Pareto front", front, "amber", "o", is_hollow=True, size=RING)] if front else []
     for result in found:
         point, mark = points[result.name], "o" if result.is_usable else "X"
         is_named = len(found) <= MOST_LABELLED or mark == "X" or result.name == BASELINE or point in front
