@@ -238,12 +238,11 @@ def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[dict[str
         theirs = Comparable.from_history(line)
         theirs = theirs._replace(work=theirs.work or plan.work)
         is_alike = line.get("scenario") == offline and not differences(mine, theirs, IGNORED)
-        speed, each = line.get("tokens_per_sec"), line.get("mean_new_tokens")
-        if is_alike and speed and each:
-            last = (
-                speed / each,
-                f"{speed:,.1f} tokens/s / {each:.1f} tokens per request, from Offline run {line['run']}",
-            )
+        match line:
+            case {"tokens_per_sec": int() | float() as speed, "mean_new_tokens": int() | float() as each} if is_alike:
+                if speed > 0 and each > 0:
+                    of = f"{speed:,.1f} tokens/s / {each:.1f} tokens per request, from Offline run {line['run']}"
+                    last = speed / each, of
     return last
 
 

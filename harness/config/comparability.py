@@ -49,9 +49,10 @@ class Comparable(NamedTuple):
         """A run by its line of a history, as far as that tells."""
         work, setup = (found if isinstance(found := line.get(key), dict) else {} for key in ("work", "setup"))
         columns = {name: line.get(name) or None for name in ("category", "batch_size", "concurrency")}
-        flaws = dict.fromkeys(line.get("flaws") or ([] if line.get("valid") is True else [INVALID]), True)
-        busy = dict.fromkeys(line.get("others") or (), True)
-        return cls(work, setup | columns, {"gpus": line.get("gpus")}, busyness=busy, validity=flaws)
+        lists = (found if isinstance(found := line.get(key), list) else [] for key in ("flaws", "others"))
+        flaws, busy = ({str(each): True for each in found} for found in lists)
+        validity = flaws or ({} if line.get("valid") is True else {INVALID: True})
+        return cls(work, setup | columns, {"gpus": line.get("gpus")}, busyness=busy, validity=validity)
 
 
 class Difference(NamedTuple):

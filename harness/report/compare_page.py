@@ -67,11 +67,16 @@ def names(runs: Runs) -> list[str]:
     """Each run's label, or what its folder is called without the time, after its machine where they have several;
     numbered where that is not enough."""
     said = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
-    machines = [str(matrix.AXES["gpu"](run.summary)).replace("NVIDIA ", "") for run in runs]
-    if len(set(machines)) > 1:  # what tells the runs apart stands first
-        said = [f"{machine}: {name}" for machine, name in zip(machines, said, strict=True)]
-    cut = [one[:LONGEST_NAME] for one in said]
+    cut = [name[:LONGEST_NAME] for name in with_machines(runs, said)]
     return [f"{name} ({cut[: n + 1].count(name)})" if cut.count(name) > 1 else name for n, name in enumerate(cut)]
+
+
+def with_machines(runs: Runs, names: Sequence[str]) -> list[str]:
+    """Names of runs, after their machine where they have several: what tells them apart stands first."""
+    machines = [str(matrix.AXES["gpu"](run.summary)).replace("NVIDIA ", "") for run in runs]
+    if len(set(machines)) < 2:
+        return [*names]
+    return [f"{machine}: {name}" for machine, name in zip(machines, names, strict=True)]
 
 
 SHOWN_ANSWERS = 20  # answers that differ
@@ -222,11 +227,11 @@ def write_html(path: Path, runs: Runs, found: Document) -> None:
 
 def finding(runs: Runs) -> str:
     """The second of two runs, or the fastest of several, against the first, or against the next where it is the first;
-    empty where they share no measurement. Several runs of a label are one side."""
+    empty where they share no measurement. Several runs of a label on one machine are one side."""
     if len(runs) < 2:
         return ""
     metric, sides = BY_NAME[runs[0].summary.scenario.headline], dict[str, list[float]]()
-    labels = [run.name for run in runs]
+    labels = with_machines(runs, [run.name for run in runs])
     for run, name in zip(runs, labels if len(set(labels)) > 1 else names(runs), strict=True):
         sides.setdefault(name, []).append(metric.of(run.summary) or 0.0)
     if min(map(min, sides.values())) <= 0:

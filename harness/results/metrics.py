@@ -292,7 +292,7 @@ ALONE = "one run of each"
 # Of finished runs.
 METHOD = f"of 95 % each; fewer than {FEWEST} runs of each are taken to scatter by {100 * SCATTER:g} % at least"
 LEAST = 1e-18  # of a variance, for ratios that are all the same
-MANIFOLD = 1.95  # from this ratio on, about twice, the change is said as one
+LITTLE, MANIFOLD = 0.05, 1.95  # ratios beyond which, from about twice, the change is said as one
 TIMES = {"2": "twice", "3": "three times", "4": "four times"}
 
 
@@ -352,12 +352,13 @@ class Change(NamedTuple):
             return f"equal within {number(round(100 * change.reach, 1) or 0.1, 2)} % ({self.basis})"
         if change.effect == "unclear":
             return f"not clearly {up} or {down}: {change.signed}, {self.basis}"
-        if change.mean >= MANIFOLD:
-            size, low, high = (number(ratio, 2) for ratio in change[:3])
-            return f"{TIMES.get(size, f'{size} times')} {as_much} ({low} to {high} times, {self.basis})"
-        size, *ends = (number(100 * abs(ratio - 1), 2) for ratio in change[:3])
-        low, high = ends if change.mean > 1 else ends[::-1]
-        return f"{size} % {up if change.mean > 1 else down} ({low} to {high} %, {self.basis})"
+        is_share = LITTLE < change.mean < MANIFOLD
+        mean, *ends = (100 * abs(ratio - 1) if is_share else ratio for ratio in change[:3])
+        size, low, high = (number(value, 2) for value in (mean, *sorted(ends)))
+        faster = f"{size} % {up if change.mean > 1 else down}"
+        said = faster if is_share else f"{TIMES.get(size, f'{size} times')} {as_much}"
+        between = f"{low} to {high} {'%' if is_share else 'times'}, " * (low != high)
+        return f"{said} ({between}{self.basis})"
 
 
 def paired(ratios: Mapping[str, Sequence[float]], error: float = ERROR) -> dict[str, Change]:

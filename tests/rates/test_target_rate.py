@@ -36,6 +36,7 @@ from harness.loadgen.patterns import trial_size
 from harness.loadgen.session import LoadGenSettings, user_conf
 from harness.rates import probing
 from harness.rates.probing import TolerantEngine, Trial, run_trial
+from harness.results.summary import scatter
 from tests import made
 from tests.conftest import tells
 
@@ -449,3 +450,18 @@ def test_a_curve_ends_at_its_highest_valid_rate() -> None:
 def test_wrong_rates_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="--server-target-qps"):
         plan(**{"scenario": "server"} | wrong)
+
+
+ODD: list[Any] = [None, "x", 3, -1.5, [], {}, [{}], {"a": [1]}, True]
+
+
+@pytest.mark.parametrize(
+    "key", ["tokens_per_sec", "mean_new_tokens", "flaws", "others", "work", "setup", "gpus", "valid"]
+)
+def test_a_line_that_was_edited_by_hand_ends_nothing(key: str):
+    server = plan("server")
+    line = offline(server)
+    for value in ODD:
+        found = known_offline(server, GPUS, [line | {key: value}])
+        assert found is None or found[0] > 0
+        assert isinstance(scatter(line, "tokens_per_sec", "tokens/s", [line | {key: value}]), str)

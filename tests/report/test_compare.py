@@ -250,6 +250,15 @@ def test_of_several_runs_the_fastest_is_held_against_the_first_or_the_next(tmp_p
     assert titles["BAC"] == titles["BCA"] and tells(titles["BAC"], "B is 30 % faster", "; A 1,000")
 
 
+def test_runs_of_one_label_on_two_machines_are_two_sides(tmp_path: Path) -> None:
+    made.rendered(tmp_path / "a", label="night")
+    run = compare.read(tmp_path / "a")
+    system = run.summary.system.model_copy(update={"gpus": ["NVIDIA H200"]})
+    other = run._replace(summary=run.summary.model_copy(update={"system": system}))
+    assert tells(compare_page.finding([run, other]), "H200: night is not clearly", "; a CPU: night 1,024")
+    assert tells(compare_page.finding([run, run, other]), "H200: night is", "2 and 1 runs")
+
+
 def with_label(folder: Path, label: str, others: list[str] | None = None) -> compare.ComparedRun:
     made.run(folder, label=label)
     if others:
