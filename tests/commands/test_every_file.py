@@ -14,7 +14,7 @@ from harness.core.document import Picture
 from harness.report import charts, pictures
 from harness.report import report as rendering
 from tests.commands.test_every_path import LONGEST_S, alarm
-from tests.conftest import called, ended
+from tests.conftest import called, ended, patience
 
 
 def nested(path: Path) -> None:
@@ -124,7 +124,7 @@ def attempt(words: tuple[str, ...], run: Path, other: Path, place: Path) -> str:
     """What is wrong with how a command ended; empty where nothing is."""
     line = [word.format(run=run, other=other, place=place) for word in words]
     try:
-        with alarm(LONGEST_S):
+        with alarm(patience(LONGEST_S)):
             done = called(main, "llama31-mlperf", *line)
     except BaseException as error:  # also an alarm
         return f"{type(error).__name__}: {error}"
