@@ -22,7 +22,7 @@ from harness.results.summary import Summary
 PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Metrics
 
-Made by `python -m docs.metrics` from `METRICS` in `harness/results/metrics.py` and the descriptions of the fields in
+Made by `python -m docs.metrics` from `harness/results/metrics.csv` and the descriptions of the fields in
 the summary; not written by hand. *Name* is the metric of [`--fail-if`](../regression.md), and the column of `--csv` and
 the key in MLflow where the third column says that these have it. *In summary.json* is the path to the value, absent or
 null where a run has none; `estimate` is `estimate.json` of `--quick`. Terms are in the [glossary](glossary.md).

@@ -280,6 +280,11 @@ def read_table(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline=""), restkey="", restval=""))
 
 
+def table_beside(module: str, name: str) -> list[dict[str, str]]:
+    """The lines of a CSV file that lies beside a module, by column."""
+    return read_table(reading.read_text(Path(module).with_name(name)))
+
+
 def finite(text: str) -> float | None:
     """A cell's number; None for an empty one. Raises ValueError, also for infinities."""
     value = float(text) if text else None

@@ -2,7 +2,6 @@
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import AliasChoices, Field
@@ -10,7 +9,7 @@ from pydantic import AliasChoices, Field
 from harness.config import mlperf, models
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
-from harness.core import files, reading
+from harness.core import files
 from harness.core.schema import Measured, Model
 from harness.loadgen.outcome import Capacity, Cost, RunFacts
 from harness.loadgen.test_run import TestRun
@@ -33,7 +32,7 @@ class Card(NamedTuple):
 # By NVML's whole name, so that a MIG slice is none; from NVIDIA's data sheets, without sparsity.
 CARDS = {
     name: Card(*map(files.finite, rates))  # type: ignore[arg-type]
-    for name, *rates in map(dict.values, files.read_table(reading.read_text(Path(__file__).with_name("cards.csv"))))
+    for name, *rates in map(dict.values, files.table_beside(__file__, "cards.csv"))
 }
 LAYERS, HIDDEN = SHAPE["num_hidden_layers"], SHAPE["hidden_size"]
 KV_SIZE = SHAPE["num_key_value_heads"] * (HIDDEN // SHAPE["num_attention_heads"])
@@ -123,7 +122,6 @@ def cost(price_per_hour: Measured, output: Measured, total: Measured, rate: Meas
 
 
 # What MLPerf has published of this benchmark (rounds 5.1 to 6.1): points in samples/s per accelerator.
-FILE = Path(__file__).with_name("published.csv")
 Unit = Literal["samples/s", "tokens/s"]
 SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share
 # What a driver calls a card, and what published results call it.
@@ -167,7 +165,7 @@ class Published(NamedTuple):
 def published() -> tuple[Published, ...]:
     """Every row of accelerators of one kind, or of none."""
     found = []
-    for cells in files.read_table(reading.read_text(FILE)):
+    for cells in files.table_beside(__file__, "published.csv"):
         count, name = int(cells["accelerators"] or 0), cells["accelerator"] or as_marked(cells["processor"])
         if SEVERAL not in name:
             own: dict[str, Any] = {name: cells.get(name) for name in Published._fields}

@@ -1,28 +1,40 @@
 """Every metric of a run, declared once, and the change of one between runs.
 
-A new one is a line here, and a field of the summary where it has none yet. Reports, tables, the history, sweeps,
-comparisons and MLflow go through this list.
+A new one is a line in metrics.csv, and a field of the summary where it has none yet. Reports, tables, the history,
+sweeps, comparisons and MLflow go through this list.
 """
 
 from collections.abc import Mapping, Sequence
 from math import exp, log, sqrt
 from statistics import NormalDist, fmean
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, Self
 
-from harness.config import mlperf
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.core.document import Column, Measured, number
+from harness.core.files import table_beside
 from harness.core.statistics import NORMAL, student, welch
 from harness.loadgen.outcome import Doubt, Figure, Outcome
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
 
-OfRuns = Literal["report", "index", "sweep", "compare", "mlflow"]
-OfLoads = Literal["levels", "rates", "batches"]  # the table of the tests at each load, by its unit
-OfTests = Literal["row", "batch row", "beside", "matrix", "batch matrix", "sweep row", "panel"]  # a line a test
-Place = OfRuns | OfLoads | OfTests
-Places = tuple[Place, ...]
-Better = Literal["higher", "lower"] | None
+# Where a metric is shown: of runs, in the table of the tests at each load by its unit, and in a line for each test.
+Place = Literal[
+    "report",
+    "index",
+    "sweep",
+    "compare",
+    "mlflow",
+    "levels",
+    "rates",
+    "batches",
+    "row",
+    "batch row",
+    "beside",
+    "matrix",
+    "batch matrix",
+    "sweep row",
+    "panel",
+]
 
 
 TEST = "run.performance."
@@ -35,8 +47,8 @@ class Metric(NamedTuple):
     name: str
     label: str  # with its unit
     path: str
-    better: Better
-    places: Places
+    better: str | None  # higher or lower
+    places: Sequence[str]
     digits: int = 4
     rate_flag: str = ""  # only of scenarios whose load this flag gives
     in_process: bool = False  # only of an engine in this process
@@ -124,106 +136,25 @@ def value_at(start: object, steps: Sequence[str]) -> Any:
     return found
 
 
-def test(name: str, label: str, better: Better, shown: Places, path: str = "", **more: Any) -> Metric:
-    """A number of the performance test, by its own name unless the path is another."""
-    return Metric(name, label, f"run.performance.{path or name}", better, shown, **more)
-
-
-def latency(kind: str, point: str, *more: Place, places: Places = ("compare",)) -> Metric:
-    """A percentile of one kind of latency, or its mean; MLflow has all. Offline's count from the start of the
-    test, since all requests are issued at once."""
-    label = f"{kind if kind == 'latency' else kind.upper()} {point}, ms"
-    return test(f"{kind}_{point}_ms", label, "lower", (*places, *more, "mlflow"), f"{kind}_ms.{point}")
-
-
-TELLING: dict[str, Places] = {  # why speeds differ, and the scores that are shown where there is no room for all
-    mlperf.SHORT_SCORES[0]: ("sweep", "sweep row"),
-    mlperf.SHORT_SCORES[1]: ("sweep",),
-    **dict.fromkeys(("requests_running_mean", "requests_waiting_mean", "kv_cache_percent_mean"), ("compare",)),
-    **dict.fromkeys(("requests_waiting_max", "kv_cache_percent_max", "prefix_hit_percent_mean"), ("compare", "matrix")),
-    "gpu_clock_mhz_mean": ("compare", "sweep"),
-    "gpu_power_w_mean": ("compare", "sweep"),
-}
-EVERYWHERE: Places = (*get_args(OfRuns), *get_args(OfLoads), *get_args(OfTests))
-BOTH: Places = ("matrix", "batch matrix")
-SIDES: Places = (*BOTH, "panel")
-PLACES: Places = ("report", "compare", "mlflow")
-INDEXED: Places = (*PLACES, "index")
-SWEPT: Places = (*PLACES, "sweep")
-METRICS: tuple[Metric, ...] = (
-    test("tokens_per_sec", "output tokens/s", "higher", EVERYWHERE),
-    test("input_tokens_per_sec", "input tokens/s", "higher", (*PLACES, *BOTH)),
-    test("total_tokens_per_sec", "input + output tokens/s", "higher", PLACES),
-    test("samples_per_sec", "samples/s", "higher", (*INDEXED, *get_args(OfLoads))),
-    test("target_qps", "target, queries/s", None, INDEXED, rate_flag="server_target_qps"),
-    test(
-        "expected_samples_per_sec", "expected samples/s", None, PLACES, "target_qps", rate_flag="offline_expected_qps"
-    ),
-    test("concurrency", "requests in flight at most", None, PLACES),
-    test("steady_tokens_per_sec", "output tokens/s without ramp and drain", "higher", PLACES, "steady.tokens_per_sec"),
-    test(
-        "tokens_per_sec_per_user", "tokens/s per user", "higher", (*PLACES, "levels"), "steady.tokens_per_sec_per_user"
-    ),
-    latency("latency", "mean", "batch matrix"),
-    latency("latency", "p50", "report", "sweep", "batches", "batch row", "batch matrix"),
-    latency("latency", "p90", "batches", "batch row", "beside"),
-    latency("latency", "p99", "report", "sweep", "index", "levels", *SIDES),
-    latency("ttft", "p50", "sweep", "levels", "rates", "batches", "row", "beside"),
-    latency("ttft", "p90", places=("levels", "rates")),
-    latency("ttft", "p99", "sweep", "sweep row", "index", "levels", "rates", "row", "beside", *SIDES),
-    latency("tpot", "p50", "sweep", "levels", "rates", "batches", "row", "beside", "batch matrix"),
-    latency("tpot", "p90", places=("levels", "rates")),
-    latency("tpot", "p99", "sweep", "sweep row", "index", "batches", "levels", "rates", "row", "beside", *SIDES),
-    test("trend", "trend", None, ("levels",), "steady.trend", digits=3),
-    test("client_delay_p50_ms", "client delay p50, ms", "lower", PLACES, "client_delay_ms.p50"),
-    test("client_delay_p99_ms", "client delay p99, ms", "lower", (*PLACES, "rates"), "client_delay_ms.p99"),
-    test("slo_attainment", "SLO attainment (requests within both limits), %", "higher", PLACES),
-    test("goodput", "goodput (requests within both limits), requests/s", "higher", PLACES),
-    test("requests_in_flight", "requests in flight, mean", None, ("report",)),
-    test("joules_per_output_token", "J of the GPUs per output token", "lower", (*SWEPT, *get_args(OfLoads))),
+METRICS = (
     *(
-        test(name, label, None, ("report",), f"capacity.{name}", digits=3, coarse=True)
-        for name, label in (
-            ("requests_per_hour", "requests per hour"),
-            ("requests_per_day", "requests per day"),
-            ("full_set_s", "all samples of MLPerf's set, s"),
+        Metric(
+            row["name"],
+            row["label"],
+            row["path"],
+            row["better"] or None,
+            row["places"].split(";"),
+            int(row["digits"] or 4),
+            row["rate_flag"],
+            bool(row["in_process"]),
+            bool(row["coarse"]),
         )
+        for row in table_beside(__file__, "metrics.csv")
     ),
-    test("mfu_percent", "MFU, %", None, PLACES, digits=3),
-    test("mbu_percent", "MBU, at least, %", None, PLACES, digits=3),
     *(
-        test(f"cost_{name}", f"cost {label}", "lower", (*PLACES, *more), f"cost.{name}")
-        for name, label, more in (
-            ("per_million_output_tokens", "per million output tokens", SIDES),
-            ("per_million_tokens", "per million tokens, input + output", ()),
-            ("per_thousand_requests", "per thousand requests", ()),
-        )
-    ),
-    test("duration_s", "duration, s", None, (*SWEPT, "rates")),
-    test("failed_requests", "failed requests", "lower", PLACES),
-    test("tested_samples", "samples", None, ("report",), "samples"),
-    test("total_new_tokens", "output tokens", None, ("report",)),
-    test("total_input_tokens", "input tokens", None, ("report",)),
-    test("peak_memory_gib", "peak GPU memory, GiB", "lower", SWEPT),
-    *(
-        test(
-            f"{item.name}_{how}",
-            f"{item.text}, {how}",
-            None,
-            ("mlflow", *TELLING.get(f"{item.name}_{how}", ())),
-            f"usage.{item.name}.{how}",
-        )
+        Metric(f"{item.name}_{how}", f"{item.text}, {how}", f"{TEST}usage.{item.name}.{how}", None, ["mlflow", *places])
         for item in QUANTITIES
-        for how in ("mean", "max")
-    ),
-    Metric("estimated_qps", "estimated queries/s", f"{ESTIMATE}.rate", "higher", ("sweep",)),
-    Metric("capacity_qps", "capacity, queries/s", f"{ESTIMATE}.capacity", "higher", ("sweep",)),
-    Metric("tpot_alone_ms", "TPOT of a single request, ms", f"{ESTIMATE}.tpot_alone_ms", "lower", ("sweep",)),
-    Metric("most_running", "running within TPOT's limit", f"{ESTIMATE}.most_running", None, ("sweep",)),
-    Metric("engine_start_s", "engine start, s", "meta.engine_start_s", "lower", SWEPT, in_process=True),
-    *(
-        Metric(name, label, f"run.accuracy.scores.{name}", "higher", ("compare", "mlflow", *TELLING.get(name, ())))
-        for name, label in mlperf.SCORES.items()
+        for how, places in item.places.items()
     ),
 )
 COST = "cost_per_million_output_tokens"

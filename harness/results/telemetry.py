@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from harness.core.document import Kind, Measured, Statement, number
+from harness.core.files import table_beside
 from harness.core.schema import Model
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import RunFacts, Usage
@@ -104,6 +105,7 @@ class Quantity(NamedTuple):
     unit: str = ""
     total: bool = False  # over the GPUs, else their mean
     digits: int = 3
+    places: Mapping[str, Sequence[str]] = {}  # where its mean and its maximum are shown, beside MLflow
 
     @property
     def text(self) -> str:
@@ -120,33 +122,16 @@ class Quantity(NamedTuple):
         return re.sub(r"^gpu\d+_", "gpu_", name) == self.name
 
 
-QUANTITIES = (
-    Quantity("requests_running", "requests running"),
-    Quantity("requests_waiting", "requests waiting"),
-    Quantity("kv_cache_percent", "KV cache in use", "%"),
-    Quantity("prefix_hit_percent", "prompt tokens from the prefix cache", "%"),
-    Quantity("inter_token_ms", "inter-token latency (ITL)", "ms"),
-    Quantity("preemptions", "preemptions a second"),
-    Quantity("prompt_tokens_per_sec", "prompt tokens/s", digits=5),
-    Quantity("generation_tokens_per_sec", "generated tokens/s", digits=5),
-    Quantity("gpu_load_percent", "GPU load", "%"),
-    Quantity("gpu_memory_gib", "GPU memory", "GiB", total=True),
-    Quantity("gpu_power_w", "GPU power", "W", total=True),
-    Quantity("gpu_clock_mhz", "GPU clock", "MHz"),
-    Quantity("gpu_max_clock_mhz", "GPU clock at most, by NVML", "MHz"),
-    Quantity("gpu_temperature_c", "GPU temperature", "\N{DEGREE SIGN}C"),
-    Quantity("gpu_memory_load_percent", "GPU memory controller busy", "% of the time"),
-    Quantity("gpu_memory_clock_mhz", "GPU memory clock", "MHz"),
-    Quantity("gpu_memory_temperature_c", "GPU memory temperature", "\N{DEGREE SIGN}C"),
-    Quantity("gpu_power_capped_percent", "GPU clock lowered by the power limit", "% of the time"),
-    Quantity("gpu_too_hot_percent", "GPU clock lowered by heat", "% of the time"),
-    *(
-        Quantity(f"gpu_{link.lower()}_{way}_gb_per_s", f"{link} {way}", "GB/s", total=True)
-        for link in ("NVLink", "PCIe")
-        for way in ("sent", "received")
-    ),
-    Quantity("cpu_percent", "CPU load", "%"),
-    Quantity("memory_gib", "main memory", "GiB"),
+QUANTITIES = tuple(
+    Quantity(
+        row["name"],
+        row["label"],
+        row["unit"],
+        bool(row["total"]),
+        int(row["digits"] or 3),
+        {how: row[how].split(";") if row[how] else () for how in ("mean", "max")},
+    )
+    for row in table_beside(__file__, "quantities.csv")
 )
 BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import get_args
 
 import jsonschema
 import pytest
@@ -22,7 +23,7 @@ from harness.report import compare
 from harness.report import report as rendering
 from harness.results import metrics
 from harness.results.accuracy import Accuracy, ScoresFile
-from harness.results.metrics import PLACES, Metric
+from harness.results.metrics import Metric, Place
 from harness.results.performance import Steady
 from harness.results.summary import SCHEMA_FILE, Summary, schema
 from harness.results.telemetry import QUANTITIES
@@ -112,8 +113,17 @@ def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
     assert len({metric.name for metric in metrics.METRICS}) == len(metrics.METRICS)
 
 
+SHOWN = ("report", "index", "sweep", "compare", "mlflow")
+
+
+def test_each_metric_is_shown_where_something_shows_it() -> None:
+    for metric in metrics.METRICS:
+        assert metric.better in ("higher", "lower", None) and {*metric.places} <= {*get_args(Place)}, metric
+    assert {place for metric in metrics.METRICS for place in metric.places} == {*get_args(Place)}
+
+
 def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new = Metric("samples_twice", "a new one", "run.performance.samples", "higher", (*PLACES, "index", "sweep"))
+    new = Metric("samples_twice", "a new one", "run.performance.samples", "higher", SHOWN)
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, new))
     run = made.run(tmp_path / "20260131-a")
     summary = rendering.build(run)
