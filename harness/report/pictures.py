@@ -19,7 +19,7 @@ from harness.results.accuracy import Accuracy
 from harness.results.performance import Performance
 from harness.results.profile import Profile
 from harness.results.summary import Summary
-from harness.results.telemetry import BY_NAME, SHARES, GpuTime
+from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
 
 TITLES = {
     "scores": "Scores against their thresholds",
@@ -230,21 +230,9 @@ def best(picture: LoadPicture) -> Iterator[Series]:
 
 
 # The pictures with a clock: what the engine and the machine did during a test, and the stages of a run.
-PANELS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (  # label, quantities, top of the axis
-    ("requests", ("requests_running", "requests_waiting"), None),
-    ("KV cache, %", ("kv_cache_percent", "prefix_hit_percent"), 105),
-    ("ITL, ms", ("inter_token_ms",), None),
-    ("generated tokens/s", ("generation_tokens_per_sec",), None),
-    ("prompt tokens/s", ("prompt_tokens_per_sec",), None),
-    ("load, %", ("gpu_load_percent", "cpu_percent"), 105),
-    ("memory, GiB", ("gpu_memory_gib", "memory_gib"), None),
-    ("power, W", ("gpu_power_w",), None),
-    ("links, GB/s", tuple(name for name, one in BY_NAME.items() if one.unit == "GB/s"), None),
-    ("clock, MHz", ("gpu_clock_mhz",), None),
-    ("temperature, \N{DEGREE SIGN}C", ("gpu_temperature_c",), None),
-)
 SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # of telemetry's SHARES
 SEEN = 0.5  # percent of a bar that can be seen
+PERCENT = Scale(0.0, 105.0)
 
 
 def machine(
@@ -319,8 +307,9 @@ def gpu_times(times: Sequence[GpuTime]) -> Bars:
 def recorded(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[Lines]:
     """A panel for each kind of quantity that something was recorded for, with gaps where nothing was."""
     there = [name for name, values in recording.columns.items() if any(value is not None for value in values)]
-    for label, items, top in PANELS:
-        found = [(name, BY_NAME[item].label) for item in items for name in there if BY_NAME[item].is_mine(name)]
+    for label in dict.fromkeys(one.panel for one in QUANTITIES if one.panel):
+        shown = [one for one in QUANTITIES if one.panel == label]
+        found = [(name, one.label) for one in shown for name in there if one.is_mine(name)]
         series = []
         for (name, text), color in zip(found, cycle(COLORS)):
             heights = (math.nan if value is None else value for value in recording.columns[name])
@@ -328,7 +317,8 @@ def recorded(recording: Recording, across: Scale, shaded: Sequence[Point]) -> It
             points = [*zip(recording.seconds, heights, strict=True)]
             series.append(Series(text.replace("GPU", f"GPU {gpu}"), points, color))
         if series:
-            down = Scale(0.0, top) if top else Scale.of([height for one in series for _, height in one.points])
+            whole = Scale.of([height for one in series for _, height in one.points])
+            down = PERCENT if label.endswith("%") else whole
             yield Lines("", "", label, series, across, down, shaded=shaded)
 
 

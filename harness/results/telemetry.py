@@ -105,6 +105,7 @@ class Quantity(NamedTuple):
     unit: str = ""
     total: bool = False  # over the GPUs, else their mean
     digits: int = 3
+    panel: str = ""  # of the picture, with its unit
     places: Mapping[str, Sequence[str]] = {}  # where its mean and its maximum are shown, beside MLflow
 
     @property
@@ -129,6 +130,7 @@ QUANTITIES = tuple(
         row["unit"],
         bool(row["total"]),
         int(row["digits"] or 3),
+        row["panel"],
         {how: row[how].split(";") if row[how] else () for how in ("mean", "max")},
     )
     for row in table_beside(__file__, "quantities.csv")

@@ -96,14 +96,14 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
     found = usage.usage_of(recording.Recording.read(path))
     assert found["requests_waiting"] == Usage(mean=7, max=7)
     assert found["generation_tokens_per_sec"].max == pytest.approx(512, rel=0.1)
-    assert "requests_running" in {name for panel in pictures.PANELS for name in panel[1]}
+    assert usage.BY_NAME["requests_running"].panel == "requests"
 
 
 def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
     of_gpus = recorder.GPU_NAMES
     columns = {column.name for column in discovery.COLUMNS} | {f"gpu_{name}" for name in of_gpus}
     assert columns < set(usage.BY_NAME)
-    drawn = {name for _, names, _ in pictures.PANELS for name in names}
+    drawn = {name for name, quantity in usage.BY_NAME.items() if quantity.panel}
     shares = {"preemptions", "gpu_power_capped_percent", "gpu_too_hot_percent", "gpu_max_clock_mhz"}
     memory = {"gpu_memory_load_percent", "gpu_memory_clock_mhz", "gpu_memory_temperature_c"}  # in the table alone
     assert set(usage.BY_NAME) - drawn == shares | memory
