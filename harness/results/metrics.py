@@ -48,7 +48,7 @@ class Metric(NamedTuple):
     label: str  # with its unit
     path: str
     better: str | None  # higher or lower
-    places: Sequence[str]
+    places: tuple[str, ...]
     digits: int = 4
     rate_flag: str = ""  # only of scenarios whose load this flag gives
     in_process: bool = False  # only of an engine in this process
@@ -143,7 +143,7 @@ METRICS = (
             row["label"],
             row["path"],
             row["better"] or None,
-            row["places"].split(";"),
+            tuple(row["places"].split(";")),
             int(row["digits"] or 4),
             row["rate_flag"],
             bool(row["in_process"]),
@@ -152,7 +152,7 @@ METRICS = (
         for row in table_beside(__file__, "metrics.csv")
     ),
     *(
-        Metric(f"{item.name}_{how}", f"{item.text}, {how}", f"{TEST}usage.{item.name}.{how}", None, ["mlflow", *places])
+        Metric(f"{item.name}_{how}", f"{item.text}, {how}", f"{TEST}usage.{item.name}.{how}", None, ("mlflow", *places))
         for item in QUANTITIES
         for how, places in item.places.items()
     ),
