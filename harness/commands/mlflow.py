@@ -172,12 +172,8 @@ def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
     numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
     tags = {
         "kind": "benchmark",
-        "category": meta.category,
-        "scenario": meta.scenario,
-        "mlperf_version": meta.mlperf_version,
         "comparable": meta.comparable,
         "accuracy": summary.gate or "not run",
-        "loadgen": ("VALID" if test.valid else "INVALID") if test else "not run",
         "result": found.verdict.word if found else "not run",
         "flaws": "; ".join((*summary.background_load, *found.flaws)) if found else "",
     }
