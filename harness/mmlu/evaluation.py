@@ -63,8 +63,6 @@ class Overall(File):
     macro_average: float
     """The mean of the subjects."""
     subjects: int
-    predictions: dict[str, int]
-    answers: dict[str, int]
     ties: int
     shortened_prompts: dict[Literal["questions", "examples_dropped"], int]
     """Prompts that did not fit with all their examples."""
@@ -175,8 +173,6 @@ def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: 
         interval_95=(whole.low, whole.high),
         macro_average=sum(part.accuracy for part in subjects.values()) / len(subjects),
         subjects=len(subjects),
-        predictions={letter: sum(answer.prediction == letter for answer in rows) for letter in LETTERS},
-        answers={letter: sum(answer.right == letter for answer in rows) for letter in LETTERS},
         ties=sum(answer.is_tied for answer in rows),
         shortened_prompts={"questions": len(dropped), "examples_dropped": sum(dropped)},
         prompt_tokens=prompt_tokens,
@@ -267,10 +263,6 @@ def sections(
     yield Section("Domains", f"{len(domains)} domains", [by_domain])
     rows = [[name.replace("_", " "), DOMAIN_OF[name], *score_cells(part)] for name, part in subjects.items()]
     yield Section("Subjects", f"{summary.subjects} subjects", [Table(["subject", "domain", *HEAD], rows)])
-    chosen, right_ones = (
-        ", ".join(f"{letter} {counts[letter]}" for letter in LETTERS)
-        for counts in (summary.predictions, summary.answers)
-    )
     short = summary.shortened_prompts
     fitted = "All examples fitted into every prompt."
     if short["questions"]:
@@ -281,8 +273,7 @@ def sections(
     method = (
         f"Each question follows {config.num_fewshot} example(s) of its subject from the dev split; the answer is the "
         "likeliest of the letters A to D as the next token, one request a question. "
-        f"Letters chosen: {chosen}; right ones: {right_ones}. Exact ties between letters: {summary.ties} (the first in "
-        "the alphabet counts)."
+        f"Exact ties between letters: {summary.ties} (the first in the alphabet counts)."
     )
     quantized = f", {config.quantization}" if config.quantization != "none" else ""
     settings = [
