@@ -19,7 +19,6 @@ from harness.sweep.file import BASELINE
 from harness.sweep.rows import (
     BRIEF_S,
     SCORE,
-    SPEED,
     Effect,
     ExperimentResult,
     Results,
@@ -198,7 +197,7 @@ def lines(report: SweepReport) -> Iterator[Line]:
             "full length", f"{best.name}: {number(best.speed)} output tokens/s{at}{of}", "careful" if busy else "good"
         )
     if base and any(record.gpu for record in base.records):
-        yield Line("careful", SHARING_NOTE + cards(base), "careful")
+        yield Line("careful", SHARING_NOTE, "careful")
     for result in every:
         if found := result.failure:
             yield Line(found.status, f"{result.name}: {found.reason}", "bad" if found.status == "failed" else "unknown")
@@ -233,15 +232,6 @@ def accuracy(report: SweepReport) -> Iterator[Line]:
         r.name for r in report.judged if r.accuracy not in ("SAFE", "not run") and r.name not in (*clear, *same)
     ]:
         yield Line("accuracy", f"not shown to hold: {', '.join(unsure)}", "unknown")
-
-
-def cards(base: ExperimentResult) -> str:
-    """The baseline's speed on each GPU, so that one sees how far the cards differ."""
-    by_gpu = dict[str, list[float]]()
-    for record in base.done:
-        by_gpu.setdefault(record.place, []).append(record.outcome.values.get(SPEED.name) or 0.0)
-    found = [f"{place} {number(mean(speeds))}" for place, speeds in sorted(by_gpu.items())]
-    return f" The baselines: {', '.join(found)} output tokens/s." if len(found) > 1 else ""
 
 
 def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
