@@ -1,7 +1,8 @@
 """The flags of a benchmark run beyond its engine's, each defined once; and the checks across flags."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import NonNegativeFloat
 
@@ -46,6 +47,12 @@ CHOOSES = {  # flags that only some scenarios take, and the one that the first o
 def chooser(given: frozenset[str]) -> str:
     """The flag that chooses the scenario; empty where it was named, or none does."""
     return "" if "scenario" in given else next((name for name in CHOOSES if name in given), "")
+
+
+def scenario_of(settings: Mapping[str, Any]) -> str:
+    """The scenario that settings name, or that one of them chooses, as they stand in a file."""
+    given = frozenset(name for name, value in settings.items() if value)
+    return CHOOSES.get(chooser(given), str(settings.get("scenario", "offline")))
 
 
 SPEED_TESTS: Rules = {

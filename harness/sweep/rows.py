@@ -11,7 +11,7 @@ from typing import Literal
 
 from harness.config.comparability import INVALID, NOT_COUNTED, Comparable, Difference, differences
 from harness.config.mlperf import SCENARIO, SCORES, SHORT_SCORES
-from harness.config.run import RunConfig
+from harness.config.run import RunConfig, scenario_of
 from harness.core.document import Measured, plural
 from harness.core.schema import SCHEMA
 from harness.core.system import System
@@ -262,6 +262,7 @@ def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
     found = []
     for each in (item, base):
         settings = {name: info.default for name, info in RunConfig.model_fields.items()} | each.settings
+        settings["scenario"] = scenario_of(each.settings)
         names = (*RunConfig.affecting("work"), *("server_target_qps",) * has_fixed_rate(each))
         found.append(Comparable({name: str(settings[name]) for name in names}))
     mine, theirs = found
@@ -275,7 +276,7 @@ def is_estimate(item: Experiment) -> bool:
 
 def has_fixed_rate(item: Experiment) -> bool:
     """Whether its speed follows from a configured rate, rather than from what the engine can do."""
-    is_rated = SCENARIO[str(item.settings.get("scenario", "offline"))].pattern.is_rated
+    is_rated = SCENARIO[scenario_of(item.settings)].pattern.is_rated
     return is_rated and item.settings.get("server_target_qps") != "max" and not is_estimate(item)
 
 

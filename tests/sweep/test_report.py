@@ -148,9 +148,10 @@ def test_noise_is_no_finding() -> None:
     assert {row.name: row.effect for row in plots.experiment_rows(state(*first, *second, *third))}["a"] == "helped"
 
 
-def test_at_a_fixed_rate_the_speed_is_no_finding() -> None:
+@pytest.mark.parametrize("named", [{"scenario": "server"}, {}])  # which the rate chooses where none is named
+def test_at_a_fixed_rate_the_speed_is_no_finding(named: dict[str, object]) -> None:
     def at(rate: object, speed: float) -> list[str]:
-        settings = {"scenario": "server", "server_target_qps": rate}
+        settings = {**named, "server_target_qps": rate}
         given = state(ran(BASELINE, 100, duration_s=600.0), ran("a", speed, duration_s=600.0))
         items = tuple(replace(item, settings=settings) for item in given.sweep.experiments)
         given = replace(given, sweep=replace(given.sweep, experiments=items))
@@ -168,6 +169,7 @@ def test_at_a_fixed_rate_the_speed_is_no_finding() -> None:
         {"category": "edge"},
         {"total_sample_count": 20},
         {"scenario": "singlestream"},
+        {"concurrency": 4},
         {"input_len": 64, "output_len": 512},
         {"workload": "chat"},
         {"max_new_tokens": 16},
