@@ -18,7 +18,7 @@ from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
 from harness.core.screen import Display, show
 from harness.engines import discovery, vllm
 from harness.loadgen import recorder, test_run
-from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, finish, history, or_say
+from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, finish, history, or_say, send_to_mlflow
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog, start
@@ -224,6 +224,7 @@ def report(run: BenchmarkRun) -> Summary:
     with or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
     show(display.console, answer.document(summary, scatter=doubt), run.folder.shown / "report.html")
+    send_to_mlflow(run.folder.path, config.mlflow, config.results_dir, display.done)
     return summary
 
 

@@ -92,7 +92,6 @@ def compare(config: CompareConfig) -> int:
 
         compare_runs(results.folders(config.side, config.results_dir), None, None, None)
         return DONE
-    from harness.commands import mlflow
     from harness.core import processes
     from harness.report import regression
     from harness.sweep import loop
@@ -102,15 +101,13 @@ def compare(config: CompareConfig) -> int:
         regression.condition(text)
     processes.install_signal_handlers()
     whole = sweep_of(config)
-    options = loop.SweepOptions(repeat=2 * config.rounds, limit=60 * config.minutes, alternate=True)
+    options = loop.SweepOptions(
+        repeat=2 * config.rounds, limit=60 * config.minutes, alternate=True, mlflow=config.mlflow
+    )
     state = loop.begin(
         whole, config.results_dir, [*whole.experiments], options, {}, config.resume, config.within, config.fail_if
     )
-    loop.command(
-        state,
-        [Lane()],
-        lambda display: mlflow.after(state.folder.path, config.mlflow, config.results_dir, display.done),
-    )
+    loop.command(state, [Lane()])
 
 
 def sweep_of(config: CompareConfig) -> Sweep:

@@ -1,9 +1,7 @@
 """A finished folder to MLflow, again if need be: `python -m harness mlflow RUN_DIR`."""
 
 import hashlib
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from os import environ
 from pathlib import Path
@@ -11,10 +9,9 @@ from typing import NamedTuple
 
 from harness.core.command import argument, make_command, option
 from harness.core.document import gpu_names
-from harness.core.errors import DONE, NotAcceptedError, UsageError, first_line
+from harness.core.errors import NotAcceptedError, UsageError, first_line
 from harness.core.files import read
-from harness.core.processes import command_of
-from harness.core.reading import ROOT, as_text, names_in
+from harness.core.reading import as_text, names_in
 from harness.core.secrets import hide_text
 from harness.core.system import System
 from harness.loadgen import folder as results
@@ -29,7 +26,6 @@ from harness.results.summary import Summary
 # Each run there has a tag that is its folder's own, so that sending twice updates instead of doubling.
 NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
 IDENTITY = "llama31_mlperf_folder"  # the tag
-LIMIT_S = 90.0  # that a run waits for it
 LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
 KEPT = names_in("*.json *.md *.csv plots/* Accuracy/* Performance/* Compliance/**/*")  # with a run
 TRACE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
@@ -54,28 +50,6 @@ class TrackedRun(NamedTuple):
     @property
     def name(self) -> str:
         return self.folder.resolve().name if self.folder and self.key == "run" else self.key
-
-
-def after(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
-    """Sends a finished folder if MLflow is asked for; in its own process, so that nothing here can fail a run."""
-    if not wanted and not environ.get("MLFLOW_TRACKING_URI"):
-        return
-    places = (str(folder.resolve()), "--results-dir", str(results_dir.resolve()))
-    elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
-    again = f"`{command_of('mlflow')} {folder}{elsewhere}` sends it later"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "harness", "mlflow", *places],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-        )
-        is_sent, text = done.returncode == DONE, done.stderr if done.returncode else done.stdout
-        said = hide_text(text.strip().rpartition("\n")[2]).removeprefix("error: ") or f"exit code {done.returncode}"
-    except subprocess.TimeoutExpired:
-        is_sent, said = False, f"no end after {LIMIT_S:g} s"
-    say(f"MLflow: {said}" if is_sent else f"MLflow: not sent: {said}; {again}")
 
 
 def send(folder: Path, results_dir: Path) -> str:

@@ -10,7 +10,6 @@ DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in its own folder; ends the process with the exit code."""
-    from harness.commands import mlflow
     from harness.core import processes, screen
     from harness.engines.discovery import with_served_model
     from harness.loadgen import folder
@@ -24,7 +23,6 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
             with screen.Display(console) as display:
                 config = config.changed(model=with_served_model(config.run, display.say).model)
                 code = evaluation.evaluate(config, run, display)
-                mlflow.after(run.path, config.mlflow, config.results_dir, display.done)
         except (Exception, KeyboardInterrupt) as error:
             code = folder.fail(error, run, errors)
         folder.exit(code, log)

@@ -36,10 +36,8 @@ def benchmark_run(config: RunConfig) -> NoReturn:
                 display.say(config.headline)
                 display.say(f"results: {run.path}")
                 from harness.benchmark import steps
-                from harness.commands import mlflow
 
                 code = steps.run_benchmark(config, run, display)
-                mlflow.after(run.path, config.mlflow, config.results_dir, display.done)
             if config.json:
                 console.file.write((run.path / "summary.json").read_text())
                 console.file.flush()

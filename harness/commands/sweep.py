@@ -54,13 +54,12 @@ def sweep(
         results.check_writable(results_dir)
         file.show(whole, chosen, reasons)
         return DONE
-    options = loop.SweepOptions(repeat, timeout, 60 * (time_limit or inf), finalists, only, alternate)
-    from harness.commands import mlflow as send
+    options = loop.SweepOptions(repeat, timeout, 60 * (time_limit or inf), finalists, only, alternate, mlflow)
     from harness.core import processes
 
     processes.install_signal_handlers()
     state = loop.begin(whole, results_dir, chosen, options, reasons, resume, within or 0.0)
-    loop.command(state, places, lambda display: send.after(state.folder.path, mlflow, results_dir, display.done))
+    loop.command(state, places)
 
 
 command = make_command(sweep, prints=False)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +24,7 @@ from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import document, reading, secrets, system
 from harness.core.errors import (
+    DONE,
     ENGINE_FAILED,
     INTERRUPTED,
     LONGEST_QUOTE,
@@ -46,7 +48,7 @@ from harness.core.files import (
     write_json,
     write_text,
 )
-from harness.core.processes import by_signal, command_line, end_children, ignore_signals
+from harness.core.processes import by_signal, command_line, command_of, end_children, ignore_signals
 from harness.core.schema import SCHEMA, File
 from harness.core.screen import Display
 from harness.loadgen.outcome import RunFacts, RunStatus, Status
@@ -55,6 +57,7 @@ STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason
 RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
 STAMP = len("20260131-101500")  # of a run's name: when it began
 Test = Literal["accuracy", "performance", "test06"]
+MLFLOW_S = 90.0  # that a command waits for MLflow
 FOLDER = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
 
 
@@ -201,6 +204,28 @@ def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: 
     for folder in [] if keep_all else older(run):
         with or_say(say, f"{folder} could not be deleted"):
             rmtree(folder)
+
+
+def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
+    """Sends a finished folder if MLflow is asked for; in its own process, so that nothing there can fail a run."""
+    if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
+        return
+    places = (str(folder.resolve()), "--results-dir", str(results_dir.resolve()))
+    elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
+    again = f"`{command_of('mlflow')} {folder}{elsewhere}` sends it later"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", "mlflow", *places],
+            cwd=reading.ROOT,
+            capture_output=True,
+            text=True,
+            timeout=MLFLOW_S,
+        )
+        is_sent, text = done.returncode == DONE, done.stderr if done.returncode else done.stdout
+        said = text.strip().rpartition("\n")[2].removeprefix("error: ") or f"exit code {done.returncode}"
+    except subprocess.TimeoutExpired:
+        is_sent, said = False, f"no end after {MLFLOW_S:g} s"
+    say(f"MLflow: {said}" if is_sent else f"MLflow: not sent: {said}; {again}")
 
 
 def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:

@@ -408,6 +408,7 @@ def evaluate(config: MMLUConfig, run: folder.RunFolder, display: screen.Display)
     with folder.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         folder.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
     screen.show(display.console, report, run.path / "report.html")
+    folder.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.done)
     return errors.DONE
 
 

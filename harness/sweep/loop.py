@@ -57,6 +57,7 @@ class SweepOptions(NamedTuple):
     finalists: int = 0  # so many of the fastest run again at full length
     again: Sequence[str] = ()  # those that are tried again where they failed
     alternate: bool = False  # every second round backwards, A B B A, so that what changes evenly cancels out
+    mlflow: bool = False
 
 
 @dataclass
@@ -290,13 +291,14 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
             raise type(known)(f"{str(known).removesuffix('.')}.{' --resume continues from here.' * is_any}") from None
 
 
-def command(state: SweepState, places: Sequence[Lane], after: Callable[[Display], None]) -> NoReturn:
-    """A sweep, and what follows it, to the end of this process; what libraries print meanwhile goes to engine.log."""
+def command(state: SweepState, places: Sequence[Lane]) -> NoReturn:
+    """A sweep, to the end of this process; what libraries print meanwhile goes to engine.log."""
     log = state.folder.path / "engine.log"
     try:
         with ends_in_one_line(), screen.screen(log) as (console, _), Display(console) as display:
             code = run(state, places, display)
-            after(display)
+            results_dir = state.folder.results_dir.parent
+            folder.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.done)
     except SystemExit as end:
         code = int(end.code or DONE)
     folder.exit(code, log)

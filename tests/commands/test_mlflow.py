@@ -10,15 +10,22 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from rich.console import Console
 
 from harness.__main__ import main
+from harness.benchmark import steps
 from harness.commands import mlflow
+from harness.config.run import RunConfig
 from harness.core.files import read, write_json
 from harness.core.reading import ROOT
+from harness.core.screen import Display
+from harness.loadgen import folder as results_folder
+from harness.loadgen.folder import send_to_mlflow
 from harness.results import metrics
 from harness.results.summary import Summary
 from harness.sweep.experiment import ExperimentRecord, from_summary
@@ -190,7 +197,7 @@ def test_a_server_that_is_away(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://someone:hush@127.0.0.1:9")
     begin = time.monotonic()
-    mlflow.after(folder, False, folder.parent, print)
+    send_to_mlflow(folder, False, folder.parent, print)
     assert time.monotonic() - begin < patience(60)
     said = capsys.readouterr().out
     assert "not sent" in said
@@ -198,6 +205,19 @@ def test_a_server_that_is_away(
     assert "hush" not in said
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert send(folder, folder.parent)[0] == 0  # and later, to a store that is there
+
+
+def test_an_estimate_is_no_result_to_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[object] = []
+    run = SimpleNamespace(folder=results_folder.open_run(tmp_path, "quick"))
+    session = SimpleNamespace(engine=SimpleNamespace(name="echo", close=lambda: None))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setattr(steps, "send_to_mlflow", lambda *given: sent.append(given))
+    monkeypatch.setattr(steps, "begin", lambda *_: (run, session, None))
+    monkeypatch.setattr(steps.doctor, "require", lambda _: None)
+    config = RunConfig(quick=True, model="demo", backend="echo")
+    assert steps.run_benchmark(config, run.folder, Display(Console(quiet=True))) == 0
+    assert sent == []
 
 
 def test_without_mlflow_it_says_how_to_get_it(folder: Path, tmp_path: Path) -> None:

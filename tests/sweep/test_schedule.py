@@ -90,7 +90,7 @@ def test_a_change_is_that_against_the_baseline_of_the_same_gpu() -> None:
     (row,) = (row for row in experiment_rows(given) if row.name == "a")
     assert row.gain and row.gain.mean == pytest.approx(1.1)
     said = " ".join(line.text for line in document(SweepReport(given, tuple(experiment_rows(given)))).lines)
-    assert "share the CPU" in said and "GPU 0 100, GPU 1 50" in said
+    assert "share the CPU" in said
 
 
 def test_a_failure_on_one_gpu_ends_the_others(tmp_path: Path) -> None:
