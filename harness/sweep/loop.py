@@ -8,23 +8,29 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 from statistics import mean
 from threading import Event, RLock
 from typing import NamedTuple, NoReturn
 
+from harness.benchmark import doctor, steps
 from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import MIN_DURATION_S
+from harness.config.plan import Plan
+from harness.config.run import RunConfig
 from harness.core import files, processes, screen, system
 from harness.core.document import plural
 from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, ends_in_one_line, why
 from harness.core.screen import Display
+from harness.engines.discovery import with_served_model
 from harness.loadgen import folder
-from harness.loadgen.folder import RunFolder, now, open_run, point_latest
+from harness.loadgen.folder import FOLDER, RunFolder, now, open_run, point_latest
 from harness.report import regression
+from harness.report import report as rendering
+from harness.results import accuracy
 from harness.sweep import experiment, report
-from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, run_experiment
+from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, from_summary, run_experiment
 from harness.sweep.file import BASELINE, CAPPED, Experiment, Sweep, Variant, make_experiment
 from harness.sweep.findings import document
 from harness.sweep.rows import (
@@ -141,18 +147,17 @@ class SweepState:
     def extend(self) -> bool:
         """Whether more is to be run once all is done: the best estimate capped, and then the finalists."""
         found, is_ranked = experiment_rows(self.kept), is_estimate(self.chosen[0])
-        is_capped = any(item.kind == "capped" for item in self.chosen)
-        if is_ranked and not is_capped and (made := self.kept.capped or cap_fastest(found)):
+        if is_ranked and (made := self.kept.capped or cap_fastest(found)) and made not in self.chosen:
             self.keep(capped=made)
             self.chosen = [*self.chosen, made]
             return True
-        if not self.finals:
-            names = finalists(found, self.options.finalists) if self.options.finalists else []
-            if is_ranked:
-                names = [best.name] if (best := best_estimate(found)) else []
-            self.finals = [self.full(item) for item in self.chosen if item.name in names]
-            return bool(self.finals)
-        return False
+        if self.finals:
+            return False
+        names = finalists(found, self.options.finalists) if self.options.finalists else []
+        if is_ranked:
+            names = [best.name] if (best := best_estimate(found)) else []
+        self.finals = [self.full(item) for item in self.chosen if item.name in names]
+        return bool(self.finals)
 
     def full(self, item: Experiment) -> Experiment:
         """An experiment at full official length; one that was estimated as a search for its rate, no longer than the
@@ -263,6 +268,80 @@ class Crew:
         return record
 
 
+# Servers under the same requests: a session with each in this process, kept for all rounds of a sweep.
+NO_TIME_S = 0.001  # of a test whose number of queries ends it
+
+
+@dataclass
+class Servers:
+    """Runs the jobs of a sweep of servers in `place`, in place of run.py. Their answers are held against each other's:
+    the gate, which holds them against the reference's, gives no verdict."""
+
+    place: Path
+    display: Display
+    sides: dict[tuple[str, bool], steps.Begun] = field(default_factory=dict)
+
+    def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
+        """One job, as run.py does it. Raises BenchmarkError where it fails: LoadGen, which waits for every answer,
+        cannot be stopped, so that no other can follow in this process."""
+        begin, key = time.monotonic(), (job.item.name, job.final)
+        folder = open_run(self.place / job.item.name, str(job.round + 1))
+        try:
+            side = self.sides[key] = self.sides.get(key) or self.begin(job.item, folder)
+            found = from_summary(rendering.build(measure(side, folder)))
+            outcome = replace(found, verdict=found.verdict and "NOT JUDGED")
+        except KeyboardInterrupt:
+            processes.ignore_signals()
+            folder.fail("interrupted")
+            return job.record(lane, "interrupted", "interrupted")
+        except BenchmarkError as error:
+            folder.fail("failed", str(error))
+            raise BenchmarkError(f"{job.item.name}: {error}") from error
+        folder.set_status("complete")
+        seconds = round(time.monotonic() - begin, 1)
+        return job.record(lane, "complete", seconds=seconds, run=f"{job.item.name}/{folder.name}", outcome=outcome)
+
+    def begin(self, item: Experiment, folder: RunFolder) -> steps.Begun:
+        """A session with a server, whose requests are those of the others."""
+        first = next(iter(self.sides.values()), None)
+        side = steps.begin(config_of(item, self.place), folder, self.display, first and first.session)
+        side.run.adopt(match_length(side.run.plan, (first or side).run.plan))
+        return side
+
+
+def config_of(item: Experiment, place: Path) -> RunConfig:
+    """The settings of an experiment, with the model that its server has."""
+    return with_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
+
+
+def measure(side: steps.Begun, folder: RunFolder) -> Path:
+    """A run's tests on the session of its side; the answers are asked for in the first of the runs alone."""
+    session, plan = side.session, side.run.plan
+    session.folder = folder
+    if plan.config.mode == "both" and folder != side.run.folder:
+        plan = replace(plan, config=plan.config.changed(mode="performance"))
+    facts = side.run.facts.model_copy(update={"plan": plan, "started": now()})
+    side.run._replace(folder=folder, facts=facts).save()
+    if plan.config.mode != "performance":
+        accuracy.evaluate(session.test("accuracy", plan), plan, session.library, side.tokenizer)
+    if plan.config.mode != "accuracy":
+        session.drive("performance", plan, folder.sub(FOLDER["performance"]))
+    return folder.path
+
+
+def match_length(plan: Plan, first: Plan) -> Plan:
+    """The plan with the queries of the first server's: in a closed loop a number of them, whole rounds of its slots,
+    since a test that ends by time ends with some slots empty."""
+    if first.target_qps is None:
+        return plan
+    if plan.concurrency and not first.fewest_queries:
+        places = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
+        first = replace(first, fewest_queries=places * plan.concurrency, min_duration_s=NO_TIME_S)
+    return replace(
+        plan, target_qps=first.target_qps, fewest_queries=first.fewest_queries, min_duration_s=first.min_duration_s
+    )
+
+
 def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
     """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError.
 
@@ -306,9 +385,6 @@ def command(state: SweepState, places: Sequence[Lane]) -> NoReturn:
 
 def runner_of(state: SweepState, places: Sequence[Lane], display: Display, lock: int) -> Runner:
     """What runs the jobs: run.py, or for servers at one load sessions that are kept."""
-    from harness.benchmark import doctor
-    from harness.sweep.servers import Servers, config_of
-
     configs = [config_of(item, state.folder.path) for item in state.chosen if state.kept.sweep.is_of_servers]
     if (
         configs
@@ -366,14 +442,12 @@ def begin(
     fail_if: tuple[str, ...] = (),
 ) -> SweepState:
     """A sweep to run, or the last of its name to go on with. Raises UsageError."""
-    folder, kept = (resume if again else new)(sweep, results_dir)
+    if again:
+        folder, kept = resume(sweep, results_dir)
+    else:
+        folder = open_run(results_dir / "sweeps", sweep.name)
+        kept = State(processes.command_line(), now(), system.detect(), sweep, ())
     return SweepState(folder, replace(kept, within=within, fail_if=fail_if), chosen, options, skipped)
-
-
-def new(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
-    """A new sweep's folder, and what is kept of it."""
-    folder = open_run(results_dir / "sweeps", sweep.name)
-    return folder, State(processes.command_line(), now(), system.detect(), sweep, ())
 
 
 def resume(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:

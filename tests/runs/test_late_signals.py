@@ -21,7 +21,7 @@ from harness.sweep.experiment import ExperimentRecord, Lane
 from harness.sweep.file import BASELINE
 from tests.conftest import launch
 from tests.servers import Fake, serving
-from tests.sweep.made import SHORT, written
+from tests.sweep.made import SHORT, opened, written
 from tests.warm import Warm
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -71,7 +71,7 @@ def test_an_evaluation(tmp_path: Path) -> None:
 
 def test_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
-    state = loop.SweepState(*loop.new(few, tmp_path), list(few.experiments), loop.SweepOptions(), {})
+    state = opened(few, tmp_path)
     monkeypatch.setattr(sweep_report, "build", sweep_report.build)  # as it was, afterwards
     monkeypatch.setattr(processes, "guards", {os.getpid(): None})  # this process is not to be guarded
     processes.install_signal_handlers()

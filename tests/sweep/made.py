@@ -5,9 +5,11 @@ from typing import Any
 
 from harness.core.system import System
 from harness.sweep import file as sweep_file
+from harness.sweep import loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
+from harness.sweep.loop import SweepOptions, SweepState
 from harness.sweep.report import STATE
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
@@ -40,3 +42,8 @@ def loaded(folder: Path, experiments: str) -> Sweep:
 def kept(given: sweep_report.State) -> dict[str, Any]:
     """What sweep.json holds of a state."""
     return STATE.dump_python(given, mode="json", by_alias=True)  # type: ignore[no-any-return]
+
+
+def opened(sweep: Sweep, folder: Path, options: SweepOptions | None = None, resume: bool = False) -> SweepState:
+    """A sweep of all its experiments, of which none has run, or some had."""
+    return loop.begin(sweep, folder, list(sweep.experiments), options or SweepOptions(), {}, resume, 0.0)

@@ -14,9 +14,9 @@ from harness.rates.law import Goal
 from harness.sweep import file, findings, loop, rows
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch, outcome_of
-from harness.sweep.loop import SweepOptions, SweepState, new
+from harness.sweep.loop import SweepOptions
 from tests.conftest import tells
-from tests.sweep.made import written
+from tests.sweep.made import opened, written
 
 FILE = """
 baseline: {set: {model: demo, scenario: server, mode: performance, quick: true}}
@@ -36,8 +36,7 @@ def swept(
 ) -> tuple[list[tuple[str, bool, dict[str, object]]], rows.State]:
     """What a sweep of estimates runs, in order, and what is kept of it."""
     sweep = file.load(written(folder, FILE))
-    place, kept = new(sweep, folder)
-    state = SweepState(place, kept, list(sweep.experiments), SweepOptions(limit=limit), {})
+    state = opened(sweep, folder, SweepOptions(limit=limit))
     ran = list[tuple[str, bool, dict[str, object]]]()
 
     def runner(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:

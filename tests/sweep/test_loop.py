@@ -24,10 +24,10 @@ from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord, Job, Lane
 from harness.sweep.file import BASELINE, Experiment
-from harness.sweep.loop import SweepOptions, SweepState, new, resume
+from harness.sweep.loop import resume
 from tests.conftest import patience, tells
 from tests.runs.test_failed_runs import engines
-from tests.sweep.made import SHORT, written
+from tests.sweep.made import SHORT, opened, written
 
 
 def sweep(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
@@ -89,9 +89,10 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
 def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
     asked = sweep_file.load(path)
-    place, kept = new(asked, tmp_path)
-    SweepState(place, kept, list(asked.experiments), SweepOptions(), {}).keep()
-    assert resume(asked, tmp_path) == (place, kept)
+    state = opened(asked, tmp_path)
+    state.keep()
+    place = state.folder
+    assert resume(asked, tmp_path) == (place, state.kept)
     facts = json.loads((place.path / "sweep.json").read_text())
     facts["system"]["packages"]["torch"] = "1.0"
     facts["system"]["cores"] += 1
@@ -189,7 +190,7 @@ def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
-    state = SweepState(*new(few, tmp_path), list(few.experiments), SweepOptions(), {})
+    state = opened(few, tmp_path)
     monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
     with Display(Console()) as display:
         code = loop.run(state, [Lane()], display, lambda job, lane, watch: ExperimentRecord(BASELINE, 0, "complete"))
@@ -217,7 +218,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
     if not begun:
         monkeypatch.setattr(files, "SPARE_BYTES", 2**62)
     asked = sweep_file.load(path)
-    state = SweepState(*new(asked, tmp_path), list(asked.experiments), SweepOptions(), {})
+    state = opened(asked, tmp_path)
     with (
         Display(Console(quiet=True)) as display,
         pytest.raises(BenchmarkError, match=message) as error,
@@ -233,7 +234,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
 def test_a_lock_that_is_a_fifo_is_named_and_not_waited_for(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
     asked = sweep_file.load(path)
-    state = SweepState(*new(asked, tmp_path), list(asked.experiments), SweepOptions(), {})
+    state = opened(asked, tmp_path)
     state.keep(note="")
     os.mkfifo(lock := state.folder.path / ".lock")
     done = sweep(path, "--results-dir", tmp_path, "--resume", timeout=patience(20))

@@ -22,7 +22,7 @@ from harness.sweep.findings import SweepReport, document
 from harness.sweep.loop import Crew, Runner, SweepOptions, SweepState
 from harness.sweep.rows import experiment_rows
 from tests.conftest import tells
-from tests.sweep.made import loaded, ran, state
+from tests.sweep.made import loaded, opened, ran, state
 
 # Side by side.
 
@@ -57,7 +57,7 @@ def work(
     resume: bool = False,
 ) -> SweepState:
     """A sweep whose jobs `run` runs, once they are done."""
-    state = SweepState(*(loop.resume if resume else loop.new)(found, folder), list(found.experiments), options, {})
+    state = opened(found, folder, options, resume)
     with Display(Console(quiet=True)) as display:
         loop.rounds(state, Crew(state, run, display), places)
     return state
