@@ -15,7 +15,7 @@ from harness.core.reading import as_text, names_in
 from harness.core.secrets import hide_text
 from harness.core.system import System
 from harness.loadgen import folder as results
-from harness.loadgen.outcome import RunStatus
+from harness.loadgen.outcome import KINDS, RunStatus
 from harness.mmlu.evaluation import MMLUFacts, Overall
 from harness.results import metrics
 from harness.results.summary import Summary
@@ -67,7 +67,7 @@ def send(folder: Path, results_dir: Path) -> str:
     try:
         return Store(results_dir).log(found, f"{found.started} {found.name}")
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver
-        raise TrackingError(hide_text(f"the tracking server did not take it: {first_line(error)}")) from None
+        raise TrackingError(f"the tracking server did not take it: {first_line(error)}") from None
 
 
 class Store:
@@ -139,9 +139,9 @@ def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
     facts, summary = results.facts_of(folder), read(folder / "summary.json", Summary)
     meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
     numbers: dict[str, float | None] = {}
-    for name in ("latency_ms", "ttft_ms", "tpot_ms"):
-        if times := getattr(test and test.counted, name, None):
-            numbers |= {f"{name[:-2]}{point}_ms": value for point, value in vars(times).items()}
+    for kind in KINDS:
+        if times := getattr(test and test.counted, f"{kind}_ms", None):
+            numbers |= {f"{kind}_{point}_ms": value for point, value in vars(times).items()}
     numbers |= metrics.values(summary, "mlflow")
     numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
     tags = {
@@ -187,10 +187,10 @@ def machine(system: System, gpus: list[str] | None) -> dict[str, str]:
     return {"git_revision": system.git_revision or "unknown", "gpu": gpu_names(gpus), "cpu": system.cpu, **versions}
 
 
-def milliseconds(started: str | None) -> int:
-    """Milliseconds since 1970; of now for None. Raises UsageError for text that is not a time."""
+def milliseconds(started: str) -> int:
+    """Milliseconds since 1970. Raises UsageError for text that is not a time."""
     try:
-        at = datetime.fromisoformat(started) if started else datetime.now()
+        at = datetime.fromisoformat(started)
     except ValueError:
         raise UsageError(f"its files say it started at {started!r}, which is not a time.") from None
     return round(at.timestamp() * 1000)

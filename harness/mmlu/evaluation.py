@@ -32,7 +32,7 @@ from harness.core.document import (
     to_markdown,
 )
 from harness.core.files import as_json, whole_or_nothing, write_json, write_table, write_text
-from harness.core.schema import SCHEMA, File
+from harness.core.schema import SCHEMA, File, fields_from
 from harness.engines.protocol import ChoiceLogprobs, Engine
 from harness.loadgen import folder, outcome
 from harness.loadgen.watchdog import Watchdog, start
@@ -165,11 +165,9 @@ def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: 
     counts = [answer.choice.cached_tokens for answer in rows]
     cached = None if None in counts else sum(filter(None, counts))
     return Overall(
+        **fields_from(Overall, whole),
         schema_version=SCHEMA,
         overall_accuracy=whole.accuracy,
-        n=whole.n,
-        correct=whole.correct,
-        standard_error=whole.standard_error,
         interval_95=(whole.low, whole.high),
         macro_average=sum(part.accuracy for part in subjects.values()) / len(subjects),
         subjects=len(subjects),

@@ -150,8 +150,8 @@ class Source(NamedTuple):
     @property
     def changes(self) -> list[tuple[tuple[Kind, int], Variant]]:
         """The experiments that are named, each with its place."""
-        lists: dict[Kind, list[Variant]] = {"isolation": self.content.isolation, "stacked": self.content.stacked}
-        return [((kind, number), each) for kind, changes in lists.items() for number, each in enumerate(changes)]
+        kinds: tuple[Kind, ...] = ("isolation", "stacked")
+        return [((kind, n), each) for kind in kinds for n, each in enumerate(getattr(self.content, kind))]
 
 
 def load(path: Path) -> Sweep:

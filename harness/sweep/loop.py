@@ -212,9 +212,8 @@ class Crew:
         with ThreadPoolExecutor(len(places)) as pool:
             futures = [pool.submit(self.alone, lane) for lane in places]
             try:
-                while wait(futures, 0.5, FIRST_EXCEPTION).not_done:
-                    if any(future.done() and future.exception() for future in futures):
-                        self.stop.set()
+                if wait(futures, return_when=FIRST_EXCEPTION).not_done:  # one has failed
+                    self.stop.set()
             except KeyboardInterrupt:
                 processes.ignore_signals()
                 self.stop.set()
