@@ -70,12 +70,11 @@ def report(
         if is_so:
             raise UsageError(message)
     if baseline:
-        before, after = (names.folders(words, results_dir) for words in (baseline, run))
-        return gate(before, after, fail_if, may_differ)
+        return gate(read_runs(baseline, results_dir), read_runs(run, results_dir), fail_if, may_differ)
     if check:
         return check_run(names.find_run(run, results_dir, "one is checked at a time."))
     if matrix:
-        runs = [comparison.read(folder.resolve()) for folder in names.folders(run, results_dir)]
+        runs = read_runs(run, results_dir)
         found = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
         print(found.table())
         if csv:
@@ -99,6 +98,11 @@ def report(
 
 
 command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("--compare", "--baseline"))
+
+
+def read_runs(words: list[str], results_dir: Path) -> list[comparison.ComparedRun]:
+    """The finished runs that the words name. Raises UsageError."""
+    return [comparison.read(folder.resolve()) for folder in names.folders(words, results_dir)]
 
 
 def check_run(folder: Path) -> int:
@@ -133,10 +137,9 @@ def show(document: Document) -> None:
         print(to_markdown(document))
 
 
-def gate(baseline: list[Path], runs: list[Path], fail_if: list[str], may_differ: list[str]) -> int:
+def gate(before: comparison.Runs, after: comparison.Runs, fail_if: list[str], may_differ: list[str]) -> int:
     """Prints whether the runs are worse than the baseline; returns the exit code."""
     conditions = [regression.condition(text) for text in fail_if]
-    before, after = ([comparison.read(folder.resolve()) for folder in folders] for folders in (baseline, runs))
     if both := {run.folder for run in before} & {run.folder for run in after}:
         raise UsageError(f"--baseline {min(both)}: a run cannot be its own baseline.")
     allowed = [name.strip().removeprefix("--").replace("-", "_") for words in may_differ for name in words.split(",")]

@@ -143,15 +143,14 @@ def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[Sto
     if not path.is_dir():
         raise UsageError(f"--dataset-path {path}: no such folder.")
     for root in (path, path / "data"):
-        if (root / "dataset_dict.json").exists():
-            yield from from_records(read_saved(root, split).to_list(), f"{root}/{split}", root.name)
+        marks = sorted(root.glob("dataset_dict.json")) or sorted(root.glob("*/dataset_dict.json"))
+        if marks:
+            for folder in (mark.parent for mark in marks):
+                yield from from_records(read_saved(folder, split).to_list(), f"{folder}/{split}", folder.name)
         elif tables := sorted(root.glob(f"{split}/*_{split}.csv")):
             yield from from_csv(tables, split)
         elif tables := parquet_files(root, split, subjects):
             yield from from_parquet(tables)
-        elif folders := sorted(root.glob("*/dataset_dict.json")):
-            for folder in (each.parent for each in folders):
-                yield from from_records(read_saved(folder, split).to_list(), f"{folder}/{split}", folder.name)
         else:
             continue
         return
