@@ -64,12 +64,6 @@ class Experiment:
     priority: int = 0  # the higher go first
     group: str = ""  # a column of the table: the phase of the tuning, say
 
-    @property
-    def parts(self) -> Settings:
-        """Its settings as a sweep file has them."""
-        found = zip(PARTS, (self.settings, self.engine, self.env), strict=True)
-        return {(part, key): value for part, each in found for key, value in each.items() if key != "engine_arg"}
-
 
 @dataclass(frozen=True)
 class Sweep:

@@ -31,7 +31,7 @@ from harness.report import report as rendering
 from harness.results import accuracy
 from harness.sweep import experiment, report
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, from_summary, run_experiment
-from harness.sweep.file import BASELINE, CAPPED, Experiment, Sweep, Variant, make_experiment
+from harness.sweep.file import BASELINE, CAPPED, Experiment, Sweep
 from harness.sweep.findings import document
 from harness.sweep.rows import (
     CAP,
@@ -186,8 +186,10 @@ def cap_fastest(found: Results) -> Experiment | None:
     if not best or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
         return None
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
-    settings = best.experiment.parts | {("set", "max_num_seqs"): round(running)}
-    return make_experiment(Variant(name=CAPPED, about=about), "capped", settings, found[0].experiment.parts)
+    item, cap = best.experiment, round(running)
+    settings = item.settings | {"max_num_seqs": cap}
+    changes = (*(change for change in item.changes if "max_num_seqs" not in change), f"max_num_seqs={cap}")
+    return replace(item, name=CAPPED, about=about, kind="capped", settings=settings, changes=changes)
 
 
 # Who runs the jobs of a sweep: this thread or, side by side, a thread for each GPU.
