@@ -19,7 +19,7 @@ from harness.core.files import as_flag, write_text
 from harness.report import compare_page, regression
 from harness.results import summary
 from harness.submission import refusals, tree
-from harness.sweep import loop, rows
+from harness.sweep import findings, loop
 
 PAGE = Path(__file__).with_suffix(".md")
 SECTION = re.compile(r"(?<=<!-- made by `python -m docs.comparability` -->\n).*?(?=<!-- end -->)", re.S)
@@ -33,7 +33,7 @@ MEANING = {
     "rate": f"queries/s that were sent, within {100 * comparability.SAME_RATE:g} %",
 }
 COMPARISONS: Mapping[str, Collection[str]] = {
-    "experiment and baseline of a sweep": rows.IGNORED,
+    "experiment and baseline of a sweep": findings.IGNORED,
     "sweep and `--resume`": loop.IGNORED,
     "`--compare`: a ratio": compare_page.IGNORED,
     "`--fail-if`: tokens/s, ...": regression.IGNORED,

@@ -23,7 +23,7 @@ from harness.results.summary import Summary
 from harness.results.telemetry import GpuTime, shares_of
 from harness.sweep import findings, report
 from harness.sweep.experiment import from_summary
-from harness.sweep.rows import experiment_rows
+from harness.sweep.findings import experiment_rows
 
 HERE = Path(__file__).parent
 PAGE, RUNS = HERE / "evidence" / "performance.md", HERE / "runs"

@@ -126,7 +126,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_a_metric_of_zero_is_one(store: Any) -> None:
-    item = mlflow.TrackedRun(None, "2026-01-31T10:00:00+0000", None, numbers={"preemptions": 0, "gate": 0.0, "x": None})
+    item = mlflow.TrackedRun(None, "2026-01-31T10:00:00+0000", numbers={"preemptions": 0, "gate": 0.0, "x": None})
     store.log(item, "once")
     (found,) = store.client.search_runs([store.experiment])
     assert found.data.metrics == {"preemptions": 0.0, "gate": 0.0}

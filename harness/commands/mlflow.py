@@ -40,12 +40,12 @@ class TrackedRun(NamedTuple):
 
     folder: Path | None
     started: str
-    status: RunStatus | None
     params: Mapping[str, object] = {}
     numbers: Mapping[str, float | None] = {}
     tags: Mapping[str, object] = {}
     children: tuple["TrackedRun", ...] = ()
     key: str = "run"
+    status: RunStatus | None = None
 
     @property
     def name(self) -> str:
@@ -126,16 +126,16 @@ def entry(folder: Path) -> TrackedRun:
     """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
     run_status = results.status_of(folder)
     status = run_status.status if run_status else "not a run folder"
-    if (folder / "sweep.json").exists():
-        if status == "running":
-            raise UsageError(f"{folder}: this sweep is still running, or was killed: end it with --resume first.")
-        return sweep(folder, run_status)
-    if status != "complete":
+    is_sweep = (folder / "sweep.json").exists()
+    if is_sweep and status == "running":
+        raise UsageError(f"{folder}: this sweep is still running, or was killed: end it with --resume first.")
+    if not is_sweep and status != "complete":
         raise UsageError(f"{folder} is {status}; only complete runs are logged.")
-    return (mmlu if (folder / "overall.json").exists() else benchmark)(folder, run_status)
+    kind = sweep if is_sweep else mmlu if (folder / "overall.json").exists() else benchmark
+    return kind(folder)._replace(status=run_status)
 
 
-def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
+def benchmark(folder: Path) -> TrackedRun:
     facts, summary = results.facts_of(folder), read(folder / "summary.json", Summary)
     meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
     numbers: dict[str, float | None] = {}
@@ -152,18 +152,18 @@ def benchmark(folder: Path, status: RunStatus | None) -> TrackedRun:
         "flaws": "; ".join((*summary.background_load, *found.flaws)) if found else "",
     }
     params = facts.settings | {f"engine.{name}": value for name, value in facts.engine_args.items()}
-    return TrackedRun(folder, meta.started, status, params, numbers, tags | machine(summary.system, summary.gpu_models))
+    return TrackedRun(folder, meta.started, params, numbers, tags | machine(summary.system, summary.gpu_models))
 
 
-def mmlu(folder: Path, status: RunStatus | None) -> TrackedRun:
+def mmlu(folder: Path) -> TrackedRun:
     facts, summary = read(folder / "config.json", MMLUFacts), read(folder / "overall.json", Overall)
     numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
     params = facts.config | {f"engine.{name}": value for name, value in facts.engine_args.items()}
     tags = {"kind": "mmlu"} | machine(facts.system, facts.system.gpus)
-    return TrackedRun(folder, facts.started, status, params, numbers, tags)
+    return TrackedRun(folder, facts.started, params, numbers, tags)
 
 
-def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
+def sweep(folder: Path) -> TrackedRun:
     """A sweep: one entry for the whole, a child for every experiment that was run."""
     from harness.sweep import report as sweep_report
 
@@ -174,11 +174,11 @@ def sweep(folder: Path, status: RunStatus | None) -> TrackedRun:
         tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
         if record.status != "skipped":
             run = record.status == "complete" and record.run
-            child = entry(folder / run) if run else TrackedRun(None, state.started, None)
+            child = entry(folder / run) if run else TrackedRun(None, state.started)
             children.append(child._replace(key=key, tags={**child.tags, **tags}))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
     tags = {"kind": "sweep"} | machine(state.system, state.system.gpus)
-    return TrackedRun(folder, state.started, status, params, {}, tags, tuple(children))
+    return TrackedRun(folder, state.started, params, {}, tags, tuple(children))
 
 
 def machine(system: System, gpus: list[str] | None) -> dict[str, str]:

@@ -20,7 +20,7 @@ from harness.rates.quick import FILE, Estimate
 from harness.report import answer
 from harness.results import metrics
 from harness.results.summary import Summary
-from harness.sweep.file import BASELINE, Experiment
+from harness.sweep.file import BASELINE, Experiment, Sweep
 
 # Where experiments run: on the whole machine one after the other, or side by side, each on its own GPU.
 SHARING_NOTE = (
@@ -148,6 +148,32 @@ class ExperimentRecord:
     def key(self) -> RunKey:
         """What it is a run of. The baseline runs on each node and GPU, any other experiment on one."""
         return self.experiment, self.round, self.final, self.place if self.experiment == BASELINE else ""
+
+
+# Of an interval at each look, where a sweep ends at the first that is narrow enough. By benchmarks.rounds the last one
+# then covers 0.955 or more, where looks are taken after 4, 6, 8, ... rounds, whatever the scatter.
+LOOK_ERROR = 0.02
+
+
+@dataclass(frozen=True)
+class State:
+    """sweep.json: the experiments, and what came of them so far."""
+
+    command: str
+    started: str
+    system: system.System
+    sweep: Sweep
+    records: tuple[ExperimentRecord, ...]
+    note: str = ""  # of the sweep as a whole: what its time limit left out
+    capped: Experiment | None = None  # the best estimate, with as many requests running as TPOT allows
+    within: float = 0.0  # percent: it ends when every interval is narrower; 0: after its rounds
+    fail_if: tuple[str, ...] = ()  # what makes an experiment a regression
+    schema_version: int = schema.SCHEMA
+
+    @property
+    def error(self) -> float:
+        """The chance that any of its changes is called one that is none."""
+        return LOOK_ERROR if self.within else metrics.ERROR
 
 
 class Job(NamedTuple):

@@ -30,14 +30,23 @@ from harness.report import regression
 from harness.report import report as rendering
 from harness.results import accuracy
 from harness.sweep import experiment, report
-from harness.sweep.experiment import ENDED, ExperimentRecord, Job, Lane, RunKey, Watch, from_summary, run_experiment
+from harness.sweep.experiment import (
+    ENDED,
+    ExperimentRecord,
+    Job,
+    Lane,
+    RunKey,
+    State,
+    Watch,
+    from_summary,
+    run_experiment,
+)
 from harness.sweep.file import BASELINE, CAPPED, Experiment, Sweep
-from harness.sweep.findings import document
-from harness.sweep.rows import (
+from harness.sweep.findings import (
     CAP,
     Results,
-    State,
     best_estimate,
+    document,
     experiment_rows,
     finalists,
     is_estimate,

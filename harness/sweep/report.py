@@ -29,24 +29,24 @@ from harness.core.document import (
     to_markdown,
 )
 from harness.core.errors import UsageError
-from harness.loadgen.folder import RunFolder, ended_early, facts_of, open_run
-from harness.report import answer, page, regression
+from harness.loadgen.folder import FOLDER, RunFolder, ended_early, facts_of, open_run
+from harness.report import answer, compare, page, regression
 from harness.report.charts import HOLLOW, RING, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
 from harness.results.metrics import Change, Metric, metrics_of
-from harness.sweep.experiment import ExperimentRecord
+from harness.sweep.experiment import ExperimentRecord, State
 from harness.sweep.file import BASELINE, Sweep
-from harness.sweep.findings import KEPT, SweepReport, document
-from harness.sweep.rows import (
+from harness.sweep.findings import (
     ESTIMATED,
+    KEPT,
     SCORE,
     SPEED,
     WORDS,
     ExperimentResult,
     Results,
-    State,
+    SweepReport,
+    document,
     experiment_rows,
     has_fixed_rate,
-    pairs_of,
 )
 
 # The pictures of a sweep: speed against the baseline, speed against accuracy.
@@ -138,6 +138,24 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
     files.write_text(folder / "report.md", to_markdown(page_of))
     files.write_text(folder / "report.html", page.page(page_of))
     return report
+
+
+def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, compare.Pair]:
+    """The answers of experiments beside the baseline's, where the gate is inconclusive, or servers were asked for the
+    same and gave them. Raises UsageError for a damaged file."""
+    tests = {  # of each the first of its runs that kept its samples
+        each.name: path
+        for each in rows
+        for record in reversed(each.records)
+        if record.run and ((path := folder / record.run / FOLDER["accuracy"]) / compare.SAMPLES).exists()
+    }
+    base = tests.pop(BASELINE, None)
+    wanted = {each.name for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"}
+    return {
+        name: pair
+        for name, test in tests.items()
+        if base and name in wanted and (pair := compare.answers(base, test, same_splitter=True))
+    }
 
 
 def sections(report: SweepReport, own: dict[str, list[str]], pictures: dict[str, Picture]) -> Iterator[Section]:

@@ -11,7 +11,7 @@ from harness.core.screen import Display
 from harness.loadgen.outcome import Queue
 from harness.rates import quick
 from harness.rates.law import Goal
-from harness.sweep import file, findings, loop, rows
+from harness.sweep import experiment, file, findings, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch, outcome_of
 from harness.sweep.loop import SweepOptions
@@ -33,7 +33,7 @@ def estimated(rate: float | None, *doubts: str, running: int | None = 200) -> Ex
 
 def swept(
     folder: Path, limit: float = float("inf"), **found: ExperimentOutcome
-) -> tuple[list[tuple[str, bool, dict[str, object]]], rows.State]:
+) -> tuple[list[tuple[str, bool, dict[str, object]]], experiment.State]:
     """What a sweep of estimates runs, in order, and what is kept of it."""
     sweep = file.load(written(folder, FILE))
     state = opened(sweep, folder, SweepOptions(limit=limit))
@@ -63,7 +63,7 @@ def test_the_best_estimate_is_capped_and_the_better_of_the_two_confirmed(tmp_pat
     assert capped["max_num_seqs"] == 200 and capped["max_num_batched_tokens"] == 4096 and capped["quick"]
     assert confirmed["server_target_qps"] == "max" and "quick" not in confirmed and "min_duration" not in confirmed
     report = findings.SweepReport(
-        state, tuple(rows.experiment_rows(state)), tuple(rows.experiment_rows(state, final=True))
+        state, tuple(findings.experiment_rows(state)), tuple(findings.experiment_rows(state, final=True))
     )
     assert tells(findings.title(report), "capped helped:", "63 estimated queries/s; baseline 50")
     said = {line.label: line.text for line in findings.lines(report)}
@@ -96,7 +96,7 @@ def test_without_a_law_nothing_is_compared_and_nothing_confirmed(tmp_path: Path)
     none = {name: estimated(None, "it completes in waves") for name in ("baseline", "fast", "slow")}
     ran, state = swept(tmp_path, **none)
     assert [name for name, *_ in ran] == ["baseline", "fast", "slow"]
-    report = findings.SweepReport(state, tuple(rows.experiment_rows(state)))
+    report = findings.SweepReport(state, tuple(findings.experiment_rows(state)))
     assert tells(findings.title(report), "the baseline's rate cannot be estimated")
     assert any("waves" in line.text for line in findings.lines(report) if line.label == "not counted")
 

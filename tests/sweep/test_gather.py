@@ -9,10 +9,9 @@ from harness.core import files
 from harness.core.system import System
 from harness.loadgen import folder as results
 from harness.sweep import report
-from harness.sweep.experiment import Job, Lane
+from harness.sweep.experiment import Job, Lane, State
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.report import STATE
-from harness.sweep.rows import State
 from tests.conftest import called
 from tests.sweep import made
 

@@ -24,8 +24,7 @@ from harness.sweep import file as sweep_file
 from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
-from harness.sweep.findings import HOLDS, KEPT, SweepReport, document
-from harness.sweep.rows import experiment_rows
+from harness.sweep.findings import HOLDS, KEPT, SweepReport, document, experiment_rows
 from tests import made
 from tests.conftest import tells
 from tests.sweep.made import SHORT, kept, ran, state, written

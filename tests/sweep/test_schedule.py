@@ -18,9 +18,8 @@ from harness.sweep import experiment, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch
 from harness.sweep.file import BASELINE, Sweep
-from harness.sweep.findings import SweepReport, document
+from harness.sweep.findings import SweepReport, document, experiment_rows
 from harness.sweep.loop import Crew, Runner, SweepOptions, SweepState
-from harness.sweep.rows import experiment_rows
 from tests.conftest import tells
 from tests.sweep.made import loaded, opened, ran, state
 

@@ -25,9 +25,8 @@ from harness.sweep import file, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord, Job, Lane, Watch
 from harness.sweep.file import BASELINE, Sweep
-from harness.sweep.findings import SweepReport, document
+from harness.sweep.findings import State, SweepReport, document, experiment_rows, is_known
 from harness.sweep.loop import Crew, SweepOptions, SweepState
-from harness.sweep.rows import State, experiment_rows, is_known
 from tests import made as folders
 from tests.conftest import ROOT, called, ended, patience, tells
 from tests.servers import Fake, serving
