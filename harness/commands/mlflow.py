@@ -36,7 +36,7 @@ class TrackingError(NotAcceptedError):
 
 
 class TrackedRun(NamedTuple):
-    """One MLflow run: what is logged, and where its files lie. `key` tells it from others of the same folder."""
+    """One MLflow run: what is logged, and where its files lie. The name tells it from others of the same folder."""
 
     folder: Path | None
     started: str
@@ -44,12 +44,8 @@ class TrackedRun(NamedTuple):
     numbers: Mapping[str, float | None] = {}
     tags: Mapping[str, object] = {}
     children: tuple["TrackedRun", ...] = ()
-    key: str = "run"
+    name: str = ""
     status: RunStatus | None = None
-
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name if self.folder and self.key == "run" else self.key
 
 
 def send(folder: Path, results_dir: Path) -> str:
@@ -107,7 +103,7 @@ class Store:
                 below = path.parent.relative_to(item.folder).as_posix()
                 self.client.log_artifact(run, str(path), None if below == "." else below)
         for child in item.children:
-            self.log(child._replace(tags={**child.tags, "mlflow.parentRunId": run}), f"{identity} {child.key}")
+            self.log(child._replace(tags={**child.tags, "mlflow.parentRunId": run}), f"{identity} {child.name}")
         status = item.status
         end = milliseconds(status.time) if status and status.time else at
         self.client.set_terminated(run, "FINISHED" if status and status.status == "complete" else "FAILED", end)
@@ -132,7 +128,7 @@ def entry(folder: Path) -> TrackedRun:
     if not is_sweep and status != "complete":
         raise UsageError(f"{folder} is {status}; only complete runs are logged.")
     kind = sweep if is_sweep else mmlu if (folder / "overall.json").exists() else benchmark
-    return kind(folder)._replace(status=run_status)
+    return kind(folder)._replace(name=folder.resolve().name, status=run_status)
 
 
 def benchmark(folder: Path) -> TrackedRun:
@@ -170,12 +166,12 @@ def sweep(folder: Path) -> TrackedRun:
     state = sweep_report.read(folder)
     children = []
     for record in state.records:
-        key = f"{record.experiment}#{record.number}"
+        name = f"{record.experiment}#{record.number}"
         tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
         if record.status != "skipped":
             run = record.status == "complete" and record.run
             child = entry(folder / run) if run else TrackedRun(None, state.started)
-            children.append(child._replace(key=key, tags={**child.tags, **tags}))
+            children.append(child._replace(name=name, tags={**child.tags, **tags}))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
     tags = {"kind": "sweep"} | machine(state.system, state.system.gpus)
     return TrackedRun(folder, state.started, params, {}, tags, tuple(children))

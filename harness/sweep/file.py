@@ -24,7 +24,8 @@ from pydantic import BaseModel, Field, ValidationError
 from rich.console import Console
 
 from harness.config.flags import setting
-from harness.config.run import RunConfig
+from harness.config.mlperf import SCENARIO
+from harness.config.run import RunConfig, scenario_of
 from harness.core import document, files, screen, secrets, system
 from harness.core.errors import UsageError, why
 from harness.core.reading import MIB, as_text, load_yaml, read_text
@@ -63,6 +64,17 @@ class Experiment:
     changes: tuple[str, ...] = ()
     priority: int = 0  # the higher go first
     group: str = ""  # a column of the table: the phase of the tuning, say
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether it asks for an estimate of the rate within the limits, and for no test."""
+        return bool(self.settings.get("quick"))
+
+    @property
+    def has_fixed_rate(self) -> bool:
+        """Whether its speed follows from a configured rate, rather than from what the engine can do."""
+        is_rated = SCENARIO[scenario_of(self.settings)].pattern.is_rated
+        return is_rated and self.settings.get("server_target_qps") != "max" and not self.is_estimate
 
 
 @dataclass(frozen=True)

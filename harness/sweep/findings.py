@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Literal
 
 from harness.config.comparability import CONFIGURED, INVALID, NOT_COUNTED, Comparable, Difference, differences
-from harness.config.mlperf import SCENARIO, SCORES, SHORT_SCORES
+from harness.config.mlperf import SCORES, SHORT_SCORES
 from harness.config.run import RunConfig, scenario_of
 from harness.core.document import Document, Line, Measured, Section, Tone, number, plural
 from harness.core.files import as_flag
@@ -102,9 +102,9 @@ class ExperimentResult:
     @property
     def metric(self) -> Metric:
         """By which it is judged."""
-        if is_estimate(self.experiment):
+        if self.experiment.is_estimate:
             return ESTIMATED
-        return OF_RATE if has_fixed_rate(self.experiment) else SPEED
+        return OF_RATE if self.experiment.has_fixed_rate else SPEED
 
     @property
     def figure(self) -> Measured:
@@ -239,21 +239,10 @@ def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
     for each in (item, base):
         settings = {name: info.default for name, info in RunConfig.model_fields.items()} | each.settings
         settings["scenario"] = scenario_of(each.settings)
-        names = (*RunConfig.affecting("work"), *("server_target_qps",) * has_fixed_rate(each))
+        names = (*RunConfig.affecting("work"), *("server_target_qps",) * each.has_fixed_rate)
         found.append(Comparable({name: str(settings[name]) for name in names}))
     mine, theirs = found
     return differences(mine, theirs, IGNORED)
-
-
-def is_estimate(item: Experiment) -> bool:
-    """Whether it asks for an estimate of the rate within the limits, and for no test."""
-    return bool(item.settings.get("quick"))
-
-
-def has_fixed_rate(item: Experiment) -> bool:
-    """Whether its speed follows from a configured rate, rather than from what the engine can do."""
-    is_rated = SCENARIO[scenario_of(item.settings)].pattern.is_rated
-    return is_rated and item.settings.get("server_target_qps") != "max" and not is_estimate(item)
 
 
 # What the sweep found, in words.
@@ -284,7 +273,7 @@ class SweepReport:
     @property
     def is_timed(self) -> bool:
         """Whether any experiment measured a speed."""
-        return any(result.speed or is_estimate(result.experiment) for result in self.rows)
+        return any(result.speed or result.experiment.is_estimate for result in self.rows)
 
     @property
     def judged(self) -> list[ExperimentResult]:
@@ -315,7 +304,7 @@ class SweepReport:
             "the baseline's speed does not count": not result.base,
             "its work is not the baseline's": result.base
             and incomparable_reason(result.experiment, result.base.experiment),
-            CONFIGURED: has_fixed_rate(result.experiment) and metric.is_of_rate,
+            CONFIGURED: result.experiment.has_fixed_rate and metric.is_of_rate,
             "; ".join(result.background_load): result.background_load,
             EFFECTS["too short"][0].strip(): result.doubt,
             "its own speed does not count": not result.is_usable,
@@ -355,7 +344,7 @@ def finding(report: SweepReport) -> str:
     base, judged = report.baseline, report.judged
     if not base or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
-    if is_estimate(base.experiment) and not base.is_usable:
+    if base.experiment.is_estimate and not base.is_usable:
         return "the baseline's rate cannot be estimated, so no change can be judged"
     if report.is_timed and not base.is_usable:
         return "the baseline has no valid throughput, so no speedup can be given"
@@ -365,7 +354,7 @@ def finding(report: SweepReport) -> str:
     is_any = len(judged) == 1 or all(result.doubt for result in judged)
     if best := next((result for result in judged if is_any or result.effect == "helped"), None):
         return sentence(best, "helped:" if len(judged) > 1 else "is")
-    if has_fixed_rate(base.experiment) and not judged:
+    if base.experiment.has_fixed_rate and not judged:
         return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
     return f"no change helped; the fastest: {sentence(judged[0])}" if judged else "no change was measured"
 
@@ -413,7 +402,7 @@ def lines(report: SweepReport) -> Iterator[Line]:
     if invalid := [f"{r.name}{last * (r in report.finals)}" for r in every if r.is_valid is False]:
         yield Line("INVALID", f"{', '.join(invalid)}, by LoadGen: no valid speed", "bad")
     yield from (Line("not counted", f"{r.name}: {'; '.join(r.flaws)}", "bad") for r in every if r.flaws)
-    if base and is_estimate(base.experiment):
+    if base and base.experiment.is_estimate:
         yield Line("estimates", "of the rate within the limits, by --quick: nothing of them is VALID", "careful")
     if full := [result for result in report.finals if result.is_usable and result.speed]:
         best = max(full, key=lambda result: result.speed or 0)

@@ -49,7 +49,6 @@ from harness.sweep.findings import (
     document,
     experiment_rows,
     finalists,
-    is_estimate,
     is_known,
 )
 
@@ -137,7 +136,7 @@ class SweepState:
     def take(self, job: Job, lane: Lane) -> bool:
         """Whether there is time for it; then no other lane gets it. After one was too long, finalists alone are."""
         seconds = self.seconds_of(job)
-        is_late = self.is_late(seconds + (seconds + SHORTEST_S if is_estimate(job.item) else 0.0))  # it is confirmed
+        is_late = self.is_late(seconds + (seconds + SHORTEST_S if job.item.is_estimate else 0.0))  # it is confirmed
         self.out_of_time |= is_late
         if is_taken := not (is_late if job.final else self.out_of_time):
             self.taken.add(job.key(lane))
@@ -155,7 +154,7 @@ class SweepState:
 
     def extend(self) -> bool:
         """Whether more is to be run once all is done: the best estimate capped, and then the finalists."""
-        found, is_ranked = experiment_rows(self.kept), is_estimate(self.chosen[0])
+        found, is_ranked = experiment_rows(self.kept), self.chosen[0].is_estimate
         if is_ranked and (made := self.kept.capped or cap_fastest(found)) and made not in self.chosen:
             self.keep(capped=made)
             self.chosen = [*self.chosen, made]
@@ -172,7 +171,7 @@ class SweepState:
         """An experiment at full official length; one that was estimated as a search for its rate, no longer than the
         time that is left allows for two full tests."""
         settings = {key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS}
-        if is_estimate(item):
+        if item.is_estimate:
             settings["server_target_qps"] = "max"
             left = (self.began + self.options.limit - time.monotonic() - self.seconds_of(Job(item, 0))) / 2
             given = item.settings.get("min_duration", "auto")

@@ -46,7 +46,6 @@ from harness.sweep.findings import (
     SweepReport,
     document,
     experiment_rows,
-    has_fixed_rate,
 )
 
 # The pictures of a sweep: speed against the baseline, speed against accuracy.
@@ -58,7 +57,7 @@ def draw(report: SweepReport, folder: Path) -> dict[str, Picture]:
     drawn = dict[str, tuple[str, list[Panel]]]()
     if len(bars := [result for result in report.rows if result.gain or result is report.baseline]) > 1:
         drawn["speedups"] = "Speed of each experiment", [speedups(bars)]
-    points = [r for r in report.rows if r.speed and r.score is not None and not has_fixed_rate(r.experiment)]
+    points = [r for r in report.rows if r.speed and r.score is not None and not r.experiment.has_fixed_rate]
     if len(points) > 1:
         drawn["pareto"] = "Speed against accuracy", [trade_off(points)]
     return save(drawn, folder)
@@ -194,7 +193,7 @@ SAFETY = (
 
 def about(report: SweepReport) -> Iterator[str]:
     """What the sweep is of, and what its changes rest on."""
-    rounds = max((record.round + 1 for record in report.state.records), default=0)
+    rounds = max((record.number for record in report.state.records), default=0)
     yield from filter(None, [report.state.sweep.about])
     scatter = " `--repeat 3` shows the scatter." * (rounds < 3)
     yield Finished(
