@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 from harness.config.flags import BENCHMARK, OUTPUT, config_command, flag, positive
 from harness.config.mlperf import SCENARIO
 from harness.config.patterns import Poisson
-from harness.config.run import CHOOSES, RunConfig, chooser
+from harness.config.run import CHOOSES, RunConfig, scenario_of
 from harness.core.errors import DONE
 from harness.core.files import as_flag
 from harness.report.compare_page import letters
@@ -60,7 +60,7 @@ class CompareConfig(RunConfig):
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """A short test at a load that most servers take, where no other is given."""
         found: dict[str, object] = {"mode": "both" if self.is_official_workload else "performance"}
-        pattern = SCENARIO[CHOOSES.get(chooser(given), self.scenario)].pattern
+        pattern = SCENARIO[scenario_of(self.values(given))].pattern
         if not isinstance(pattern, Poisson):  # LoadGen judges those
             found["min_duration"] = 10.0
         if self.is_official_workload:

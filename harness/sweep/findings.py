@@ -57,15 +57,12 @@ class ExperimentResult:
     @cached_property
     def numbers(self) -> dict[str, float]:
         """Of each metric the mean of the runs that have it; of a score that of all."""
-        found = {
-            metric.name: [
-                v
-                for run in (self.complete if metric.name in SCORES else self.runs)
-                if (v := run.values.get(metric.name)) is not None
-            ]
-            for metric in metrics_of("sweep")
-        }
-        return {name: mean(values) for name, values in found.items() if values}
+        found = {}
+        for metric in metrics_of("sweep"):
+            runs = self.complete if metric.name in SCORES else self.runs
+            if values := [value for run in runs if (value := run.values.get(metric.name)) is not None]:
+                found[metric.name] = mean(values)
+        return found
 
     @cached_property
     def counted(self) -> dict[tuple[int, str], ExperimentOutcome]:
@@ -312,10 +309,10 @@ class SweepReport:
         }
         if why := next((why for why, is_so in refusals.items() if is_so), ""):
             return regression.not_judged(one, why)
-        change = result.change if metric is result.metric else change_of(result, metric, self.state) if ratios else None
-        return regression.judge_values(
-            one, [*zip(*values, strict=True)], change if len(ratios) == len(values) else None
-        )
+        change = None
+        if len(ratios) == len(values):
+            change = result.change if metric is result.metric else change_of(result, metric, self.state)
+        return regression.judge_values(one, [*zip(*values, strict=True)], change)
 
 
 def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
