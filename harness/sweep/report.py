@@ -262,11 +262,11 @@ def cells(label: str, record: ExperimentRecord) -> list[str]:
 
 def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[str], dict[str, list[str]]]:
     """Why the numbers are not MLPerf's: what all runs share, and each run's own."""
-    found = dict[str, list[str]]()
-    for record in records:
-        if record.run and record.status == "complete":
-            has_facts = (folder / record.run / "config.json").exists()
-            found[record.run] = [*map(str, facts_of(folder / record.run).deviations)] if has_facts else []
+    found = {
+        run: [*map(str, facts_of(folder / run).deviations)] if (folder / run / "config.json").exists() else []
+        for record in records
+        if (run := record.run) and record.status == "complete"
+    }
     shared = answer.shared(found.values()) if found else []
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}
     return shared, own
