@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from harness.core.errors import plain
@@ -14,21 +15,21 @@ from harness.core.reading import ROOT
 Measured = float | None  # None: not measured
 
 
-def render(template: str, **values: Any) -> str:
-    """The template filled in; a name it asks for and does not get is an error."""
+def jinja_environment(*folders: Path, **options: Any) -> Any:
+    """Of the templates in these folders; a name that one asks for and does not get is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader([ROOT / "templates", ROOT / "docs"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,  # of the sections that a page is made of
-        finalize=harmless,
+    return Environment(
+        loader=FileSystemLoader(folders), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options
     )
+
+
+def render(template: str, **values: Any) -> str:
+    """The template filled in, as Markdown."""
+    made = jinja_environment(ROOT / "templates", ROOT / "docs", finalize=harmless, keep_trailing_newline=True)
     filters = (number, percent, cell, code, quoted)
-    environment.filters.update({each.__name__: each for each in filters} | {"gpus": gpu_names})
-    return environment.get_template(template).render(**values).removesuffix("\n")
+    made.filters |= {each.__name__: each for each in filters} | {"gpus": gpu_names}
+    return str(made.get_template(template).render(**values)).removesuffix("\n")
 
 
 class Finished(str):

@@ -24,29 +24,6 @@ UNPRINTABLE = "[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]"
 ADDRESS = r"(?!hf:)\w[\w+.-]+:/"  # as a path, with one slash, too
 # Older names of settings, which are still taken.
 RENAMED = {"version": "round", "total_limit": "total_sample_count", "data": "dataset_path"}
-# Commands and flags that earlier versions had, with what serves now: each ends in one line that names it.
-PROFILE = "is a key of a profile now: --workload FILE.yaml (docs/workloads.md)"
-MOVED = {
-    "completion": 'was removed; the shell\'s line is: eval "$(_LLAMA31_MLPERF_COMPLETE=source_bash llama31-mlperf)"',
-    "crosscheck": "is `python -m benchmarks.crosscheck` now, in a checkout",
-    "endpoints": "was removed; MLPerf Endpoints' official client measures it: https://github.com/mlcommons/endpoints",
-    "inference": "was removed; `run --endpoint URL --scenario NAME` measures a scenario with LoadGen",
-    "inference-build": "was removed; `submission build` makes a submission of LoadGen's runs",
-    "quantize": "was removed; docs/quantization.md has the lines of llm-compressor that make an fp8 checkpoint",
-    "plan": 'was removed; a curve\'s report.html has the field "peak requests/s", and report.md the formula',
-    "workloads": "was removed; docs/workloads.md has the lengths of the shipped ones, summary.json those of a run",
-    "--prefix-len": PROFILE,
-    "--prefixes": PROFILE,
-    "--turns": PROFILE,
-    "--compare": "is a flag of `report` alone; mmlu's was removed: two samples.csv hold the answers to compare",
-    "--client-processes": "was removed; a client takes half of the cores, at most 8: give it more cores",
-    "--combine": "was removed; `stacked:` in the sweep's file runs changes together",
-    "--disable-accuracy-gate": "was removed; --no-exit-on-accuracy-fail goes on after a FAIL, with exit code 0",
-    "--probe-queries": "was removed; several rates are tested with 600 queries each, or as long as the full test",
-    "--stagger": "was removed; all requests in flight begin at once",
-    "--verbose": "was removed; report.md has every number, summary.json and --json as JSON",
-    "--html": "was removed; every report has its report.html beside it",
-}
 
 
 def read_given(
@@ -283,6 +260,10 @@ def read_table(text: str) -> list[dict[str, str]]:
 def table_beside(module: str, name: str) -> list[dict[str, str]]:
     """The lines of a CSV file that lies beside a module, by column."""
     return read_table(reading.read_text(Path(module).with_name(name)))
+
+
+# Commands and flags that earlier versions had, with what serves now: each ends in one line that names it.
+MOVED = {row["name"]: row["now"] for row in table_beside(__file__, "moved.csv")}
 
 
 def finite(text: str) -> float | None:

@@ -16,7 +16,18 @@ from typing import Any, NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
-from harness.core.document import Block, Document, Line, Measured, Picture, block_text, number, percent, sentence
+from harness.core.document import (
+    Block,
+    Document,
+    Line,
+    Measured,
+    Picture,
+    block_text,
+    jinja_environment,
+    number,
+    percent,
+    sentence,
+)
 from harness.core.errors import plain
 from harness.core.reading import ROOT, read_text
 from harness.loadgen.folder import FOLDER
@@ -252,15 +263,8 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 @cache
 def environment() -> Any:
     """Of the templates in templates/page/."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    found = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: plain(value) if type(value) is str else value,
+    found = jinja_environment(
+        TEMPLATES, autoescape=True, finalize=lambda value: plain(value) if type(value) is str else value
     )
     found.filters |= {each.__name__: each for each in (number, percent, sentence, without_places, gravest, block_html)}
     found.filters["million"] = lambda value: value and 1e6 * value

@@ -26,7 +26,6 @@ STAMPS = {  # what needs the system's clock by its nature
     ("core/screen.py", "tick"): "the time before a line",
     ("loadgen/folder.py", "open_run"): "the name of a run",
     ("loadgen/folder.py", "now"): "the time stamp of every record",
-    ("commands/mlflow.py", "milliseconds"): "a time stamp of MLflow's",
     ("loadgen/session.py", "clock_offset"): "whether LoadGen's own clock was set during a test",
 }
 
