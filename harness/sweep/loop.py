@@ -181,8 +181,8 @@ class SweepState:
         return replace(item, settings=settings)
 
     def left(self) -> list[str]:
-        """The experiments that some round lacks, or the finalists."""
-        jobs = (job for job in self.jobs(Lane()) if not job.final and job.item.name != BASELINE)
+        """The experiments that some round lacks, or the finalists, by name where they are chosen."""
+        jobs = (job for job in self.jobs(Lane()) if job.item.name != BASELINE)
         return [job.label(self.options.repeat) for job in jobs] or ["finalists"]
 
 
