@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any, ClassVar
 
-from harness.core.document import number
 from harness.core.statistics import fewest_queries
 
 LIMIT_PERCENTILE = 0.99  # that latency limits hold for
@@ -74,9 +73,6 @@ class LoadPattern:
     def number(self, plan: Load) -> float | None:
         """The load itself, in `unit`."""
         return getattr(plan, self.load)  # type: ignore[no-any-return]
-
-    def text(self, plan: Load) -> str:
-        return f"{number(self.number(plan))} {self.unit}"
 
     def min_queries(self, plan: Load) -> int:
         """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile."""

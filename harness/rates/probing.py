@@ -17,7 +17,7 @@ from harness.config.plan import Plan, TestPart, minutes
 from harness.core.document import number
 from harness.core.errors import EndpointError
 from harness.core.screen import Display
-from harness.engines.protocol import Engine, Exchange
+from harness.engines.protocol import EVERY_S, Engine, Exchange
 from harness.loadgen.folder import BenchmarkRun, new_folder
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.patterns import ask, trial, trial_size
@@ -81,20 +81,18 @@ async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt
     After `TRIAL_S` it ends with the answers that came by then, or with the first. Raises EngineError, EndpointError
     where none came.
     """
-    pattern, first, sender = plan.pattern, asyncio.Event(), trial(plan, at_once)
+    sender = trial(plan, at_once)
 
     async def answer(prompt: Prompt) -> None:
-        await ask(engine, prompt, pattern)
-        if engine.answered > before:
-            first.set()
+        await ask(engine, prompt, plan.pattern)
 
-    await sender.send(prompts[:WARM_UP], lambda prompt: ask(engine, prompt, pattern))
+    await sender.send(prompts[:WARM_UP], answer)
     begin, before = time.perf_counter(), engine.answered
     work = asyncio.ensure_future(sender.send(prompts, answer))
     try:
         await asyncio.wait([work], timeout=TRIAL_S)
-        if engine.answered == before:
-            await asyncio.wait([work, asyncio.ensure_future(first.wait())], return_when=asyncio.FIRST_COMPLETED)
+        while engine.answered == before and not work.done():
+            await asyncio.wait([work], timeout=EVERY_S)
         if work.done():
             work.result()
         if not (answered := engine.answered - before):
@@ -195,9 +193,9 @@ class Bench(NamedTuple):
     def test(self, short: Plan, reason: str = "") -> Outcome:
         """A short performance test, kept in config.json at once: `short` is the run's plan with its own load, and less
         of everything else; the reason for it is shown."""
-        load, session = short.pattern.text(short), self.session
-        folder = new_folder(session.folder.sub("Probes"), load.partition(" ")[0])
-        session.display.stage(f"probe at {load}, {short.length}", "load", reason)
+        load, session = number(short.pattern.number(short)), self.session
+        folder = new_folder(session.folder.sub("Probes"), load)
+        session.display.stage(f"probe at {load} {short.pattern.unit}, {short.length}", "load", reason)
         session.drive("performance", short, folder)
         probe = outcome_of(TestRun.read(folder, short), short, session.folder.path)
         if not short.config.quick:  # which has no verdicts
