@@ -279,9 +279,9 @@ class SearchedRate(RateSource):
         return from_search(bench.plan, search.search(bench))
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
-        before, last = plan.target_qps, tests.attempts[-1] if tests.attempts else None
+        before, last = plan.target_qps, tests.attempts[-1]
         unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES  # else it was too short
-        if not before or not last or not (result.valid or unsure or "latency" in result.failed):
+        if not before or not (result.valid or unsure or "latency" in result.failed):
             return None
         held = f"{number(before)} queries/s was {last.verdict.word} over {result.duration_s:.1f} s"
         if given(plan):
@@ -405,7 +405,6 @@ def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
     found = rate_source(run.config).find(Bench(run, session))
     if found is run.plan:
         return
-    run.display.done(found.notes[-1])
     run.adopt(found)
     if run.config.quick:
         return

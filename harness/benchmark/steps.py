@@ -183,7 +183,6 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         if not better:
             break
         attempts.append(set_aside(session, attempt, len(attempts) + 1))
-        run.display.done(better.notes[-1])
         run.adopt(better)
     if (last := source.conclude(run.plan, tests)) is not run.plan:
         best = next((one for one in attempts if one.valid and one.load == last.target_qps), None)
@@ -191,7 +190,6 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
             attempts[attempts.index(best)] = set_aside(session, attempt, len(attempts) + 1)
             (run.folder.path / best.folder).rename(run.folder.path / FOLDER["performance"])
             attempt = best
-        run.display.done(last.notes[-1])
         run.adopt(last)
     if run.plan.concurrency or run.config.batches:  # a point of the curve as the others
         run.facts.probes.append(attempt)

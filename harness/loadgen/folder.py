@@ -389,6 +389,8 @@ class BenchmarkRun(NamedTuple):
 
     def adopt(self, plan: Plan) -> None:
         """Takes the plan as it is known now, and says what is new in it: a rate, or why nothing can be compared."""
+        if plan.notes != self.plan.notes:
+            self.display.done(plan.notes[-1])
         told = self.facts.deviations
         self.facts.adopt(plan)
         self.save()
