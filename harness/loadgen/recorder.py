@@ -296,9 +296,8 @@ def busy_s() -> float:
 
 
 def busy(times: Any) -> float:
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # which user time holds already
-    return float(sum(times) - idle - guests)
+    guests = times.guest + times.guest_nice  # which user time holds already
+    return float(sum(times) - times.idle - times.iowait - guests)
 
 
 def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
@@ -329,7 +328,7 @@ def servers_here(addresses: Sequence[str]) -> set[int] | None:
         }
         if not owners or None in owners:
             return None
-        found |= {pid for pid in owners if pid}
+        found.update(filter(None, owners))
     return found
 
 
@@ -378,15 +377,14 @@ def watch_others(
     """Yields what others use while the block runs; complete once it has ended. `gpus` were taken before; behind
     `endpoints` the processes of a server on this machine are no others."""
     found = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
-    servers = servers_here(endpoints)
-    begin, busy, this = time.monotonic(), busy_s(), [os.getpid()]
-    own, server = cpu_by_process(this), cpu_by_process(servers or ())
+    servers, own = servers_here(endpoints), {os.getpid()}
+    known = own | (servers or set())
+    begin, busy, before = time.monotonic(), busy_s(), cpu_by_process(known)
     yield found
     if (seconds := time.monotonic() - begin) <= 1:
         return
-    used = {pid: s - own.get(pid, 0.0) for pid, s in cpu_by_process(this).items()}
+    used = {pid: s - before.get(pid, 0.0) for pid, s in cpu_by_process(known).items()}
     if endpoints:
-        found.client_share = max(round(s / seconds, 2) for s in used.values())
+        found.client_share = max(round(used.get(pid, 0.0) / seconds, 2) for pid in cpu_by_process(own))
     if servers is not None:
-        used |= {pid: s - server.get(pid, 0.0) for pid, s in cpu_by_process(servers).items()}
         found.cpu_cores = max(0.0, round((busy_s() - busy - sum(used.values())) / seconds, 2))

@@ -8,13 +8,14 @@ from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.loadgen import recorder
 from harness.loadgen.recorder import BackgroundLoad
 from tests.conftest import tells
 
-Times = namedtuple("Times", "user idle")
+Times = namedtuple("Times", psutil.cpu_times()._fields, defaults=[0.0] * 10)
 BURN = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
 WATCH = """
 import time
@@ -71,7 +72,7 @@ def test_what_another_program_uses_of_other_cores_takes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, online: tuple[int, ...]
 ) -> None:
     """Some cores may be off, as without hyper-threads."""
-    times = [Times(user, 100.0) for user in (10.0, 500.0, 3.0)]
+    times = [Times(user=user, idle=100.0) for user in (10.0, 500.0, 3.0)]
     (tmp_path / "stat").write_text("".join(f"cpu{name} 1 2 3\n" for name in ("", *online)))
     monkeypatch.setattr(recorder, "CPU_TIMES", tmp_path / "stat")
     monkeypatch.setattr(recorder.psutil, "cpu_times", lambda percpu: times)
