@@ -50,9 +50,8 @@ class Tried(NamedTuple):
 @cache
 def tried(config: RunConfig) -> Tried:
     """The servers, asked as a run asks. Raises UsageError, EndpointError."""
-    served = discovery.with_served_model(config)
     # One streamed answer shows them.
-    served = RunConfig(**RunConfig.differing(served.values(EndpointFlags.model_fields)), concurrency=1)
+    served = RunConfig(**RunConfig.differing(config.values(EndpointFlags.model_fields)), concurrency=1)
     engine, exchange = OpenAI(served, served.least_context, checkpoint.load_tokenizer(served)), protocol.Exchange(0.0)
 
     async def ask() -> None:
@@ -210,7 +209,7 @@ def is_for_cpu() -> bool:
 
 def serve_command() -> str:
     """What starts vLLM's server here: some builds install no command."""
-    is_there = any(each.name == "vllm" for each in metadata.entry_points(group="console_scripts"))
+    is_there = "vllm" in metadata.entry_points(group="console_scripts").names
     return "vllm serve" if is_there else "python -m vllm.entrypoints.openai.api_server --model"
 
 

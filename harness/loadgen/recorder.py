@@ -251,7 +251,6 @@ def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
 CPU_SHARE = 0.1  # of the cores, from which others' load counts where the answers are computed on them
 SPARE_CPU_SHARE = 0.5  # the same where a GPU or a server computes
 CLIENT_SHARE = 0.9  # of a core, from which a client process may be what is slow
-SLOWER_WARNING = "the speed may be lower than this machine's"
 PRECISION_FLAGS = ("--dtype", "--quantization")  # of vLLM and SGLang
 RELAYS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "kube-proxy")  # into containers
 GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may take

@@ -394,7 +394,7 @@ class LoadGenSession:
         taken, here = (self.busy_gpus, bool(system.gpus())) if config.is_in_process else ([], False)
         with recorded as lines, recorder.watch_others(taken, here, config.endpoint) as load:
             yield
-        slower, others = "" if config.endpoint else f": {recorder.SLOWER_WARNING}", load.warnings()
+        slower, others = "" if config.endpoint else ": the speed may be lower than this machine's", load.warnings()
         lines += [f"{warning}{slower}" for warning in others if not self.warned]
         self.warned |= bool(others)
         after = recorder.joules(gpus)

@@ -10,6 +10,8 @@ from functools import cache
 from math import floor, inf, sqrt
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+
 from harness.config.mlperf import Limits
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan
@@ -147,8 +149,6 @@ def rate_by_waits(
     """The highest rate, in queries/s, at which nearly every sequence of random arrivals keeps the 99th percentile of
     the wait within `limit_s`, where `running` are answered at once, at `capacity`, and others wait. Fewer take less
     time each, down to `alone_s`. Completions vary by `dispersion`, their variance over their mean."""
-    import numpy as np
-
     longer_s = (running / capacity - alone_s) / max(running - 1, 1.0)  # by each other that runs
 
     def p99_s(rate: float, seconds: float, random: Any) -> float:
@@ -184,7 +184,6 @@ def rate_by_company(
     the share of a query's work that is done at its beginning, while all answers wait; its variance over its mean
     squared is `spread`. Single answers differ by `scatter`, the standard deviation of the logarithm.
     """
-    import numpy as np
 
     def p99_s(rate: float, seconds: float, random: Any) -> float:
         seconds = min(seconds, LONGEST * alone_s / PARTS)  # of short answers, so many tell the tail
@@ -217,8 +216,6 @@ def tests_of(queries: float) -> int:
 def slowest(times: Any, counts: Any) -> float:
     """The 99th percentile, early stopping's margin included, that nearly every test stays below, from the times of
     groups of so many queries; a row for each time, a column for each test."""
-    import numpy as np
-
     order = np.argsort(-times, axis=0)
     late = np.cumsum(np.take_along_axis(counts, order, axis=0), axis=0)
     first = (late <= [allowed_late(int(count)) for count in late[-1]]).sum(axis=0).clip(max=len(order) - 1)
@@ -228,8 +225,6 @@ def slowest(times: Any, counts: Any) -> float:
 
 def rate_at(limit_s: float, p99_s: Callable[..., float], capacity: float, rate: float, goal: Goal) -> float:
     """The rate at which a p99 is at its limit, by simulated tests: from each to the rate that follows from it."""
-    import numpy as np
-
     low, high = 0.0, capacity
     for _ in range(ROUNDS):
         share = p99_s(rate, max(goal.seconds, goal.queries / rate), np.random.default_rng(0)) / limit_s

@@ -113,7 +113,7 @@ async def run_alone(engine: TolerantEngine, prompts: Sequence[Prompt]) -> Alone:
     found, begin = list[Request](), time.perf_counter()
     for prompt in prompts:
         now = time.perf_counter()
-        exchange, request = Exchange(now), Request(0, len(prompt[0]), issued_s=now)
+        exchange, request = Exchange(now), Request(0)
         async for tokens in engine.stream(*prompt, exchange, False):
             request.latency_ms = 1e3 * (time.perf_counter() - now)
             if request.ttft_ms is None:

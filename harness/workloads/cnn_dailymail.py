@@ -279,13 +279,13 @@ def is_official(library: Library, stored: int, category: str) -> bool:
 
 def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> None:
     """Raises UsageError when a prompt and its answer do not fit: a cut prompt would be another benchmark."""
-    longest = max(range(len(library)), key=lambda index: len(library.prompts[index]))
-    needed = len(library.prompts[longest]) + max_new_tokens
-    if needed > max_model_len:
-        over = sum(len(prompt) + max_new_tokens > max_model_len for prompt in library.prompts)
+    lengths = [len(prompt) + max_new_tokens for prompt in library.prompts]
+    if (needed := max(lengths)) > max_model_len:
+        over = sum(length > max_model_len for length in lengths)
         raise UsageError(
-            f"{over:,} of {len(library):,} samples do not fit --max-model-len {max_model_len}: sample {longest} needs "
-            f"{needed}. Use --max-model-len {needed} or more, if the model knows contexts as long, or fewer new tokens."
+            f"{over:,} of {len(library):,} samples do not fit --max-model-len {max_model_len}: sample "
+            f"{lengths.index(needed)} needs {needed}. Use --max-model-len {needed} or more, if the model knows "
+            "contexts as long, or fewer new tokens."
         )
 
 

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -241,7 +242,7 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
                 f"--min-duration {least:g}: {trace.path} lasts {document.number(due[-1])} s: remove the flag, or lower "
                 "the rate."
             )
-        due = due[: next(place for place, at in enumerate(due) if at >= least) + 1]
+        due = due[: bisect_left(due, least) + 1]
     if len(due) < 2:
         raise UsageError(f"--arrivals {trace.path}: fewer than two requests within --min-duration.")
     return Replay(len(due), due[-1]), due

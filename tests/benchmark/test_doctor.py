@@ -49,7 +49,7 @@ def test_no_vllm_entry_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 def test_no_vllm_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.metadata, "entry_points", lambda group: [])
+    monkeypatch.setattr(doctor.metadata, "entry_points", lambda group: doctor.metadata.EntryPoints())
     found = look(RunConfig(endpoint=("http://127.0.0.1:9/v1",)))
     assert found["server"].status == "failed"
     assert "python -m vllm.entrypoints.openai.api_server --model meta-llama" in found["server"].mend
