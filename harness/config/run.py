@@ -286,6 +286,11 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         return self.values(RunConfig.affecting("work")) | {"dataset_path": str(data)}
 
     @property
+    def sample_limit(self) -> int | None:
+        """The most samples to use; None: all of them."""
+        return None if self.total_sample_count == "auto" else self.total_sample_count
+
+    @property
     def official_samples(self) -> int:
         """Of MLPerf's set."""
         return mlperf.OFFICIAL[self.category].samples

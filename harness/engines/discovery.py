@@ -127,7 +127,7 @@ class Discovery:
                     return error_message(reply[key], LONGEST_NAME)
         return ""
 
-    async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, Mapping[str, object], str]:
+    async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, Model, str]:
         """Status, JSON object (empty where there is none) and Server header, of 401 and 403 WWW-Authenticate. Raises
         UsageError without an answer."""
         try:

@@ -108,6 +108,16 @@ class Request:
     id: int = 0  # ... LoadGen's number of it, as long as it is sent
 
     @property
+    def begin_s(self) -> float:
+        """As `issued_s`; 0 where that is not known."""
+        return self.issued_s or 0.0
+
+    @property
+    def end_s(self) -> float:
+        """As `done_s`; 0 where that is not known."""
+        return self.done_s or 0.0
+
+    @property
     def done_s(self) -> Measured:
         """When its last token came, in seconds since the first request of the test."""
         if self.issued_s is None or self.latency_ms is None:
@@ -196,11 +206,11 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
     if [sample.index for sample in samples] != [request.sample for request in requests]:
         raise LogError(f"{folder / TRACE} belongs to another test: its samples are not those that were issued.")
     pairs = list(zip(requests, samples, strict=True))
-    apart = min((1e3 * (r.issued_s or 0.0) - s.scheduled_ms - s.delay_ms for r, s in pairs), default=0.0)
+    apart = min((1e3 * r.begin_s - s.scheduled_ms - s.delay_ms for r, s in pairs), default=0.0)
     begin = min((sample.scheduled_ms for sample in samples), default=0.0)
     for request, sample in pairs:
         if request.sent_ms is not None:
-            at = 1e3 * (request.issued_s or 0.0) + request.sent_ms - apart
+            at = 1e3 * request.begin_s + request.sent_ms - apart
             request.sent_ms = max(0.0, at - sample.scheduled_ms)
         request.issued_s = (sample.scheduled_ms - begin) / 1e3
         request.ttft_ms, request.latency_ms, request.clock = sample.ttft_ms, sample.latency_ms, "loadgen"

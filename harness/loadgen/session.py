@@ -54,8 +54,8 @@ class SUT:
     def __post_init__(self) -> None:
         self.counters, self.requests = screen.Counters(), list[Request]()
         self.deliveries, self.sent_tokens = list[Delivery](), 0  # of the answered ones
-        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
-        self._issues: Counter[int] = Counter()  # of each sample so far
+        self._tasks = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
+        self._issues = Counter[int]()  # of each sample so far
         self._failed = 0
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
@@ -164,7 +164,7 @@ class SUT:
 
     def ms_since_issue(self, request: Request, at: float) -> float:
         """Milliseconds since the time from which a request's latencies count."""
-        return 1e3 * (at - (request.issued_s or 0.0))
+        return 1e3 * (at - request.begin_s)
 
     def report(self, report: Any, id: int, tokens: Sequence[int], count: int = 0) -> None:
         """Reports token ids to LoadGen as int32, which takes a copy of the buffer; `count` tokens (0: as many)."""
@@ -355,9 +355,9 @@ class LoadGenSession:
             for request in requests:
                 request.issued_s = request.sent_ms = request.ttft_ms = request.latency_ms = None
         elif tested.by_client:
-            begin = min((request.issued_s or 0.0 for request in requests), default=0.0)
+            begin = min((request.begin_s for request in requests), default=0.0)
             for request in requests:
-                request.issued_s, request.clock = (request.issued_s or 0.0) - begin, "client"
+                request.issued_s, request.clock = request.begin_s - begin, "client"
         else:
             take_times(requests, folder)
         write_requests(folder, requests)

@@ -73,7 +73,7 @@ class SteadyPart:
     def trend(self) -> float:
         """The speed of its second half over that of its first."""
         middle = (self.begin_s + self.end_s) / 2
-        late = sum(each.output_tokens for each in self.ended if (each.done_s or 0.0) > middle)
+        late = sum(each.output_tokens for each in self.ended if each.end_s > middle)
         early = sum(each.output_tokens for each in self.ended) - late
         return late / early
 
@@ -86,20 +86,20 @@ class SteadyPart:
 def steady_part(requests: Sequence[Request], at_once: int) -> SteadyPart | None:
     """The steady part of a test that computes `at_once` requests at a time; None where there are too few for one, or it
     is so short that the answers did not come steadily."""
-    done = sorted((request for request in requests if request.done_s is not None), key=lambda each: each.done_s or 0.0)
+    done = sorted((request for request in requests if request.done_s is not None), key=lambda each: each.end_s)
     if len(done) < len(requests) or len(done) < 4 * at_once:
         return None
     first, last = at_once - 1, len(done) - at_once - 1
-    begin, end = done[first].done_s or 0.0, done[last].done_s or 0.0
+    begin, end = done[first].end_s, done[last].end_s
     ended = tuple(done[first + 1 : last + 1])
     middle = (begin + end) / 2
     if (
-        end - begin < LEAST_SHARE * (done[-1].done_s or 0.0)
+        end - begin < LEAST_SHARE * done[-1].end_s
         or not begin < middle < end
-        or not any(each.output_tokens for each in ended if (each.done_s or 0.0) <= middle)
+        or not any(each.output_tokens for each in ended if each.end_s <= middle)
     ):
         return None
-    window = (each for each in requests if (each.issued_s or 0.0) >= begin and (each.done_s or 0.0) <= end)
+    window = (each for each in requests if each.begin_s >= begin and each.end_s <= end)
     return SteadyPart(begin, end, ended, tuple(window))
 
 
@@ -315,7 +315,7 @@ def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Milliseconds from the end of an answer until the next request was sent in its place, in a closed loop: the place
     that has been free for longest is taken next."""
     ends = deque(sorted(each.done_s for each in requests if each.done_s is not None))
-    begun = ((each.issued_s or 0.0, each.sent_ms or 0.0) for each in requests if each.done_s is not None)
+    begun = ((each.begin_s, each.sent_ms or 0.0) for each in requests if each.done_s is not None)
     free: deque[float] = deque()
     for issued_s, sent_ms in sorted(begun):
         while ends and ends[0] <= issued_s:

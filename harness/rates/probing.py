@@ -5,7 +5,7 @@ None of this is a result: LoadGen's verdict on the run's own test is. It chooses
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from math import ceil
@@ -17,7 +17,7 @@ from harness.config.plan import Plan, TestPart, minutes
 from harness.core.document import number
 from harness.core.errors import EndpointError
 from harness.core.screen import Display
-from harness.engines.protocol import EVERY_S, Engine, Exchange
+from harness.engines.protocol import EVERY_S, Engine, Exchange, Tokens
 from harness.loadgen.folder import BenchmarkRun, new_folder
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.patterns import ask, trial, trial_size
@@ -64,7 +64,7 @@ class TolerantEngine:
         rule = f"; --max-failed {max_failed}: {most} of the {requests} requests of the trial before a test may fail."
         self.engine, self.left, self.rule, self.answered = engine, most, rule if most else "", 0
 
-    async def stream(self, *request: Any) -> AsyncIterator[Sequence[int]]:
+    async def stream(self, *request: Any) -> Tokens:
         try:
             async for tokens in self.engine.stream(*request):
                 yield tokens

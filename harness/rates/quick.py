@@ -19,6 +19,7 @@ MOST = 0.2  # of a rate: with a larger error it is no estimate
 LATE = 1.4  # share of TTFT's limit, from which on that is no chance of half a minute (waves; 96 at once)
 CAPPED = 0.95  # of TPOT's limit, that a cap on running requests keeps
 UNEVEN = 0.15  # scatter of the answers' times, from which on they do not share the server as a processor is shared
+Ranges = dict[str, tuple[float, Measured]]
 
 
 class Estimate(Model):
@@ -31,7 +32,7 @@ class Estimate(Model):
     capacity: Measured
     """Queries/s that the server completes; null where nothing told it."""
     capacity_error: Measured
-    ranges: dict[str, tuple[float, Measured]]
+    ranges: Ranges
     """Queries/s within the limits of each name, lowest and highest, null where nothing told that; none where no law
     holds."""
     rate: Measured
@@ -84,7 +85,7 @@ def most_running(queue: Queue, goal: Goal) -> int | None:
 def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> Estimate:
     """What follows from the facts. A range is the rate that they imply, give or take the error of the completions, by
     how much the last probe alone would have it otherwise, and what chance makes of a full test's tail."""
-    found, ranges, doubts = facts.server, dict[str, tuple[float, Measured]](), list[str]()
+    found, ranges, doubts = facts.server, Ranges(), list[str]()
     error = min(2 * error_of(found.waited), MOST) if found.waited else 0.0
     most = (1 + max(LEAST / 2, error)) * found.capacity
     for name, goal in held_to.items():

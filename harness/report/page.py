@@ -402,7 +402,7 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
     scale = Scale(0.0, ranked[-1].latency_ms or 1.0)
     found = [(each, list(parts(each, scale, each.order in slow))) for each in picked]
     places = [n * len(picked) // TIMES for n in range(TIMES)] if timed[0].issued_s != timed[-1].issued_s else []
-    times = [(100 * place / len(picked), picked[place].issued_s or 0.0) for place in places]
+    times = [(100 * place / len(picked), picked[place].begin_s) for place in places]
     names = list(dict.fromkeys(name for _, each in found for name, *_ in each if name != "slow"))
     return RequestBars(found, scale.levels(BAR_HEIGHT), times, len(requests), names)
 

@@ -84,7 +84,7 @@ def queue_of(requests: Iterable[Request]) -> Queue | None:
     their times are not known."""
     timed = [each for each in requests if each.done_s is not None and not each.failure]
     rows = [
-        (each.issued_s or 0.0, (each.ttft_ms or 0.0) / 1e3, each.done_s, each.prompt_tokens, each.output_tokens)
+        (each.begin_s, (each.ttft_ms or 0.0) / 1e3, each.done_s, each.prompt_tokens, each.output_tokens)
         for each in timed
     ]
     return from_times(*zip(*rows, strict=True)) if rows else None

@@ -124,7 +124,7 @@ class Conditions(Model):
     def of(test: TestRun, facts: RunFacts) -> Values:
         plan, log = facts.plan, test.result
         failures = [each.failure for each in test.requests if each.failure]
-        at = ((each.issued_s or 0.0) + (each.sent_ms or 0.0) / 1e3 for each in test.requests)
+        at = (each.begin_s + (each.sent_ms or 0.0) / 1e3 for each in test.requests)
         sent = sorted(at) if plan.config.arrivals else []
         rate = log.samples_per_sec and log.samples_per_sec / plan.samples_per_query
         if sent and sent[-1] > sent[0]:

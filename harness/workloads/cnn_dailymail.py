@@ -27,8 +27,8 @@ DESCRIPTION = "a data set, as `datasets` loads it"
 def read(config: RunConfig) -> StoredRequests:
     """The requests of a data set: one a row, or one a turn of a conversation. Raises UsageError in one line."""
     data = load_rows(config.workload)
-    if config.total_sample_count != "auto":
-        data = data.select(range(min(config.total_sample_count, len(data))))
+    if most := config.sample_limit:
+        data = data.select(range(min(most, len(data))))
     column = config.prompt_column or ""
     columns = [column] if column else [*KINDS, *CHATS]
     if not set(columns) & set(data.column_names):

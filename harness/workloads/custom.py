@@ -182,7 +182,7 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, pl
     sharing = Shared(**profile.values(Shared.model_fields))
     read, write, seed = profile.input_len, profile.output_len, config.seed or 0
     source, words = Random(seed), words_of(tokenizer)
-    count = SYNTHETIC_COUNT if config.total_sample_count == "auto" else config.total_sample_count
+    count = config.sample_limit or SYNTHETIC_COUNT
     turns = sharing.turns
     if turns > 1 and config.concurrency is None:
         raise UsageError("turns need --concurrency: elsewhere a turn does not wait for the one before.")
@@ -250,9 +250,8 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
 
 def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
     """The requests of a trace: random tokens of its lengths, and beginnings that are the same where it says so."""
-    count = None if config.total_sample_count == "auto" else config.total_sample_count
     most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
-    trace = read_trace(Path(config.arrivals or ""), count, most)
+    trace = read_trace(Path(config.arrivals or ""), config.sample_limit, most)
     replay, due = replay_trace(config, trace)
     requests = trace.requests[: len(due)]
     if (tokens := sum(one.prompt_tokens for one in requests)) > MOST_SYNTHETIC:
@@ -318,7 +317,7 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
 
 def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRequests) -> Library:
     """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
-    most = None if config.total_sample_count == "auto" else config.total_sample_count
+    most = config.sample_limit
     if config.max_new_tokens != mlperf.MAX_NEW_TOKENS and (
         found.is_sharegpt or all(each.max_tokens or each.answer for each in found.requests[:most])
     ):
