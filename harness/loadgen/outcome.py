@@ -276,8 +276,7 @@ def from_flat(data: dict[str, Any]) -> dict[str, Any]:
         f"{kind}_ms": {point: old.get(f"{kind}_{point}") for point in Times.model_fields}
         for kind in (*KINDS, "client_delay")
     }
-    kept = {name: value for name, value in old.items() if name in Outcome.model_fields}
-    return kept | {
+    return old | {
         "load": load,
         "unit": unit,
         "has_own_limits": unit == ClosedLoop.unit,

@@ -70,11 +70,16 @@ class SteadyPart:
         return len(without_failures(self.ended)) / self.seconds
 
     @property
-    def trend(self) -> float:
-        """The speed of its second half over that of its first."""
+    def halves(self) -> tuple[int, int]:
+        """Output tokens of the answers that ended in its first half, and in its second."""
         middle = (self.begin_s + self.end_s) / 2
         late = sum(each.output_tokens for each in self.ended if each.end_s > middle)
-        early = sum(each.output_tokens for each in self.ended) - late
+        return sum(each.output_tokens for each in self.ended) - late, late
+
+    @property
+    def trend(self) -> float:
+        """The speed of its second half over that of its first."""
+        early, late = self.halves
         return late / early
 
     @cached_property
@@ -91,16 +96,10 @@ def steady_part(requests: Sequence[Request], at_once: int) -> SteadyPart | None:
         return None
     first, last = at_once - 1, len(done) - at_once - 1
     begin, end = done[first].end_s, done[last].end_s
-    ended = tuple(done[first + 1 : last + 1])
-    middle = (begin + end) / 2
-    if (
-        end - begin < LEAST_SHARE * done[-1].end_s
-        or not begin < middle < end
-        or not any(each.output_tokens for each in ended if each.end_s <= middle)
-    ):
-        return None
     window = (each for each in requests if each.begin_s >= begin and each.end_s <= end)
-    return SteadyPart(begin, end, ended, tuple(window))
+    part = SteadyPart(begin, end, tuple(done[first + 1 : last + 1]), tuple(window))
+    is_short = part.seconds <= LEAST_SHARE * done[-1].end_s
+    return None if is_short or not part.halves[0] else part
 
 
 def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None, expected: bool) -> TestResult:

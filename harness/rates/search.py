@@ -243,11 +243,11 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
 def rate_by_waits(tests: Sequence[Outcome], goal: Goal) -> float:
     """The highest rate at which queries wait no longer than TTFT's limit in a full test; infinite where no test told
     the capacity."""
-    known = [one for one in tests if one.queue]
-    first_s = min((one.ttft_ms.min or 0.0 for one in known), default=0.0) / 1000
-    token_s = min((one.tpot_ms.min or 0.0 for one in known), default=0.0) / 1000
-    server = SharedServer.of(Alone(first_s, token_s), known, goal) if known else None
-    return server.rate(goal) if server and server.is_bounded else inf
+    if not (known := [one for one in tests if one.queue]):
+        return inf
+    alone_s = (min(one.at(kind, "min") or 0.0 for one in known) / 1000 for kind in ("ttft", "tpot"))
+    server = SharedServer.of(Alone(*alone_s), known, goal)
+    return server.rate(goal) if server.is_bounded else inf
 
 
 def bracket(best: Outcome, tests: Sequence[Outcome], goal: Goal) -> str:

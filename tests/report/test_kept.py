@@ -39,7 +39,10 @@ def numbers(summary: dict[str, Any]) -> Iterator[tuple[str, float]]:
     run = dict(summary["run"])
     for name in ("search", "attempts"):
         if run.get(name) and "qps" in run[name][0]:
-            run[name] = [from_flat(probe) for probe in run[name]]
+            run[name] = [
+                {key: value for key, value in from_flat(probe).items() if key in Outcome.model_fields}
+                for probe in run[name]
+            ]
     for path, value in leaves(run | {"meta": summary["meta"]}):
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield path, value
