@@ -89,7 +89,7 @@ def read_rows(path: Path, rows: list[Any], unit: str, column: str) -> StoredRequ
             if dialog is None:
                 made = [stored_request(item, number, where, column)]
             elif any("role" in message for message in dialog):
-                made = [*chat_turns(dialog, number, where.replace(": record ", ": conversation "))]
+                made = [*chat_turns(dialog, number, where)]
                 talks += 1
             else:
                 made = [StoredRequest(number, "prompt", asked, answer=answer) for asked, answer in turns(dialog)]
@@ -104,10 +104,9 @@ def read_rows(path: Path, rows: list[Any], unit: str, column: str) -> StoredRequ
         raise UsageError(
             f"{path}: no {'conversation has a question with an answer' if passed_over else 'request is in it'}."
         )
-    kind = "conversation" if unit == "record" and (talks or pairs) else unit
     fault = str(faults[0]).removesuffix(".").removeprefix(f"{path}: ") if faults else ""
     left_out = f"{len(faults):,} of {len(rows):,} {unit}s were left out, the first: {fault}" if faults else ""
-    return StoredRequests(path, tuple(found), kind, passed_over, bool(talks), pairs == len(found), left_out)
+    return StoredRequests(path, tuple(found), unit, passed_over, bool(talks), pairs == len(found), left_out)
 
 
 def conversation(item: Any) -> Dialog | None:

@@ -276,7 +276,7 @@ def test_sharegpts_first_question_is_asked_with_its_answers_length(tokenizer: An
     assert "left out 2 conversations" in note and "and 1 that" in note
     assert load(config(path, total_sample_count=1), tokenizer).request_set.samples >= 1
     assert "this data set has 2 samples" in refusal(config(path, total_sample_count=4), tokenizer)
-    assert "every conversation of" in refusal(config(path, max_new_tokens=64), tokenizer)
+    assert "every record of" in refusal(config(path, max_new_tokens=64), tokenizer)
     path.write_text(json.dumps([*talks, {"id": "y"}]))
     assert "record 6: none of prompt" in refusal(config(path), tokenizer)
 
@@ -479,7 +479,7 @@ def test_a_large_workload_is_asked_no_longer_than_its_duration(tmp_path: Path) -
 def test_a_role_that_nobody_knows_is_named_wherever_it_stands(tmp_path: Path, tokenizer: Any) -> None:
     path = tmp_path / "talk.json"
     path.write_text(json.dumps([[{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]]))
-    assert tells(refusal(config(path), tokenizer), "conversation 1: role 'tool'; known are system, user")
+    assert tells(refusal(config(path), tokenizer), "record 1: role 'tool'; known are system, user")
 
 
 ASKED, ANSWERED = {"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}
