@@ -104,7 +104,6 @@ def serve(messages: int, port: Connection) -> None:
 
 def measure(messages: int, rate: float, clients: int) -> None:
     """Runs one performance test at `rate` queries/s and prints its line."""
-    from harness.config import checkpoint
     from harness.config.plan import resolve
     from harness.config.run import RunConfig
     from harness.engines.openai import OpenAI
@@ -124,7 +123,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
         min_duration=SECONDS,
         max_in_flight=8192,
     )
-    engine = OpenAI(config, 2668, checkpoint.load_tokenizer(RunConfig(model="demo")), processes=clients)
+    engine = OpenAI(config.changed(model="demo"), 2668, processes=clients)
     engine.start()
     plan = resolve(config, gpus=[], weight_bytes=0)
     library = Library([[1234] * PROMPT_TOKENS] * SAMPLES, [], [], "one prompt")

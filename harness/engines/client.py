@@ -435,8 +435,7 @@ def serve(client: Client, theirs: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
     if not (client.form.ids_in and client.form.ids_out):
         client.tokenizer = checkpoint.load_tokenizer(client.config)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(answer_all(client, theirs))
+    uvloop.run(answer_all(client, theirs))
 
 
 async def answer_all(client: Client, theirs: socket.socket) -> None:

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
-from typing import Any
 
 import uvloop
 
@@ -37,8 +36,7 @@ class RefusedError(Exception):
 
 def create(plan: Plan, traces: Path, choosing: bool = False) -> "OpenAI":
     """The client of a benchmark run; `traces` stays empty, since a server's profiler cannot be reached."""
-    tokenizer = checkpoint.load_tokenizer(plan.config)
-    return OpenAI(plan.config, plan.max_model_len, tokenizer, sampling_of(plan), processes=int(choosing))
+    return OpenAI(plan.config, plan.max_model_len, sampling_of(plan), processes=int(choosing))
 
 
 class OpenAI(Engine):
@@ -49,7 +47,6 @@ class OpenAI(Engine):
         self,
         config: run.RunConfig,
         max_model_len: int,
-        tokenizer: Any,
         sampling: Sampling | None = None,
         processes: int = 0,
     ) -> None:
@@ -58,7 +55,7 @@ class OpenAI(Engine):
         self.config = config
         self.max_model_len = max_model_len
         self.processes = processes or max(1, min(MOST_CLIENTS, core_count() // 2))
-        self.tokenizer = tokenizer
+        self.tokenizer = tokenizer = checkpoint.load_tokenizer(config)
         self.name = f"the client of {', '.join(config.endpoint)}"
         self.starting = f"connecting to {', '.join(config.endpoint)}"
         self.servers: list[Server] = []

@@ -22,7 +22,6 @@ from aiohttp import web
 
 from harness.config import checkpoint
 from harness.config import engine as engine_config
-from harness.config.checkpoint import load_tokenizer
 from harness.config.models import DEFAULT_MODEL
 from harness.config.plan import resolve
 from harness.config.run import RunConfig
@@ -66,7 +65,7 @@ def client(*fakes: Fake, sampling: Sampling | None = None, processes: int = 0, *
     with ExitStack() as stack:
         addresses = tuple(stack.enter_context(serving(fake)).address for fake in fakes)
         config = RunConfig(**{"model": "demo", "endpoint": addresses, **flags})
-        engine = OpenAI(config, 1024, load_tokenizer(config), sampling, processes)
+        engine = OpenAI(config, 1024, sampling, processes)
         try:
             engine.start()
             yield engine
@@ -241,7 +240,7 @@ def test_what_is_no_such_server_is_refused_before_any_test(monkeypatch: pytest.M
     assert "an invalid completion: 'gateway'." in refused(Fake(fault="no JSON", probe_too=True))
     with serving(Fake()) as fake:
         config = RunConfig(model="demo", endpoint=(fake.address.removesuffix("/v1"),))
-        engine = OpenAI(config, 1024, load_tokenizer(config))
+        engine = OpenAI(config, 1024)
         with pytest.raises(UsageError, match=r"answers 404 .*/v1"):
             engine.start()
         engine.close()
@@ -294,7 +293,7 @@ def test_nobody_there_is_bad_usage() -> None:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     config = RunConfig(model="demo", endpoint=(address,))
-    engine = OpenAI(config, 1024, load_tokenizer(config))
+    engine = OpenAI(config, 1024)
     with pytest.raises(UsageError, match=f"--endpoint {address}: no server there"):
         engine.start()
     engine.close()
@@ -388,7 +387,7 @@ def test_a_proxy_that_is_not_used_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         config = RunConfig(model="demo", endpoint=(f"http://127.0.0.1:{free.getsockname()[1]}/v1",))
-    engine = OpenAI(config, 1024, load_tokenizer(config))
+    engine = OpenAI(config, 1024)
     with pytest.raises(UsageError, match=r"proxy .*not used") as caught:
         engine.start()
     engine.close()
@@ -541,7 +540,7 @@ def test_a_server_that_loads_is_waited_for(monkeypatch: pytest.MonkeyPatch, caps
 def test_a_server_that_never_comes_is_not_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "READY_S", 0.05)
     config = RunConfig(model="demo", endpoint=("http://127.0.0.1:9/v1",), wait_ready=0.3)
-    engine = OpenAI(config, 1024, load_tokenizer(config))
+    engine = OpenAI(config, 1024)
     with pytest.raises(UsageError, match="no server there"):
         engine.start()
     engine.close()
@@ -610,7 +609,7 @@ def test_a_proxy_of_ones_own_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(fake := Fake()) as proxy:
         monkeypatch.setenv("ENDPOINT_PROXY", proxy.address.removesuffix("/v1"))
         config = RunConfig(model="demo", endpoint=("http://nowhere.invalid/v1",))
-        engine = OpenAI(config, 1024, load_tokenizer(config))
+        engine = OpenAI(config, 1024)
         try:
             engine.start()
             assert answer(engine, stream=False) == [TOKENS]

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config.checkpoint import load_tokenizer
 from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
 from harness.engines import discovery, openai
@@ -386,7 +385,7 @@ def test_the_other_scheme_is_named_where_it_may_be_meant(tmp_path: Path) -> None
         with serving(server) as fake:
             address = fake.address.replace("https:", "x:").replace("http:", "https:").replace("x:", "http:")
             config = RunConfig(model="demo", endpoint=(address,))
-            engine = OpenAI(config, 1024, load_tokenizer(config))
+            engine = OpenAI(config, 1024)
             with pytest.raises(UsageError, match=rf"is it {other}://") as caught:
                 engine.start()
             engine.close()

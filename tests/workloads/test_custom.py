@@ -459,7 +459,7 @@ def test_exact_lengths_take_a_server_that_takes_token_ids() -> None:
     with ExitStack() as stack:
         address = stack.enter_context(serving(Fake(token_ids=False))).address
         asked = RunConfig(model="demo", endpoint=(address,))
-        engine = OpenAI(asked, 1024, load_tokenizer(asked), Sampling(16, exact=True))
+        engine = OpenAI(asked, 1024, Sampling(16, exact=True))
         stack.callback(engine.close)
         with pytest.raises(UsageError, match=r"--endpoint .* --input-len "):
             engine.start()
