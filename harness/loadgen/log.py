@@ -17,7 +17,7 @@ from harness.core.errors import BAD_INPUT, BenchmarkError, why
 from harness.core.reading import DAMAGED, names_in, open_regular
 
 Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
-Values = Mapping[str, Any]  # the log's entries by key
+Entries = dict[str, Any]  # the values of a log's entries, or of some of them, by key
 
 # LoadGen's entry for each check; a result is VALID where none of them is false.
 ENTRY: dict[Check, str] = {
@@ -57,14 +57,14 @@ QUERY_LIMITS = (
 )
 
 
-def failed_checks(values: Values) -> tuple[Check, ...]:
+def failed_checks(values: Entries) -> tuple[Check, ...]:
     return tuple(check for check, entry in ENTRY.items() if values.get(entry) is False)
 
 
 Said = Iterator[tuple[str, str]]  # what is wrong, and what to do
 
 
-def reasons(values: Values) -> list[Statement]:
+def reasons(values: Entries) -> list[Statement]:
     """Why a result is INVALID: a statement or more for each failed check."""
     found = [
         Statement(name=check, what=what, remedy=remedy)
@@ -74,7 +74,7 @@ def reasons(values: Values) -> list[Statement]:
     return found or [Statement(what="LoadGen says INVALID, and does not log which of its checks failed")]
 
 
-def exceeded_latency(values: Values) -> Said:
+def exceeded_latency(values: Entries) -> Said:
     remedy = f"lower the target rate{now(values.get('effective_target_qps'), 'queries/s')}"
     exceeded = exceeded_limits(values)
     for limit, (found, allowed) in exceeded.items():
@@ -85,11 +85,11 @@ def exceeded_latency(values: Values) -> Said:
         yield "a latency limit was exceeded", remedy
 
 
-def percentile(values: Values) -> float:
+def percentile(values: Entries) -> float:
     return float(100 * values.get("effective_target_latency_percentile", 0.99))
 
 
-def exceeded_limits(values: Values) -> dict[Limit, tuple[float, float]]:
+def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
     """The limits that were exceeded, each with what was found and what is allowed, in nanoseconds."""
     exceeded = {}
     # Of tokens where LoadGen takes their times, else of whole queries.
@@ -100,7 +100,7 @@ def exceeded_limits(values: Values) -> dict[Limit, tuple[float, float]]:
     return exceeded
 
 
-def min_duration(values: Values) -> Said:
+def min_duration(values: Entries) -> Said:
     target, expected = values.get("effective_target_qps"), values.get("requested_single_stream_expected_latency_ns")
     remedy = {
         "Offline": f"raise --offline-expected-qps{now(target, 'samples/s')}",
@@ -117,14 +117,14 @@ def min_duration(values: Values) -> Said:
     yield f"the test ran {number(ran)} s, {short}", remedy
 
 
-def min_queries(values: Values) -> Said:
+def min_queries(values: Entries) -> Said:
     queries, least = values.get("result_query_count"), values.get("effective_min_query_count")
     fewer = f"{least - queries:,} fewer than the minimum of {least:,}" if least and queries is not None else "too few"
     remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
     yield f"{number(queries, 9)} queries were issued, {fewer}", remedy
 
 
-def early_stopping(values: Values) -> Said:
+def early_stopping(values: Entries) -> Said:
     """LoadGen puts its counts into sentences: how many more queries it takes, or how many in all.
 
     A percentile that is over its limit is left out: more queries would not help it.
@@ -191,9 +191,6 @@ class LogError(BenchmarkError):
     """A log that cannot be trusted; the message names the file and what is wrong."""
 
     exit_code = BAD_INPUT
-
-
-Entries = dict[str, Any]  # the values of a log's entries, or of some of them, by key
 
 
 @dataclass(frozen=True)
@@ -351,24 +348,24 @@ def last_entries(values: Entries) -> list[str]:
     return ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns", *tokens]
 
 
-def offline_duration(values: Values) -> Measured:
+def offline_duration(values: Entries) -> Measured:
     """Offline: seconds until the last sample was complete."""
     last = values.get("result_max_latency_ns")
     return None if last is None else last / 1e9
 
 
-def duration_at(values: Values, entry: str) -> Measured:
+def duration_at(values: Entries, entry: str) -> Measured:
     """Seconds by an entry that is a rate, which in LoadGen is (samples - 1) / seconds."""
     rate, queries = values.get(entry), values.get("result_query_count")
     return finite((queries - 1) / rate) if queries and rate else None
 
 
-def scheduled_duration(values: Values) -> Measured:
+def scheduled_duration(values: Entries) -> Measured:
     """Server, SingleStream: they end when the last issued query completes (Server) or is issued (SingleStream)."""
     return duration_at(values, entries(values).samples or "")
 
 
-def sequential_duration(values: Values) -> Measured:
+def sequential_duration(values: Entries) -> Measured:
     """MultiStream, of which no rate of samples is logged: all queries one after the other, without what is between."""
     queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
     return finite(queries * mean / 1e9) if queries and mean else None
@@ -380,7 +377,7 @@ class ScenarioEntries(NamedTuple):
 
     samples: str | None  # a second
     tokens: str = "result_completed_tokens_per_second"
-    seconds: Callable[[Values], Measured] = scheduled_duration
+    seconds: Callable[[Entries], Measured] = scheduled_duration
     multi_sample_queries: bool = False  # a query holds several samples
     edges: str = "result_{}_latency_ns"
     percentiles: str = "result_{}_percentile_latency_ns"
@@ -405,7 +402,7 @@ SCENARIOS = {
 MODES = names_in("SubmissionRun AccuracyOnly PerformanceOnly FindPeakPerformance")
 
 
-def entries(values: Values) -> ScenarioEntries:
+def entries(values: Entries) -> ScenarioEntries:
     """Those of a log's own scenario; of an unknown one, none that would give it a rate."""
     return SCENARIOS.get(values["effective_scenario"], ScenarioEntries(None))
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import mlperf_loadgen as lg
 
@@ -24,7 +24,7 @@ from harness.config.plan import Plan
 from harness.core import files, screen, system
 from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError, first_line
 from harness.engines import discovery
-from harness.engines.protocol import Delivery, Engine, Exchange, ServerUse
+from harness.engines.protocol import Delivery, Engine, Exchange, Result, ServerUse
 from harness.loadgen import outcome, patterns, recorder, recording, test_run
 from harness.loadgen.folder import FOLDER, RunFolder, Test
 from harness.loadgen.requests import ANSWERS, TRACE, Request, take_times, write_requests
@@ -295,7 +295,6 @@ def run_test(
             path.unlink()
 
 
-Result = TypeVar("Result")
 SILENT_S = 5.0  # without a token for any request, after which the screen says so
 CLOCK_SET_S = 2.0  # more than a clock that is only corrected moves in a test
 END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
