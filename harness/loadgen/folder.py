@@ -462,28 +462,28 @@ def explain(error: EngineError, log: Path) -> str:
     return f"{said}{f' ({cause})' if cause and cause not in said else ''}{more}"
 
 
-def death(text: str) -> tuple[str, bool] | None:
+def death(text: str) -> tuple[str, bool]:
     """The first of the engine's processes that died, by its log: which, where Python was; and whether by a signal."""
     ended = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
     fatal = re.search(r"(?m)^Fatal Python error: (.+)$", text)
     named = (number for number in signal.valid_signals() if fatal and signal.strsignal(number) == fatal[1])
     number = int(ended[2]) if ended and ended[2] else next(named, None)
     if not ended and not number:
-        return None
+        return "", False
     said = f"{f'worker {ended[1]}' if ended else 'a process of it'} {by_signal(number) if number else 'died'}"
     where = re.search(r'(?m)^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text)
     return f"{said} in {where[3]}, {where[1]}:{where[2]}" if fatal and where else said, bool(number)
 
 
-def root_cause(log: Path) -> str | None:
-    """What ended the engine's own processes, by their `log`, as one line: a signal, else the first exception."""
+def root_cause(log: Path) -> str:
+    """What ended the engine's own processes, by their `log`, as one line: a signal, else the first exception; empty
+    where it does not say."""
     try:
         text = reading.read_text(log, errors="replace")
     except OSError:
-        return None
-    died, signalled = death(text) or ("", False)
+        return ""
+    died, signalled = death(text)
     found = re.findall(r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text)
     vague = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
     causes = (f"{name}: {what}" for name, what in found if not any(word in what for word in vague))
-    first = died if signalled else next(causes, died)
-    return shorten(first, LONGEST_QUOTE, placeholder=" ...") if first else None
+    return shorten(died if signalled else next(causes, died), LONGEST_QUOTE, placeholder=" ...")

@@ -92,12 +92,12 @@ CANCELLED = "(EngineCore pid=7) ERROR [core.py:1512] RuntimeError: cancelled"
         ([FATAL, CANCELLED], "a process of it died by SIGILL (illegal instruction)" + PLACE),
         ([DIED.format(None), CANCELLED], "worker 3 died"),
         ([DIED.format(None), "ValueError: no such layer"], "ValueError: no such layer"),
-        ([CANCELLED], None),
+        ([CANCELLED], ""),
         ([DIED.format(1), "ValueError: no such layer"], "ValueError: no such layer"),
-        (["all is well"], None),
+        (["all is well"], ""),
     ],
 )
-def test_what_ended_an_engine(log: list[str], cause: str | None, tmp_path: Path) -> None:
+def test_what_ended_an_engine(log: list[str], cause: str, tmp_path: Path) -> None:
     path = tmp_path / "engine.log"
     path.write_text("\n".join(log))
     assert folder.root_cause(path) == cause
