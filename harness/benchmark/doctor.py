@@ -52,7 +52,7 @@ def tried(config: RunConfig) -> Tried:
     """The servers, asked as a run asks. Raises UsageError, EndpointError."""
     # One streamed answer shows them.
     served = RunConfig(**RunConfig.differing(config.values(EndpointFlags.model_fields)), concurrency=1)
-    engine, exchange = OpenAI(served, served.least_context), protocol.Exchange(0.0)
+    engine, exchange = OpenAI(served, served.least_context), protocol.Exchange()
 
     async def ask() -> None:
         async for _ in engine.stream(engine.tokenizer.encode(GREETING), TRIED_TOKENS, exchange):

@@ -454,7 +454,7 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
 
 async def answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
     """Sends the parts of one answer on as they come."""
-    exchange = Exchange(time.perf_counter())
+    exchange = Exchange()
     error: Exception | None = None
     try:
         async for tokens in client.answer(request, exchange):

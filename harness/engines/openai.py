@@ -181,7 +181,7 @@ class OpenAI(Engine):
             waiting = 1  # until its first token
             try:
                 request = WireRequest(server.address, prompt, max_new_tokens, not is_whole)
-                async for tokens in client.answer(request, exchange or Exchange(time.perf_counter())):
+                async for tokens in client.answer(request, exchange or Exchange()):
                     self.last_response_at = time.monotonic()
                     server.unstarted -= waiting
                     waiting = 0

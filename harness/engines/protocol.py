@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TypeVar
 
 from harness.config import mlperf
@@ -63,7 +63,7 @@ class Exchange:
     """What an engine notes of a request that it sends on: when it was sent, by time.perf_counter, which the processes
     of a machine share, and how its answer came. One that sends nothing on leaves both as they are."""
 
-    sent_at: float
+    sent_at: float = field(default_factory=time.perf_counter)
     delivery: Delivery | None = None
 
 

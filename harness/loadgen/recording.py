@@ -43,23 +43,23 @@ class Recording(NamedTuple):
         """The highest value that any GPU reported of a quantity; 0 for none."""
         return max((value or 0.0 for gpu in self.gpus for value in self.column(f"{gpu}_{name}")), default=0.0)
 
+    @property
+    def missing(self) -> int:
+        """In how many readings a GPU reported no power, or none was reported at all."""
+        powers = [self.column(f"{gpu}_power_w") for gpu in self.gpus]
+        return sum(not powers or None in reading for reading in zip(self.seconds, *powers, strict=True))
 
-def missing_readings(recording: Recording) -> int:
-    """In how many readings a GPU reported no power, or none was reported at all."""
-    powers = [recording.column(f"{gpu}_power_w") for gpu in recording.gpus]
-    return sum(not powers or None in reading for reading in zip(recording.seconds, *powers, strict=True))
-
-
-def joules_by_power(recording: Recording) -> float | None:
-    """The energy of all GPUs by their power at each reading; None where one of them reported nothing for a while."""
-    total = 0.0
-    for gpu in recording.gpus:
-        powers = zip(recording.seconds, recording.column(f"{gpu}_power_w"), strict=True)
-        readings = [(second, power) for second, power in powers if power is not None]
-        if not readings:
-            return None
-        readings = [(0.0, readings[0][1]), *readings, (recording.seconds[-1], readings[-1][1])]
-        if any(now - then > LONGEST_GAP_S for (then, _), (now, _) in pairwise(readings)):
-            return None
-        total += sum((now - then) * (power + before) / 2 for (then, before), (now, power) in pairwise(readings))
-    return total if recording.gpus else None
+    @property
+    def joules(self) -> float | None:
+        """The energy of all GPUs by their power at each reading; None where one reported nothing for a while."""
+        total = 0.0
+        for gpu in self.gpus:
+            powers = zip(self.seconds, self.column(f"{gpu}_power_w"), strict=True)
+            readings = [(second, power) for second, power in powers if power is not None]
+            if not readings:
+                return None
+            readings = [(0.0, readings[0][1]), *readings, (self.seconds[-1], readings[-1][1])]
+            if any(now - then > LONGEST_GAP_S for (then, _), (now, _) in pairwise(readings)):
+                return None
+            total += sum((now - then) * (power + before) / 2 for (then, before), (now, power) in pairwise(readings))
+        return total if self.gpus else None

@@ -118,7 +118,7 @@ class SUT:
 
     async def answer(self, request: Request) -> None:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
-        exchange, tokens = Exchange(time.perf_counter()), list[int]()
+        exchange, tokens = Exchange(), list[int]()
         begin = exchange.sent_at
         prompt, most = self.library.request(request.sample, request.order, request.round)
         request.prompt_tokens = len(prompt)
@@ -330,9 +330,8 @@ class LoadGenSession:
         if audit:
             (folder / "audit.config").write_text(audit)
         kind = "load" if mode == "test06" else mode
-        self.display.stage(mode.upper() if kind == "load" else f"{mode} test", kind)
-        if mode == "performance" and plan.length:
-            self.display.say(f"         {plan.length}")
+        length = plan.length if mode == "performance" else ""
+        self.display.stage(mode.upper() if kind == "load" else f"{mode} test", kind, length)
         self.drive(mode, plan, folder)
         return folder
 
@@ -400,9 +399,11 @@ class LoadGenSession:
         used = None if before is None or after is None else after - before
         if urls and tested.timed:
             exported = recording.Recording.read(path)
-            used = recording.joules_by_power(exported)
-            if missing := recording.missing_readings(exported):
-                lines.append(f"--telemetry-url: no values in {missing:,} of {len(exported.seconds):,} readings")
+            used = exported.joules
+            if exported.missing:
+                lines.append(
+                    f"--telemetry-url: no values in {exported.missing:,} of {len(exported.seconds):,} readings"
+                )
         told = engine.prometheus_metrics()
         use = outcome.MachineUse(
             others_cpu_cores=load.cpu_cores,

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from harness.config.mlperf import Limits
 from harness.config.patterns import ClosedLoop
 from harness.core import errors, files, reading
-from harness.loadgen import log, recording, requests
+from harness.loadgen import log, requests
 from harness.loadgen.test_run import TestRun
 
 SUMMARY, PAGES = "mlperf_log_summary.txt", "summary.json"
@@ -145,7 +145,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
     """What gives figures of a test, by name; at a level of concurrency of its part without ramps."""
-    result, joules = test.result, recording.joules_by_power(test.recording)
+    result, joules = test.result, test.recording.joules
     rate = result.target_qps if result.scenario == "Server" else None
     logged = vars(result) | {
         "target_qps": None,

@@ -16,7 +16,7 @@ import pytest
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.engines import discovery
-from harness.loadgen import recorder, recording
+from harness.loadgen import recorder
 from harness.loadgen.recording import Recording
 from tests.conftest import ended, patience
 from tests.servers import Fake, serving
@@ -133,8 +133,8 @@ def test_a_page_that_is_none_ends_in_a_line_with_the_flag_and_soon(kind: str) ->
 
 def test_readings_without_values_are_counted() -> None:
     gaps = Recording([1.0, 2.0, 3.0], {"gpu0_power_w": [300.0, None, 300.0], "cpu_percent": [1.0, 1.0, 1.0]})
-    assert recording.missing_readings(gaps) == 1
-    assert recording.missing_readings(Recording([1.0, 2.0], {"cpu_percent": [1.0, 1.0]})) == 2
+    assert gaps.missing == 1
+    assert Recording([1.0, 2.0], {"cpu_percent": [1.0, 1.0]}).missing == 2
 
 
 def test_a_gpu_without_a_model_is_unknown() -> None:
@@ -186,8 +186,8 @@ def test_an_exporter_that_goes_away_leaves_a_gap() -> None:
 )
 def test_energy_is_not_summed_over_a_long_gap(powers: list[float | None], expected: float | None) -> None:
     table = Recording([float(n) for n in range(1, 11)], {"gpu0_power_w": powers})
-    assert recording.joules_by_power(table) == (None if expected is None else pytest.approx(expected))
-    assert recording.joules_by_power(Recording([], {})) is None
+    assert table.joules == (None if expected is None else pytest.approx(expected))
+    assert Recording([], {}).joules is None
 
 
 @pytest.mark.slow
