@@ -163,8 +163,7 @@ def now(value: Measured, unit: str) -> str:
 
 
 def ms(nanoseconds: float) -> str:
-    value = nanoseconds / 1e6
-    return f"{value:,.0f} ms" if value >= 100 else f"{number(value, 3)} ms"
+    return f"{number(nanoseconds / 1e6, 3)} ms"
 
 
 # LoadGen's logs -> typed results.

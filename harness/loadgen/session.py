@@ -124,7 +124,8 @@ class SUT:
         request.prompt_tokens = len(prompt)
         if self.by_client:
             self.counters.issued += 1
-            request.issued_s = begin if request.issued_s is None else request.issued_s
+            if request.issued_s is None:
+                request.issued_s = begin
         try:
             async for new in self.engine.stream(prompt, most, exchange, not self.streams):
                 if self.streams and new and not tokens:

@@ -140,9 +140,9 @@ def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None,
 
 def with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
     """The result with the times of these requests."""
-    latencies = [request.latency_ms for request in requests if request.latency_ms is not None]
-    mean = sum(latencies) / len(latencies) if latencies else None
-    return replace(result, **times_of(requests), mean_sample_latency_ms=mean)
+    times = times_of(requests)
+    latency = times["latency_ms"]
+    return replace(result, **times, mean_sample_latency_ms=latency.mean if latency else None)
 
 
 def without_placeholders(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:
