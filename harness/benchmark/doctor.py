@@ -181,11 +181,10 @@ def packages(config: RunConfig) -> str:
     install = lock.format("" if IS_CHECKOUT else f"{ROOT}/")
     name = lock.rpartition("}")[2]
     wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / name).read_text(), re.M))
-    found = {re.sub(r"[-_.]+", "-", name): version for name, version in system.installed_packages().items()}
     wrong = [
         f"{name} {here} for {version}"
         for name, version in wanted.items()
-        if (here := found.get(re.sub(r"[-_.]+", "-", name.lower()), "missing").partition("+")[0]) != version
+        if (here := installed_version(name)) != version
     ]
     if wrong:
         more = f" and {len(wrong) - SHOWN_PACKAGES} more" if len(wrong) > SHOWN_PACKAGES else ""
@@ -193,6 +192,13 @@ def packages(config: RunConfig) -> str:
             f"not as in {name}: {', '.join(wrong[:SHOWN_PACKAGES])}{more}: `{sys.executable} -m pip install {install}`"
         )
     return f"{len(wanted)} as in {name}"
+
+
+def installed_version(name: str) -> str:
+    """The version of a package here, without its local part."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(name).partition("+")[0]
+    return "missing"
 
 
 def vllm(config: RunConfig) -> str:

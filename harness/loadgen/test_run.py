@@ -91,9 +91,9 @@ class SteadyPart:
 def steady_part(requests: Sequence[Request], at_once: int) -> SteadyPart | None:
     """The steady part of a test that computes `at_once` requests at a time; None where there are too few for one, or it
     is so short that the answers did not come steadily."""
-    done = sorted((request for request in requests if request.done_s is not None), key=lambda each: each.end_s)
-    if len(done) < len(requests) or len(done) < 4 * at_once:
+    if len(requests) < 4 * at_once or any(request.done_s is None for request in requests):
         return None
+    done = sorted(requests, key=lambda each: each.end_s)
     first, last = at_once - 1, len(done) - at_once - 1
     begin, end = done[first].end_s, done[last].end_s
     window = (each for each in requests if each.begin_s >= begin and each.end_s <= end)
