@@ -126,7 +126,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
     engine = OpenAI(config.changed(model="demo"), 2668, processes=clients)
     engine.start()
     plan = resolve(config, gpus=[], weight_bytes=0)
-    library = Library([[1234] * PROMPT_TOKENS] * SAMPLES, [], [], "one prompt")
+    library = Library([[1234] * PROMPT_TOKENS] * SAMPLES, "one prompt")
     tested = make_sut(engine, library, plan, timed=True, expected=0)
 
     def watch() -> None:

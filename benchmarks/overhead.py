@@ -51,7 +51,7 @@ def measure(scenario: str) -> dict[str, float]:
     given: dict[str, Any] = {"scenario": scenario, "min_duration": SECONDS, **rates[scenario]}
     config = RunConfig(**given)
     plan = resolve(config, gpus=[], weight_bytes=0)
-    library = Library([[1] * 778] * SAMPLES, [], [], "one prompt")
+    library = Library([[1] * 778] * SAMPLES, "one prompt")
     engine = InstantEngine()
     engine.start()
     tested = make_sut(engine, library, plan, timed=True, expected=0)

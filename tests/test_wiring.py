@@ -154,7 +154,7 @@ def test_salt_that_is_sent_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         yield [1]
 
     monkeypatch.setattr(SUT, "report", lambda *_: None)
-    library = Library([[1] * 16], [], [], "data", salt=Salt(range(100), 0, True))
+    library = Library([[1] * 16], "data", salt=Salt(range(100), 0, True))
     request, engine = Request(0, 16), SimpleNamespace(stream=stream)
     asyncio.run(SUT(engine, library).answer(request))  # type: ignore[arg-type]
     assert request.prompt_tokens == len(sent) == 16 + SALT_TOKENS

@@ -147,8 +147,6 @@ class Library:
     """
 
     prompts: list[Tokens]
-    references: list[str]
-    articles: list[str]
     source: str
     new_tokens: list[int] | None = None
     request_set: RequestSet | None = None
@@ -157,6 +155,8 @@ class Library:
     salt: Salt | None = None
     arrivals: list[float] | None = None  # seconds to each request of a trace, in order
     words: Sequence[int] = ()  # the token ids of which random prompts are made
+    references: Sequence[str] = ()
+    articles: Sequence[str] = ()
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
         """A sample's prompt, salted, and the most tokens of its answer; `order` and `round` are those of the request
@@ -220,7 +220,7 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
         if not all(0 <= token < limit for token in prompt):
             raise UsageError(f"{source}: sample {number} has token ids outside the model's vocabulary of {limit:,}.")
     articles, references, _ = map(list, zip(*records[:count], strict=True))
-    library = Library(prompts, references, articles, source)
+    library = Library(prompts, source, references=references, articles=articles)
     return replace(library, official=not config.dataset_path or is_official(library, len(records), config.category))
 
 

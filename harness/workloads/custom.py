@@ -197,7 +197,7 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, pl
     else:
         prompts, new, talks = conversations(profile, source, words, count)
     salt = Salt.of(sharing, words)
-    library = Library(prompts, [], [], "random token ids", new, conversations=talks, salt=salt, words=words)
+    library = Library(prompts, "random token ids", new, conversations=talks, salt=salt, words=words)
     return with_request_set(
         library,
         lambda index: place,
@@ -269,7 +269,7 @@ def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
         f"left out {trace.empty:,} rows without lengths": trace.empty,
     }
     return with_request_set(
-        Library(prompts, [], [], str(trace.path), [one.output_tokens for one in requests], arrivals=due, words=words),
+        Library(prompts, str(trace.path), [one.output_tokens for one in requests], arrivals=due, words=words),
         lambda index: f"{trace.path}: line {requests[index].line}",
         name=config.workload_name,
         about=DESCRIPTION,
@@ -358,7 +358,7 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
     keeps_turns = found.turns and config.concurrency is not None  # else nobody waits for an answer
     talks = [request.number for request in chosen] if keeps_turns else None
     return with_request_set(
-        Library(prompts, [], [], str(found.path), new, conversations=talks, salt=salt),
+        Library(prompts, str(found.path), new, conversations=talks, salt=salt),
         lambda index: found.where(chosen[index]),
         name=config.workload_name,
         about=about,

@@ -93,7 +93,7 @@ def processes(request: pytest.FixtureRequest) -> int:
 
 def answered(engine: Any, count: int) -> SUT:
     """A system under test after so many queries at once."""
-    sut = SUT(engine, Library([PROMPT], [], [], "one prompt"))
+    sut = SUT(engine, Library([PROMPT], "one prompt"))
     sut.report = lambda *_: None  # type: ignore[method-assign]
     now = time.perf_counter()
     sut.requests = [Request(0, len(PROMPT), issued_s=now, order=order) for order in range(count)]

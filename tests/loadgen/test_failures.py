@@ -47,7 +47,7 @@ def test_it_is_never_comparable() -> None:
         RunConfig(endpoint=("http://h/v1",), max_failed="1%", compliance="test06")
 
 
-LIBRARY = Library([PROMPT], [], [], "one prompt")
+LIBRARY = Library([PROMPT], "one prompt")
 
 
 def asked(engine: Any, count: int, **how: Any) -> tuple[SUT, list[tuple[Any, int, list[int]]]]:

@@ -37,7 +37,7 @@ def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[lis
     settings.sample_concatenate_permutation = True
     engine = Listening()
     engine.start()
-    library = Library([[index] * (1 + index % 9) for index in range(SAMPLES)], [], [], "")
+    library = Library([[index] * (1 + index % 9) for index in range(SAMPLES)], "")
     plan = resolve(RunConfig(model="demo", batch_size=batch_size, sort_by_length=sort), [], 0)
     sender = patterns.issued(plan, library, timed=True)
     system = SUT(engine, library, sender, streams=False)

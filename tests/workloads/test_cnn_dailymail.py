@@ -209,7 +209,7 @@ def test_the_last_token_of_the_vocabulary_is_inside(tokenizer: Any, file):
 
 
 def test_prompts_that_do_not_fit_name_the_longest_and_what_it_needs():
-    library = Library([[1] * length for length in (10, 30, 20)], [""] * 3, [""] * 3, "data")
+    library = Library([[1] * length for length in (10, 30, 20)], "data")
     check_lengths(library, max_model_len=38, max_new_tokens=8)
     with pytest.raises(UsageError, match=r"2 of 3 samples .*--max-model-len 27: sample 1 needs 38\. ") as error:
         check_lengths(library, max_model_len=27, max_new_tokens=8)
@@ -277,7 +277,7 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path):
 def lengths_of(count: int, mean: int, longest: int) -> Library:
     """A library with so many prompts, of such lengths."""
     prompts = [[1] * longest, *([[1] * mean] * (count - 1))]
-    return Library(prompts, [""] * count, [""] * count, "a file")
+    return Library(prompts, "a file")
 
 
 @pytest.mark.parametrize(
