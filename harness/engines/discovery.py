@@ -361,7 +361,8 @@ def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, 
     for row in rows:
         labels = frozenset((key, value) for key, value in row.labels.items() if key not in parts)
         found[row.name, labels].append(row.value)
-    yield from ((name, dict(labels), values) for (name, labels), values in found.items())
+    for (name, labels), values in found.items():
+        yield name, dict(labels), values
 
 
 def parse(text: str, names: Container[str]) -> Iterator[Sample]:

@@ -232,7 +232,6 @@ class VLLM(Engine):
             self.cautions.append(f"vLLM is patched, {name}: {patches.PATCHES[name].effect}")
         import vllm
         from vllm import AsyncEngineArgs
-        from vllm.config import ProfilerConfig
         from vllm.platforms import current_platform
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -243,8 +242,6 @@ class VLLM(Engine):
         if current_platform.is_cpu() and EXTENSION in args and "amx_tile" in system.cpu_flags():
             self.cautions.append(AMX_LOST)
         args = {EXTENSION: WORKER, **args}
-        if isinstance(settings := args.get("profiler_config"), dict):
-            args["profiler_config"] = ProfilerConfig(**settings)
         try:
             # vLLM's own defaults for batch sizes: for throughput where nobody streams, for latency where one does.
             usage = UsageContext.OPENAI_API_SERVER if self.streaming else UsageContext.LLM_CLASS
