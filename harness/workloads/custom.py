@@ -393,7 +393,6 @@ def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> Tokens:
         lines = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
         return list(tokenizer.encode("\n".join([*lines, "Assistant:"])))
     try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
     except Exception as error:  # whatever the template's author raises
         raise UsageError(f"{where}: the model's chat template refuses it: {first_line(error)}.") from None
-    return list(tokenizer.encode(text, add_special_tokens=False))  # the template's own are in it
