@@ -353,7 +353,7 @@ class Reply(NamedTuple):
 
 def send(writer: asyncio.StreamWriter, message: object) -> None:
     """Sends a message; uvloop writes those of one turn of the loop together."""
-    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    data = pickle.dumps(message)
     writer.write(len(data).to_bytes(8, "big") + data)
 
 
@@ -362,7 +362,7 @@ async def receive(reader: asyncio.StreamReader) -> Any:
     try:
         size = int.from_bytes(await reader.readexactly(8), "big")
         return pickle.loads(await reader.readexactly(size))
-    except (asyncio.IncompleteReadError, ConnectionError):
+    except ConnectionError:  # a message that is cut short is an EOFError
         raise EOFError from None
 
 
