@@ -16,7 +16,7 @@ from docs.wrapping import wrapped
 from harness.core import files
 from harness.core.document import Column, Table, number, render
 from harness.core.files import write_text
-from harness.loadgen.recording import Recording
+from harness.loadgen.test_run import Recording
 from harness.results.economics import ACCELERATORS, Published, results_of
 from harness.results.performance import Performance
 from harness.results.summary import Summary

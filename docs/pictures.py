@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import h200_settings
 from harness.core import files
-from harness.loadgen.recording import FILE, Recording
+from harness.loadgen.test_run import RECORDING, Recording
 from harness.report import answer, charts, pictures
 from harness.report import report as rendering
 from harness.report.charts import Panel
@@ -30,7 +30,7 @@ Draw = Callable[[Path, Summary], Sequence[Panel]]
 
 
 def machine(folder: Path, summary: Summary) -> Sequence[Panel]:
-    recording = Recording.read(folder / "Performance" / FILE)
+    recording = Recording.read(folder / "Performance" / RECORDING)
     times = list(shares_of({"performance test": recording}))
     ran_out = list(telemetry.ran_out(telemetry.usage_of(recording), None, times, {}, client=False, others=0.0))
     return pictures.machine(recording, ran_out, times)

@@ -25,7 +25,7 @@ from harness.core import files, screen, system
 from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError, first_line
 from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, Result, ServerUse
-from harness.loadgen import outcome, patterns, recorder, recording, test_run
+from harness.loadgen import outcome, patterns, recorder, test_run
 from harness.loadgen.folder import FOLDER, RunFolder, Test
 from harness.loadgen.requests import ANSWERS, TRACE, Request, take_times, write_requests
 from harness.loadgen.watchdog import Watchdog
@@ -386,7 +386,7 @@ class LoadGenSession:
     def measuring(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
         """Records what a test takes of the machine, and of a server, while the block runs."""
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
-        urls, path = config.telemetry_url, folder / recording.FILE
+        urls, path = config.telemetry_url, folder / test_run.RECORDING
         wanted, models = config.extra_metrics and tested.timed, recorder.readings(urls)[1]
         recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: recorder.readings(urls)[0])
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
@@ -399,7 +399,7 @@ class LoadGenSession:
         after = recorder.joules(gpus)
         used = None if before is None or after is None else after - before
         if urls and tested.timed:
-            exported = recording.Recording.read(path)
+            exported = test_run.Recording.read(path)
             used = exported.joules
             if exported.missing:
                 lines.append(

@@ -11,17 +11,18 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from harness.config.mlperf import Limits, Tail
 from harness.config.patterns import LIMIT_PERCENTILE
 from harness.core import files, statistics
 from harness.core.document import Measured, Statement, number
+from harness.core.errors import UsageError
 from harness.core.statistics import Spread
-from harness.loadgen import log, recording
+from harness.loadgen import log
 from harness.loadgen.log import Latency, LogError, TestResult
-from harness.loadgen.recording import Recording
 from harness.loadgen.requests import FILE, Request, read_requests, spread, times_of, without_failures
 
 if TYPE_CHECKING:
@@ -176,6 +177,64 @@ def held_against(tails: Iterable[Tail], answers: str, result: TestResult) -> Tes
     return replace(result, valid=False, failed=failed, invalid_reasons=[*result.invalid_reasons, *reasons])
 
 
+RECORDING = "machine.csv"
+LONGEST_GAP_S = 5.0  # between two readings, over which no energy is summed
+
+
+class Recording(NamedTuple):
+    """machine.csv: its seconds, and the columns of numbers beside them, None where one was not reported."""
+
+    seconds: list[float]
+    columns: files.Columns
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Empty where nothing was recorded. Raises UsageError for a damaged file."""
+        columns = files.read_columns(path) if path.exists() else {}
+        seconds = columns.pop("seconds", [])
+        if None in seconds or (columns and not seconds):
+            raise UsageError(f"{path}: a line has no seconds.")
+        return cls([second for second in seconds if second is not None], columns)
+
+    @property
+    def durations(self) -> list[float]:
+        """Seconds for which each line counts: since the one before, as a busy machine writes some lines late."""
+        return [now - before for before, now in pairwise([0.0, *self.seconds])]
+
+    @property
+    def gpus(self) -> list[str]:
+        return sorted({name.partition("_")[0] for name in self.columns if name.startswith("gpu")})
+
+    def column(self, name: str) -> list[Measured]:
+        """A column; one without values where it was not recorded."""
+        return self.columns.get(name) or [None] * len(self.seconds)
+
+    def highest(self, name: str) -> float:
+        """The highest value that any GPU reported of a quantity; 0 for none."""
+        return max((value or 0.0 for gpu in self.gpus for value in self.column(f"{gpu}_{name}")), default=0.0)
+
+    @property
+    def missing(self) -> int:
+        """In how many readings a GPU reported no power, or none was reported at all."""
+        powers = [self.column(f"{gpu}_power_w") for gpu in self.gpus]
+        return sum(not powers or None in reading for reading in zip(self.seconds, *powers, strict=True))
+
+    @property
+    def joules(self) -> Measured:
+        """The energy of all GPUs by their power at each reading; None where one reported nothing for a while."""
+        total = 0.0
+        for gpu in self.gpus:
+            powers = zip(self.seconds, self.column(f"{gpu}_power_w"), strict=True)
+            readings = [(second, power) for second, power in powers if power is not None]
+            if not readings:
+                return None
+            readings = [(0.0, readings[0][1]), *readings, (self.seconds[-1], readings[-1][1])]
+            if any(now - then > LONGEST_GAP_S for (then, _), (now, _) in pairwise(readings)):
+                return None
+            total += sum((now - then) * (power + before) / 2 for (then, before), (now, power) in pairwise(readings))
+        return total if self.gpus else None
+
+
 MACHINE, SERVER = "machine.json", "server.json"
 
 
@@ -257,7 +316,7 @@ class TestRun:
     @cached_property
     def recording(self) -> Recording:
         """machine.csv; empty where nothing was recorded. Raises UsageError for a damaged one."""
-        return Recording.read(self.folder / recording.FILE)
+        return Recording.read(self.folder / RECORDING)
 
     @property
     def total_new_tokens(self) -> int | None:

@@ -9,9 +9,8 @@ from harness.config.patterns import Poisson
 from harness.core.document import Picture, Statement, number
 from harness.core.screen import Stage
 from harness.loadgen.outcome import Doubt, Outcome
-from harness.loadgen.recording import Recording
 from harness.loadgen.requests import Request
-from harness.loadgen.test_run import TestRun
+from harness.loadgen.test_run import Recording, TestRun
 from harness.report import answer
 from harness.report.charts import HOLLOW, RING, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
 from harness.report.page import LATENCIES, LoadPicture, LoadPoint

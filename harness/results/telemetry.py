@@ -10,8 +10,7 @@ from harness.core.files import table_beside
 from harness.core.schema import Model
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import RunFacts, Usage
-from harness.loadgen.recording import FILE, Recording
-from harness.loadgen.test_run import TestRun
+from harness.loadgen.test_run import RECORDING, Recording, TestRun
 
 # Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv.
 SHARES = {  # of a GPU's time, in words
@@ -54,7 +53,9 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     names[FOLDER["performance"]] = "performance test"
     root = next(place for place in test.folder.parents if (place / "config.json").exists())
     own = str(test.folder.relative_to(root))
-    recordings = {name: Recording.read(root / name / FILE) for name in names if name != own} | {own: test.recording}
+    recordings = {name: Recording.read(root / name / RECORDING) for name in names if name != own} | {
+        own: test.recording
+    }
     return [time.model_copy(update={"test": names[time.folder]}) for time in shares_of(recordings)]
 
 

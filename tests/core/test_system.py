@@ -14,8 +14,9 @@ import pytest
 
 from harness.core import system
 from harness.core.system import GPU
-from harness.loadgen import recorder, recording
+from harness.loadgen import recorder
 from harness.loadgen.recorder import tell_gpus
+from harness.loadgen.test_run import Recording
 from harness.results import telemetry as usage
 from tests.conftest import tells
 
@@ -138,7 +139,7 @@ def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_p
     cells = record(table := tmp_path / "machine.csv", [], ",400,")[-1]
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
-    assert usage.usage_of(recording.Recording.read(table))["gpu_memory_gib"].max == 6.0
+    assert usage.usage_of(Recording.read(table))["gpu_memory_gib"].max == 6.0
 
 
 def test_a_library_that_crashes_costs_readings_alone(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.engines import discovery
 from harness.loadgen import recorder
-from harness.loadgen.recording import Recording
+from harness.loadgen.test_run import Recording
 from tests.conftest import ended, patience
 from tests.servers import Fake, serving
 

@@ -21,7 +21,7 @@ from harness.loadgen import folder as results
 from harness.loadgen import outcome
 from harness.loadgen.folder import RunFolder
 from harness.loadgen.outcome import Outcome
-from harness.loadgen.recording import Recording
+from harness.loadgen.test_run import Recording
 from harness.report import answer, compare, pictures
 from harness.report import report as rendering
 from harness.report.charts import Bar, Bars, Lines, Part, Scale, Series, figure

@@ -12,8 +12,8 @@ import pytest
 from harness.commands import report
 from harness.loadgen.folder import RunFolder
 from harness.loadgen.outcome import Outcome, Queue
-from harness.loadgen.recording import FILE
 from harness.loadgen.requests import Request
+from harness.loadgen.test_run import RECORDING
 from harness.report import report as rendering
 from harness.report.page import strip
 from harness.report.pictures import SHARE_COLORS
@@ -55,7 +55,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = made.log(plan, **slow, result_time_to_output_token_max=95e6, result_max_latency_ns=195e6)
     (folder / "Performance" / "mlperf_log_detail.txt").write_text(log)
     rows = [f"{second},{second % 7 * 10}" for second in range(1, 9)]
-    (folder / "Performance" / FILE).write_text("\n".join(["seconds,cpu_percent", *rows]) + "\n")
+    (folder / "Performance" / RECORDING).write_text("\n".join(["seconds,cpu_percent", *rows]) + "\n")
     rendering.build(folder)
     return folder
 
@@ -278,7 +278,7 @@ def test_a_run_of_full_length_stays_small(tmp_path: Path) -> None:
     )
     names = ["requests_running", "requests_waiting", "kv_cache_percent", "generation_tokens_per_sec", "cpu_percent"]
     rows = [",".join(map(str, (n, *((n * k * 7919 % 1009) / 10 for k in range(1, 6))))) for n in range(1, 700)]
-    (logs / FILE).write_text("\n".join([",".join(["seconds", *names]), *rows]) + "\n")
+    (logs / RECORDING).write_text("\n".join([",".join(["seconds", *names]), *rows]) + "\n")
     rendering.build(folder)
     assert (folder / "report.html").stat().st_size < LARGEST_PAGE
     assert not re.search(r"data:image", (folder / "report.html").read_text())

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from harness.core import files
-from harness.loadgen.recording import FILE
-from harness.loadgen.test_run import MACHINE
+from harness.loadgen.test_run import MACHINE, RECORDING
 from harness.report import answer
 from harness.report import report as rendering
 from harness.results.summary import Summary
@@ -45,7 +44,7 @@ def test_a_tile_with_nothing_to_say_is_left_out(
     folder = made.run(tmp_path / "run", **settings)
     if recorded:
         rows = [f"{second},{second % 7 * 10}" for second in range(1, 9)]
-        (folder / "Performance" / FILE).write_text("\n".join(["seconds,cpu_percent", *rows]) + "\n")
+        (folder / "Performance" / RECORDING).write_text("\n".join(["seconds,cpu_percent", *rows]) + "\n")
     found = tiles(folder)
     assert list(found) == wanted
     for text in found.values():
@@ -55,7 +54,9 @@ def test_a_tile_with_nothing_to_say_is_left_out(
 def test_what_bound_a_test_on_a_busy_machine_is_not_known_and_has_no_tile(tmp_path: Path) -> None:
     folder = made.run(tmp_path / "run")
     logs = folder / "Performance"
-    (logs / FILE).write_text("\n".join(["seconds,cpu_percent", *(f"{second},50" for second in range(1, 9))]) + "\n")
+    (logs / RECORDING).write_text(
+        "\n".join(["seconds,cpu_percent", *(f"{second},50" for second in range(1, 9))]) + "\n"
+    )
     assert "Bounded by" in tiles(folder)
     (logs / MACHINE).write_text(json.dumps({"background_load": ["other programs used 1.5 of 2 CPU cores"]}))
     assert "Bounded by" not in tiles(folder)

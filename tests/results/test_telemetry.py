@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from harness.core.system import query_or_none
 from harness.engines import discovery
-from harness.loadgen import recorder, recording
+from harness.loadgen import recorder
 from harness.loadgen.outcome import Usage
-from harness.loadgen.recording import Recording
+from harness.loadgen.test_run import Recording
 from harness.report import pictures
 from harness.report import report as rendering
 from harness.results import telemetry as usage
@@ -93,7 +93,7 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
         sleep(2.4)
     lines = list(csv.DictReader(path.open()))
     assert [line["requests_running"] for line in lines] == ["7.0", "7.0"]
-    found = usage.usage_of(recording.Recording.read(path))
+    found = usage.usage_of(Recording.read(path))
     assert found["requests_waiting"] == Usage(mean=7, max=7)
     assert found["generation_tokens_per_sec"].max == pytest.approx(512, rel=0.1)
     assert usage.BY_NAME["requests_running"].panel == "requests"
@@ -119,7 +119,7 @@ def test_a_gpu_without_a_memory_sensor_tells_no_temperature(failed: int, degrees
 def test_a_line_that_came_late_counts_for_longer(tmp_path: Path) -> None:
     path = tmp_path / "machine.csv"
     path.write_text("seconds,cpu_percent,generation_tokens_per_sec\n1,50,900\n4,100,100\n")
-    found = usage.usage_of(recording.Recording.read(path))
+    found = usage.usage_of(Recording.read(path))
     assert found["generation_tokens_per_sec"] == Usage(mean=300, max=900)
     assert found["cpu_percent"].mean == 87.5
 
@@ -211,7 +211,7 @@ RECORDED = json.loads(gzip.decompress((Path(__file__).parent / "h200_recordings.
 def recorded(run: str) -> dict[str, GpuTime]:
     """Where the time of an H200 went in the tests of a run, by name."""
     recordings = {
-        test: recording.Recording(columns["seconds"], {name: columns[name] for name in columns if name != "seconds"})
+        test: Recording(columns["seconds"], {name: columns[name] for name in columns if name != "seconds"})
         for test, columns in RECORDED[run].items()
     }
     return {share.test: share for share in shares_of(recordings)}
@@ -251,11 +251,11 @@ def test_a_clock_that_nvml_tells_goes_before_one_that_was_seen(tmp_path: Path) -
     path = tmp_path / "machine.csv"
     head = "seconds,gpu0_load_percent,gpu0_clock_mhz,gpu0_max_clock_mhz,gpu0_power_capped_percent,gpu0_too_hot_percent"
     path.write_text(f"{head}\n1,100,1000,2000,100,0\n2,50,1500,2000,0,100\n4,0,1800,2000,0,0\n5,,,2000,0,0\n")
-    (share,) = shares_of({"test": recording.Recording.read(path)})
+    (share,) = shares_of({"test": Recording.read(path)})
     assert share.is_clock_of_nvml and share.max_clock_mhz == 2000 and share.idle_while_waiting is None
     assert (share.idle, share.held_by_power, share.held_by_heat) == pytest.approx((62.5, 12.5, 3.125))
     path.write_text("seconds,gpu0_power_w\n1,500\n")
-    assert list(shares_of({"test": recording.Recording.read(path)})) == []
+    assert list(shares_of({"test": Recording.read(path)})) == []
 
 
 def test_the_report_shows_it(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_the_load_of_a_gpu_is_a_strip_of_cells() -> None:
         "gpu0_load_percent": [10.0, 15.0, 90.0, None],
         "gpu0_power_w": [100.0, 100.0, 400.0, 400.0],
     }
-    (strip,) = pictures.load_strip(recording.Recording([1.0, 2.0, 3.0, 4.0], columns))
+    (strip,) = pictures.load_strip(Recording([1.0, 2.0, 3.0, 4.0], columns))
     assert [row.name for row in strip.rows] == ["SM", "power"]
     assert [(part.begin, part.end, part.color) for part in strip.rows[0].parts] == [
         (0.0, 2.0, "grey"),
@@ -318,7 +318,7 @@ def test_the_load_of_a_gpu_is_a_strip_of_cells() -> None:
         "20 to 40 %",
         "80 % or more",
     }
-    assert pictures.load_strip(recording.Recording([1.0], {"cpu_percent": [1.0]})) == []
+    assert pictures.load_strip(Recording([1.0], {"cpu_percent": [1.0]})) == []
 
 
 def test_a_clock_of_nothing_lowers_nothing() -> None:
