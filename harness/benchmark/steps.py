@@ -13,7 +13,7 @@ from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
 from harness.core import files, processes, secrets, system
-from harness.core.document import gpu_names, number, together
+from harness.core.document import gpu_names, merge_by_remedy, number
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
 from harness.core.screen import Display, show
 from harness.engines import discovery, vllm
@@ -44,7 +44,7 @@ def lines(plan: Plan, library: Library, gpus: list[system.GPU]) -> list[str]:
         *(f"{part.name}: {part.text}" for part in plan.parts(source.outlook(plan))),
         source.total(plan),
         f"disk: {files.free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}",
-        f"comparable with MLPerf results: {'no: ' * bool(plan.deviations)}{together(plan.deviations) or 'yes'}",
+        f"comparable with MLPerf results: {'no: ' * bool(plan.deviations)}{merge_by_remedy(plan.deviations) or 'yes'}",
     ]
 
 

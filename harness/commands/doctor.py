@@ -19,7 +19,7 @@ STYLES = {"ok": "green", "note": "yellow", "failed": "red", "unknown": "yellow"}
 
 def doctor(config: RunConfig) -> None:
     """Prints a line for each thing that a run needs. Raises UsageError where one that this run needs is not there."""
-    without_torch()
+    hide_torch()
     from rich.console import Console
     from rich.table import Table
 
@@ -42,7 +42,7 @@ def doctor(config: RunConfig) -> None:
         raise UsageError(f"these checks failed: {', '.join(failed)}.")
 
 
-def without_torch() -> None:
+def hide_torch() -> None:
     """Lets transformers do without torch, which takes up to 20 s to import, in this process."""
     os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
     if "torch" not in sys.modules:

@@ -92,7 +92,7 @@ def report(
         if csv:
             compare_page.write_csv(csv, [comparison.read(folder)])
     else:
-        folders = names.folders(compare, results_dir) if compare else comparison.last(results_dir, last or 0)
+        folders = names.folders(compare, results_dir) if compare else comparison.last_runs(results_dir, last or 0)
         compare_runs(folders, csv, plot, page)
     return DONE
 

@@ -77,7 +77,7 @@ def open_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode))
 
 
-def in_utf8() -> None:
+def restart_in_utf8() -> None:
     """Starts this command over in Python's UTF-8 mode where the locale has another encoding.
 
     Data, reports and the sources that torch reads are in UTF-8 on every machine.
@@ -107,7 +107,7 @@ def prepare() -> None:
     """What every command begins with."""
     interruptible()
     open_streams()
-    in_utf8()
+    restart_in_utf8()
     with ends_in_one_line():
         try:
             os.getcwd()

@@ -173,7 +173,7 @@ class Statement:
         return f"{self.what}: {self.remedy}" if self.remedy else self.what
 
 
-def together(statements: Iterable[Statement]) -> str:
+def merge_by_remedy(statements: Iterable[Statement]) -> str:
     """Statements in one line, those with the same remedy as one, so that it is given once."""
     by_remedy = defaultdict(list)
     for each in statements:

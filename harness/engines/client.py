@@ -196,7 +196,7 @@ class Client:
         """The next token, restricted to the ids in `choices`. Raises EndpointError, UsageError where the server tells
         no log-probabilities."""
         async with self.post(address, choosing(self.content(prompt), self.model, choices)) as response:
-            page = await whole(response, address)
+            page = await read_whole(response, address)
         if response.status >= 500:
             raise EndpointError(f"{address} answered {response.status}: {error_message(page)}")
         if found := choice_logprobs(page, choices):
@@ -306,7 +306,7 @@ async def limit_bytes(response: ClientResponse, address: str, most: int = MOST_B
         yield chunk
 
 
-async def whole(response: ClientResponse, address: str) -> bytes:
+async def read_whole(response: ClientResponse, address: str) -> bytes:
     """All that a small page holds. Raises EndpointError for one that goes on beyond MOST_BYTES."""
     return b"".join([chunk async for chunk in limit_bytes(response, address)])
 

@@ -23,7 +23,7 @@ from harness.config.run import RunConfig
 from harness.core.document import Measured
 from harness.core.errors import EndpointError, UsageError
 from harness.core.files import did_you_mean
-from harness.engines.client import connect, key_hint, refusal, whole, why_unreached
+from harness.engines.client import connect, key_hint, read_whole, refusal, why_unreached
 from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
 
 ANSWER_S = 10.0  # for what a server tells of itself
@@ -138,7 +138,7 @@ class Discovery:
                     raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
                 header = response.headers.get("WWW-Authenticate" if response.status in (401, 403) else "Server", "")
                 try:
-                    reply = json.loads(await whole(response, address + path))
+                    reply = json.loads(await read_whole(response, address + path))
                 except (ValueError, RecursionError):
                     reply = None
                 return response.status, reply if isinstance(reply, dict) else {}, error_message(header, LONGEST_NAME)
@@ -221,7 +221,7 @@ async def read_page(address: str, session: ClientSession) -> str:
         async with session.get(address, timeout=ClientTimeout(total=PAGE_S), allow_redirects=False) as response:
             if response.status != 200:
                 raise EndpointError(f"status {response.status}")
-            return (await whole(response, address)).decode(errors="replace")
+            return (await read_whole(response, address)).decode(errors="replace")
     except TimeoutError:
         raise EndpointError(f"no answer within {PAGE_S:g} s") from None
     except (ClientError, ConnectionError) as error:

@@ -19,7 +19,7 @@ from harness.config.plan import Plan
 from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
 from harness.engines import sampling_of
-from harness.engines.client import IDLE_S, Client, RemoteClient, WireRequest, key_hint, refusal, whole
+from harness.engines.client import IDLE_S, Client, RemoteClient, WireRequest, key_hint, read_whole, refusal
 from harness.engines.completions import FORMS, NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, cached_percent, read_page
 from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling, Tokens
@@ -159,7 +159,7 @@ class OpenAI(Engine):
         while True:
             async with self._client.post(address, body) as response:
                 status, headers = response.status, response.headers
-                page = await whole(response, address) if status == 200 else (await refusal(response)).encode()
+                page = await read_whole(response, address) if status == 200 else (await refusal(response)).encode()
             after = headers.get("Retry-After", "")
             pause = float(after) if after.isdecimal() else PAUSE_S
             if status not in BUSY or time.monotonic() + pause > until:

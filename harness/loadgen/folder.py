@@ -201,7 +201,7 @@ def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: 
         append_line(run.results_dir / "history.jsonl", json.dumps({"run": run.name, **line}))
     with or_say(say, f"{run.results_dir / 'latest'} could not be moved"):
         point_latest(run)
-    for folder in [] if keep_all else older(run):
+    for folder in [] if keep_all else older_runs(run):
         with or_say(say, f"{folder} could not be deleted"):
             rmtree(folder)
 
@@ -264,7 +264,7 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
         say(f"{trouble}: {why(error)}")
 
 
-def older(run: RunFolder) -> list[Path]:
+def older_runs(run: RunFolder) -> list[Path]:
     """The folders of runs that began before this one and have ended."""
     folders = (status.parent for status in run.results_dir.glob("*/status.json") if not status.parent.is_symlink())
     return [folder for folder in folders if start_of(folder.name) < start_of(run.name) and is_over(folder)]
@@ -395,7 +395,7 @@ class BenchmarkRun(NamedTuple):
         self.facts.adopt(plan)
         self.save()
         if new := [reason for reason in plan.deviations if reason not in told]:
-            self.display.say(f"not comparable with MLPerf results: {document.together(new)}", style="yellow")
+            self.display.say(f"not comparable with MLPerf results: {document.merge_by_remedy(new)}", style="yellow")
 
     def save(self) -> None:
         """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""

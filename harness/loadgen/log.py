@@ -75,7 +75,7 @@ def reasons(values: Entries) -> list[Statement]:
 
 
 def exceeded_latency(values: Entries) -> Said:
-    remedy = f"lower the target rate{now(values.get('effective_target_qps'), 'queries/s')}"
+    remedy = f"lower the target rate{current_value(values.get('effective_target_qps'), 'queries/s')}"
     exceeded = exceeded_limits(values)
     for limit, (found, allowed) in exceeded.items():
         over_by = f"{100 * (found / allowed - 1):,.{0 if found > 1.1 * allowed else 1}f} %"
@@ -103,9 +103,9 @@ def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
 def min_duration(values: Entries) -> Said:
     target, expected = values.get("effective_target_qps"), values.get("requested_single_stream_expected_latency_ns")
     remedy = {
-        "Offline": f"raise --offline-expected-qps{now(target, 'samples/s')}",
-        "Server": f"raise --server-target-qps{now(target, 'queries/s')}",
-    }.get(values["effective_scenario"], f"lower the expected latency{now(expected and expected / 1e6, 'ms')}")
+        "Offline": f"raise --offline-expected-qps{current_value(target, 'samples/s')}",
+        "Server": f"raise --server-target-qps{current_value(target, 'queries/s')}",
+    }.get(values["effective_scenario"], f"lower the expected latency{current_value(expected and expected / 1e6, 'ms')}")
     # In Server LoadGen holds the time up to the last sample that was scheduled against it.
     ran = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values)
     least = values.get("effective_min_duration_ms")
@@ -158,7 +158,7 @@ SENTENCES = {
 }
 
 
-def now(value: Measured, unit: str) -> str:
+def current_value(value: Measured, unit: str) -> str:
     return "" if value is None else f" (now {number(value)} {unit})"
 
 

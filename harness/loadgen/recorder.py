@@ -291,10 +291,10 @@ def busy_s() -> float:
         return used
     online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # those of which psutil tells, in order
     each = zip(map(int, online), psutil.cpu_times(percpu=True), strict=False)
-    return sum(busy(times) for core, times in each if core in cores())
+    return sum(busy_time(times) for core, times in each if core in cores())
 
 
-def busy(times: Any) -> float:
+def busy_time(times: Any) -> float:
     guests = times.guest + times.guest_nice  # which user time holds already
     return float(sum(times) - times.idle - times.iowait - guests)
 

@@ -51,7 +51,7 @@ class Estimate(Model):
         alone = f"TPOT of a single request {number(self.tpot_alone_ms, 2)} ms"
         error = f" \N{PLUS-MINUS SIGN} {number(self.capacity_error, 1)}" if self.capacity_error else ""
         capacity = f"capacity {number(self.capacity, 3)}{error} queries/s" if self.capacity else "capacity not reached"
-        within = [f"within {name} {between(*ends)}" for name, ends in self.ranges.items()]
+        within = [f"within {name} {range_text(*ends)}" for name, ends in self.ranges.items()]
         said = ", ".join(within) or f"the rates within limits cannot be estimated: {', '.join(self.doubts)}"
         return (
             f"{alone}, {capacity}; {'; '.join((said, *self.background_load))}; a full test is needed to say VALID: "
@@ -59,7 +59,7 @@ class Estimate(Model):
         )
 
 
-def between(low: float, high: Measured) -> str:
+def range_text(low: float, high: Measured) -> str:
     if high is None:
         return f"{number(low, 3)} or more"
     return f"about {number(low, 3)} to {number(high, 3)}" if high else "none: a single request is over them"

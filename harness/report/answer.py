@@ -81,14 +81,14 @@ def title(summary: Summary) -> str:
     """The result with its meaning, or the verdict that takes its place."""
     test, found = summary.performance, summary.result
     if test is None or found is None or test.tokens_per_sec is None:
-        return without_speed(summary)
+        return title_without_speed(summary)
     disputed = "DISPUTED: " * (Doubt.DISPUTED in found.doubts)
     if not found.valid and not found.has_own_limits:
         return f"INVALID: {disputed}{broken(test)}"
     return f"{disputed}{speed(summary, test, found)}{', accuracy PASS' * (summary.gate == 'PASS')}"
 
 
-def without_speed(summary: Summary) -> str:
+def title_without_speed(summary: Summary) -> str:
     meta = summary.meta
     if summary.gate is None:
         kept = [each.text for each in summary.curve if each.has_kept and each.verdict.tone == "good"]

@@ -179,7 +179,7 @@ def read(folder: Path) -> ComparedRun:
     return ComparedRun(folder, facts, files.read(path, Summary))
 
 
-def last(results_dir: Path, count: int) -> list[Path]:
+def last_runs(results_dir: Path, count: int) -> list[Path]:
     """The folders of the last runs that are finished, oldest first. Raises UsageError for a count below 2."""
     if count < 2:
         raise UsageError(f"--last {count}: a comparison needs at least two runs.")

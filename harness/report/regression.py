@@ -133,7 +133,7 @@ def not_judged(one: Condition, why: str, *figures: str) -> Judgement:
 
 def judgement_of(sides: Sides, one: Condition) -> Judgement:
     if one.metric is None or one.is_of_answers:
-        return with_answers(sides, one)
+        return judge_answers(sides, one)
     if why := sides.refusal_of_speed(one.metric):
         return not_judged(one, why)
     values = [[one.metric.of(run.summary) or 0.0 for run in side] for side in (sides.baseline, sides.runs)]
@@ -164,7 +164,7 @@ def judge_change(one: Condition, change: Change, before: str, after: str) -> Jud
     return Judgement(one.text, "FAIL" if side == beyond else "PASS", before, after, change.signed, ALONE * is_alone)
 
 
-def with_answers(sides: Sides, one: Condition) -> Judgement:
+def judge_answers(sides: Sides, one: Condition) -> Judgement:
     """What comes of a condition on the answers: the worst of all runs against the first of the baseline."""
     found, first = [], sides.baseline[0]
     for run in sides.runs:

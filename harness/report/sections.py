@@ -218,10 +218,12 @@ def accuracy(report: RunReport) -> Iterator[Section]:
         "score": lambda check: f"{check.name}{' (approximate)' * (check.name in score.approximate)}",
         "this run": ("score", 6),
         "reference": ("reference", 6),
-        "must be": lambda check: between(check.low, check.high) if check.high else f"at least {number(check.low, 6)}",
+        "must be": lambda check: (
+            range_text(check.low, check.high) if check.high else f"at least {number(check.low, 6)}"
+        ),
     }
     if not score.full_set:
-        columns["95 % interval"] = lambda check: between(*check.interval)
+        columns["95 % interval"] = lambda check: range_text(*check.interval)
     part = " (part of the set; since the reference covers all of it, bootstrap intervals decide the verdict)"
     version = f" of NLTK {score.splitter_version}" * bool(score.splitter_version)
     about = (
@@ -237,7 +239,7 @@ def accuracy(report: RunReport) -> Iterator[Section]:
     )
 
 
-def between(low: float, high: float) -> str:
+def range_text(low: float, high: float) -> str:
     return f"{number(low, 6)} to {number(high, 6)}"
 
 

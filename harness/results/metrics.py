@@ -266,7 +266,7 @@ class Change(NamedTuple):
         """How large a change may be, at most, by its interval."""
         return max(1 - self.low, self.high - 1)
 
-    def of_speed(self, metric: Metric) -> "Change":
+    def speed_change(self, metric: Metric) -> "Change":
         """The change of the speed: of a time its inverse, as a third of it is three times the speed."""
         return Change(1 / self.mean, 1 / self.high, 1 / self.low, self.basis) if metric.is_time else self
 
@@ -278,7 +278,7 @@ class Change(NamedTuple):
 
     def describe(self, metric: Metric) -> str:
         """As people say it, with its interval and what it rests on: 19 % faster (5 to 25 %, 4 of 4 pairs)."""
-        change, (up, down, as_much) = self.of_speed(metric), metric.words
+        change, (up, down, as_much) = self.speed_change(metric), metric.words
         if change.effect == "equal":
             return f"equal within {number(round(100 * change.reach, 1) or 0.1, 2)} % ({self.basis})"
         if change.effect == "unclear":

@@ -344,16 +344,16 @@ async def window(engine: Engine, work: Coroutine[Any, Any, object], ramp: float)
     """Keeps the load up, turns the profiler on after the ramp and off after the window. Raises EngineError."""
     loading = asyncio.create_task(work)
     try:
-        await still(loading, ramp)
+        await wait_under_load(loading, ramp)
         await engine.profile(True)
-        await still(loading, SECONDS)
+        await wait_under_load(loading, SECONDS)
         await engine.profile(False)
     finally:
         loading.cancel()
         await asyncio.wait([loading])
 
 
-async def still(loading: "asyncio.Task[object]", seconds: float) -> None:
+async def wait_under_load(loading: "asyncio.Task[object]", seconds: float) -> None:
     """Waits, unless the load fails. Raises EngineError."""
     done, _ = await asyncio.wait([loading], timeout=seconds)
     if done:

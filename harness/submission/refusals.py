@@ -144,7 +144,7 @@ def performance(entry: Entry) -> Reasons:
     result = entry.performance.log("performance")
     official = entry.config.official_samples
     if not result.valid:
-        yield f"LoadGen calls the performance test INVALID: {document.together(result.invalid_reasons)}"
+        yield f"LoadGen calls the performance test INVALID: {document.merge_by_remedy(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
     folder = entry.performance.folder("performance")
     yield from map(str, claims.differing(claims.summary_claims(folder)))

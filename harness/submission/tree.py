@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from harness.config import comparability, mlperf
 from harness.config.run import RunConfig
-from harness.core.document import joined, render, together
+from harness.core.document import joined, merge_by_remedy, render
 from harness.core.errors import UsageError, why
 from harness.core.files import check_folder_name, parse_as, read, read_given, submodule_path, write_json, write_text
 from harness.core.reading import INFERENCE, ROOT, names_in, read_text
@@ -179,7 +179,7 @@ def invalid(tree: Path) -> str:
     for log in results_in(tree):
         result = loadgen_log.read(log.parent)
         if log.relative_to(tree).parts[0] == "closed" and not result.valid:
-            return f"{log}: LoadGen calls it INVALID: {together(result.invalid_reasons)}"
+            return f"{log}: LoadGen calls it INVALID: {merge_by_remedy(result.invalid_reasons)}"
     return ""
 
 

@@ -114,7 +114,7 @@ class ExperimentResult:
     @property
     def gain(self) -> Change | None:
         """The change of its speed."""
-        return self.change.of_speed(self.metric) if self.change else None
+        return self.change.speed_change(self.metric) if self.change else None
 
     @property
     def bound(self) -> str:

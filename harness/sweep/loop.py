@@ -218,9 +218,9 @@ class Crew:
     def work(self, places: Sequence[Lane]) -> bool:
         """Works until no job is left; whether it was interrupted. One lane works in this thread."""
         if len(places) == 1:
-            return self.alone(places[0])
+            return self.work_lane(places[0])
         with ThreadPoolExecutor(len(places)) as pool:
-            futures = [pool.submit(self.alone, lane) for lane in places]
+            futures = [pool.submit(self.work_lane, lane) for lane in places]
             try:
                 if wait(futures, return_when=FIRST_EXCEPTION).not_done:  # one has failed
                     self.stop.set()
@@ -229,7 +229,7 @@ class Crew:
                 self.stop.set()
         return any([future.result() for future in futures]) or self.stop.is_set()
 
-    def alone(self, lane: Lane) -> bool:
+    def work_lane(self, lane: Lane) -> bool:
         """The jobs of one lane, one after the other; whether they were interrupted."""
         lane.pin()
         while not self.stop.is_set():

@@ -249,4 +249,4 @@ def test_runs_that_began_later_are_kept(tmp_path: Path) -> None:
         run.path.mkdir()
         run.set_status("complete")
     me = RunFolder(tmp_path, "20260101-000001-me")
-    assert [path.name for path in results.older(me)] == ["20260101-000000-a"]
+    assert [path.name for path in results.older_runs(me)] == ["20260101-000000-a"]
