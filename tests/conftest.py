@@ -92,7 +92,7 @@ def called(main: Callable[[], object] | str, *words: str) -> subprocess.Complete
     out, err = io.StringIO(), io.StringIO()
     with signals_kept(), pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", list(words))
-        patch.setattr(start, "in_utf8", lambda: None)  # which may start the command over
+        patch.setattr(start, "restart_in_utf8", lambda: None)  # which may start the command over
         with pytest.raises(SystemExit) as end:
             __main__.main(main) if isinstance(main, str) else main()
     return subprocess.CompletedProcess(words, end.value.code or 0, out.getvalue(), err.getvalue())  # type: ignore[arg-type]
