@@ -285,8 +285,10 @@ def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> Ex
 
 
 def last_line(path: Path) -> str:
-    """The last line of text in a file."""
-    said = path.read_text(errors="replace").rstrip()
+    """The last line of text in a file, read from its end."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 2000))
+        said = file.read().decode(errors="replace").rstrip()
     return f"\n{said}".splitlines()[-1].strip().removeprefix("error: ")
 
 
