@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.start import start
 from harness.core.files import read
-from harness.core.reading import ROOT
+from harness.core.locations import ROOT
 from harness.engines.discovery import UNSTARTED_WEIGHT
 from harness.results.summary import Summary
 

@@ -14,13 +14,14 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from harness.config import checkpoint
+from harness.config import model_tokenizer
 from harness.config.run import RunConfig
 from harness.core import files, processes
 from harness.core.command import make_command, start
-from harness.core.document import number
-from harness.core.errors import DONE, EndpointError, UsageError, first_line
-from harness.core.reading import ROOT
+from harness.core.errors import DONE, EndpointError, UsageError
+from harness.core.formatting import number
+from harness.core.locations import ROOT
+from harness.core.message_text import first_line
 from harness.engines import discovery
 from harness.results.summary import Summary
 from harness.workloads import cnn_dailymail
@@ -253,7 +254,7 @@ def crosscheck(
 
 
 def write_prompts(load: CrosscheckLoad) -> None:
-    tokenizer = checkpoint.load_tokenizer(load.config)
+    tokenizer = model_tokenizer.load_tokenizer(load.config)
     library = cnn_dailymail.load(load.config, tokenizer, load.requests)
     texts = (tokenizer.decode(prompt, skip_special_tokens=True) for prompt in library.prompts)
     files.write_text(load.prompts, "".join(json.dumps({"prompt": text}) + "\n" for text in texts))

@@ -104,13 +104,13 @@ def serve(messages: int, port: Connection) -> None:
 
 def measure(messages: int, rate: float, clients: int) -> None:
     """Runs one performance test at `rate` queries/s and prints its line."""
-    from harness.config.plan import resolve
+    from harness.config.resolve import resolve
     from harness.config.run import RunConfig
     from harness.engines.openai import OpenAI
     from harness.loadgen import log as loadgen_log
     from harness.loadgen import session
     from harness.loadgen.session import make_sut
-    from harness.workloads.cnn_dailymail import Library
+    from harness.workloads.sample_library import Library
 
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(messages, theirs), daemon=True)

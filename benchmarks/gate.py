@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 from benchmarks.start import start
 from harness.config import mlperf
-from harness.core import files
-from harness.core.document import number
+from harness.core import csv_files
 from harness.core.errors import UsageError
-from harness.core.reading import ROOT
+from harness.core.formatting import number
+from harness.core.locations import ROOT
 from harness.results import accuracy
 
 SIZES = (25, 50, 100, 200, 256)  # samples that are judged
@@ -121,7 +121,7 @@ def run(variant: Variant, model: Path, out: Path) -> None:
 
 def rows_of(out: Path) -> list[accuracy.Row]:
     """The scores of each sample of a run, in the order of the data."""
-    columns = files.read_columns(out / "latest" / "Accuracy" / "samples.csv", (*mlperf.ROUGE, "characters"))
+    columns = csv_files.read_columns(out / "latest" / "Accuracy" / "samples.csv", (*mlperf.ROUGE, "characters"))
     return [tuple(value or 0.0 for value in row) for row in zip(*columns.values(), strict=True)]
 
 

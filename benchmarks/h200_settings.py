@@ -12,7 +12,7 @@ from pathlib import Path
 from docs.performance import points
 from harness.config import mlperf
 from harness.core import files
-from harness.core.reading import ROOT
+from harness.core.locations import ROOT
 from harness.report import charts
 from harness.report.charts import Bar, Bars, Panel, Part
 from harness.results.summary import Summary

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.start import start
-from harness.engines.protocol import Engine, Exchange
+from harness.engines.answer_delivery import Exchange
+from harness.engines.protocol import Engine
 
 ANSWER = list(range(128))
 SAMPLES = 13368
@@ -40,12 +41,12 @@ class InstantEngine(Engine):
 
 def measure(scenario: str) -> dict[str, float]:
     """Runs one performance test of `scenario` against the instant engine."""
-    from harness.config.plan import resolve
+    from harness.config.resolve import resolve
     from harness.config.run import RunConfig
     from harness.loadgen import log as loadgen_log
     from harness.loadgen import session
     from harness.loadgen.session import make_sut
-    from harness.workloads.cnn_dailymail import Library
+    from harness.workloads.sample_library import Library
 
     rates = {"offline": {"offline_expected_qps": OFFLINE_QPS}, "server": {"server_target_qps": SERVER_QPS}}
     given: dict[str, Any] = {"scenario": scenario, "min_duration": SECONDS, **rates[scenario]}

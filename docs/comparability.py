@@ -14,8 +14,9 @@ from harness.benchmark import rate
 from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
 from harness.config.run import RunConfig
-from harness.core.document import Table
-from harness.core.files import as_flag, write_text
+from harness.core.files import write_text
+from harness.core.given_values import as_flag
+from harness.core.tables import Table
 from harness.report import compare_page, regression
 from harness.results import summary
 from harness.submission import refusals, tree

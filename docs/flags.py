@@ -11,7 +11,8 @@ from typing import Any
 
 from docs.wrapping import wrapped
 from harness.commands import COMMANDS
-from harness.core.command import Group, shown_default
+from harness.core.command import Group
+from harness.core.command_help import shown_default
 from harness.core.files import write_text
 
 PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name

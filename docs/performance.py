@@ -14,8 +14,10 @@ from typing import Any
 
 from docs.wrapping import wrapped
 from harness.core import files
-from harness.core.document import Column, Table, number, render
 from harness.core.files import write_text
+from harness.core.formatting import number
+from harness.core.tables import Column, Table
+from harness.core.templates import render
 from harness.loadgen.test_run import Recording
 from harness.results.economics import ACCELERATORS, Published, results_of
 from harness.results.performance import Performance

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from harness.core.files import write_text
-from harness.core.reading import ROOT
+from harness.core.locations import ROOT
 
 MADE = "<!-- made by `python -m docs.screens` -->"
 BLOCK = re.compile(rf"(?<={re.escape(MADE)}\n```\n)\$ (.*?[^\\])\n.*?(?=^```$)", re.M | re.S)

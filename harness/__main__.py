@@ -19,8 +19,8 @@ if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec
 # isort: split
 from harness.commands import COMMANDS
 from harness.core.command import HELP, Group, start
-from harness.core.files import did_you_mean
-from harness.core.system import NAME
+from harness.core.given_values import did_you_mean
+from harness.core.software import NAME
 
 
 class Application(Group):

@@ -19,7 +19,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from harness import __main__
-from harness.core import command as start
+from harness.core import startup
 from tests import warm
 from tests.warm import Started, Warm, cold
 
@@ -92,7 +92,7 @@ def called(main: Callable[[], object] | str, *words: str) -> subprocess.Complete
     out, err = io.StringIO(), io.StringIO()
     with signals_kept(), pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", list(words))
-        patch.setattr(start, "restart_in_utf8", lambda: None)  # which may start the command over
+        patch.setattr(startup, "restart_in_utf8", lambda: None)  # which may start the command over
         with pytest.raises(SystemExit) as end:
             __main__.main(main) if isinstance(main, str) else main()
     return subprocess.CompletedProcess(words, end.value.code or 0, out.getvalue(), err.getvalue())  # type: ignore[arg-type]

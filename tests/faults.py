@@ -21,12 +21,16 @@ from datasets import Dataset
 from rich.console import Console
 
 from harness.config import checkpoint as model
-from harness.config.plan import Plan, resolve
+from harness.config import model_tokenizer
+from harness.config.plan import Plan
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
-from harness.core import system
-from harness.core.screen import Display, screen
-from harness.engines.protocol import Engine, Exchange, Sampling
-from harness.engines.vllm import VLLM, args_for
+from harness.core import nvml
+from harness.core.progress import Display, screen
+from harness.engines.answer_delivery import Exchange
+from harness.engines.protocol import Engine, Sampling
+from harness.engines.vllm import VLLM
+from harness.engines.vllm_arguments import args_for
 from harness.loadgen import folder as results
 from harness.loadgen import session
 from harness.loadgen.patterns import Batches
@@ -35,7 +39,7 @@ from harness.loadgen.session import SUT, LoadGenSession
 from harness.loadgen.watchdog import Watchdog
 from harness.results.accuracy import Accuracy, evaluate
 from harness.workloads import cnn_dailymail as samples
-from harness.workloads.cnn_dailymail import Library
+from harness.workloads.sample_library import Library
 from tests.servers import whole
 
 
@@ -149,8 +153,8 @@ class Laboratory:
 
     def __init__(self, results_dir: Path, category: str = "datacenter") -> None:
         config = RunConfig(model="demo", mode="accuracy", category=category, results_dir=results_dir)
-        self.plan: Plan = resolve(config, system.gpus(), model.weight_bytes(config))
-        self.tokenizer = model.load_tokenizer(config)
+        self.plan: Plan = resolve(config, nvml.gpus(), model.weight_bytes(config))
+        self.tokenizer = model_tokenizer.load_tokenizer(config)
         self.library: Library = samples.load(config, self.tokenizer, self.plan.samples)
         self.engine = Remembering(args_for(self.plan))
         self.engine.start()

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from harness.config import mlperf
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.document import to_markdown

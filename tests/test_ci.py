@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.core.system import NAME, VERSION
+from harness.core.software import NAME, VERSION
 from tests.conftest import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from harness.core.system import VERSION
+from harness.core.software import VERSION
 from tests.conftest import ROOT
 
 LEFT_OUT = {".ci", ".github", "benchmarks", "deploy", "docs", "results", "tests", "third_party"}

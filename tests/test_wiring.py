@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from harness.commands import mlflow
+from harness.config.lengths import SALT_TOKENS
 from harness.config.run import RunConfig
-from harness.config.workload import SALT_TOKENS
 from harness.core import secrets
 from harness.engines.protocol import ChoiceLogprobs
 from harness.loadgen import log as loadgen_log
@@ -25,7 +25,7 @@ from harness.mmlu import evaluation as mmlu_scores
 from harness.report import report as rendering
 from harness.submission import refusals
 from harness.sweep import report as sweep_report
-from harness.workloads.cnn_dailymail import Library, Salt
+from harness.workloads.sample_library import Library, Salt
 from tests import made
 from tests.mmlu.test_scores import row
 from tests.sweep import made as made_sweep

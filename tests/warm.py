@@ -17,7 +17,7 @@ from multiprocessing import context
 from pathlib import Path
 from typing import Protocol
 
-from harness.core.reading import ROOT
+from harness.core.locations import ROOT
 
 LIGHT = (
     "datasets",

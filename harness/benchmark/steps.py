@@ -9,14 +9,17 @@ from typing import Any, NamedTuple
 from harness import engines
 from harness.benchmark import doctor
 from harness.benchmark.rate import DoneTests, find_rate, rate_source
-from harness.config import checkpoint
-from harness.config.plan import Plan, resolve
+from harness.config import checkpoint, model_tokenizer, quantization
+from harness.config.plan import Plan
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
-from harness.core import files, processes, secrets, system
-from harness.core.document import gpu_names, merge_by_remedy, number
+from harness.core import files, nvml, processes, secrets, system
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
-from harness.core.screen import Display, show
-from harness.engines import discovery, vllm
+from harness.core.formatting import gpu_names, number
+from harness.core.last_screen import show
+from harness.core.progress import Display
+from harness.core.statements import merge_by_remedy
+from harness.engines import cuda_toolkit, discovery
 from harness.loadgen import recorder, test_run
 from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, finish, history, or_say, send_to_mlflow
 from harness.loadgen.outcome import Outcome
@@ -29,14 +32,14 @@ from harness.results import accuracy, load, metrics, profile
 from harness.results.accuracy import Accuracy
 from harness.results.summary import Summary, scatter
 from harness.workloads import cnn_dailymail, custom
-from harness.workloads.cnn_dailymail import Library
+from harness.workloads.sample_library import Library
 
 
-def lines(plan: Plan, library: Library, gpus: list[system.GPU]) -> list[str]:
+def lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
     """A line for each thing that a user may want to stop: machine, samples, tests, minutes, disk, comparability."""
     config, source = plan.config, rate_source(plan.config)
     return [
-        f"model: {config.model}, {'as the server has it' if config.endpoint else checkpoint.format_of(config)}",
+        f"model: {config.model}, {'as the server has it' if config.endpoint else quantization.format_of(config)}",
         f"machine: {machine(plan, gpus)}",
         f"samples: {len(library):,} of {library.source}, prompts of {library.mean_prompt_tokens:,.0f} tokens on "
         f"average, answers of at most {plan.max_new_tokens:,}",
@@ -48,7 +51,7 @@ def lines(plan: Plan, library: Library, gpus: list[system.GPU]) -> list[str]:
     ]
 
 
-def machine(plan: Plan, gpus: list[system.GPU]) -> str:
+def machine(plan: Plan, gpus: list[nvml.GPU]) -> str:
     """What the answers are computed on, as far as this process decides it."""
     if plan.config.endpoint:
         return f"the servers behind {', '.join(plan.config.endpoint)}"
@@ -84,12 +87,12 @@ class Begun(NamedTuple):
 def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGenSession | None = None) -> Begun:
     """A run up to its tests. With another session it has that one's requests: the salt of each test, and LoadGen's
     settings, which a process reads once."""
-    tokenizer = checkpoint.load_tokenizer(config)
+    tokenizer = model_tokenizer.load_tokenizer(config)
     plan, workload = prepare_plan(config, tokenizer)
     run = BenchmarkRun.begin(plan, folder, display)
     library = workload or official_samples(plan, tokenizer)
     run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
-    run.facts.weights = checkpoint.format_of(config) if config.is_in_process else None
+    run.facts.weights = quantization.format_of(config) if config.is_in_process else None
     run.adopt(replace(plan, official_data=library.official))
     run.warn_short()
     if plan.replay:
@@ -109,10 +112,10 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     config = discovery.with_served_model(config)
     say(config.headline)
     doctor.require(config)
-    tokenizer = checkpoint.load_tokenizer(config)
+    tokenizer = model_tokenizer.load_tokenizer(config)
     plan, library = prepare_plan(config, tokenizer)
     library = library or official_samples(plan, tokenizer)
-    for line in lines(replace(plan, official_data=library.official), library, system.gpus()):
+    for line in lines(replace(plan, official_data=library.official), library, nvml.gpus()):
         say(line)
     return DONE
 
@@ -122,14 +125,14 @@ def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | Non
     workload = custom.load(config, tokenizer)
     request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
     return resolve(
-        config, system.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
+        config, nvml.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
     ), workload
 
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     """The run's engine, up, with the samples: the session of its tests."""
     config, taken = run.config, recorder.busy_gpus()
-    if config.is_in_process and (warning := vllm.provide(config.engine_args)):
+    if config.is_in_process and (warning := cuda_toolkit.provide(config.engine_args)):
         run.display.say(warning, style="yellow")
     engine = engines.create(run.plan, run.folder.path / profile.FOLDER)
     facts = run.facts

@@ -6,12 +6,14 @@ from typing import Annotated, ClassVar
 
 from pydantic_core import to_jsonable_python
 
-from harness.config.flags import BENCHMARK, OUTPUT, config_command, flag, positive
+from harness.config.config_command import config_command
+from harness.config.flags import BENCHMARK, OUTPUT, flag
 from harness.config.mlperf import SCENARIO
 from harness.config.patterns import Poisson
 from harness.config.run import CHOOSES, RunConfig, scenario_of
+from harness.config.setting_types import positive
 from harness.core.errors import DONE
-from harness.core.files import as_flag
+from harness.core.given_values import as_flag
 from harness.report.compare_page import letters
 from harness.sweep.file import SWEEP_FLAGS, FileSettings, Source, Sweep, SweepFile, Variant, merged
 

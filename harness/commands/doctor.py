@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from harness.config.flags import config_command
+from harness.config.config_command import config_command
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 
@@ -24,7 +24,7 @@ def doctor(config: RunConfig) -> None:
     from rich.table import Table
 
     from harness.benchmark.doctor import findings
-    from harness.core.screen import safe_markup
+    from harness.core.progress import safe_markup
 
     found = [*findings(config)]
     console, table = Console(highlight=False), Table(box=None, show_header=False, pad_edge=False)

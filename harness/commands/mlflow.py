@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.core.command import argument, make_command, option
-from harness.core.document import gpu_names
-from harness.core.errors import NotAcceptedError, UsageError, first_line
+from harness.core.errors import NotAcceptedError, UsageError
 from harness.core.files import read
-from harness.core.reading import as_text, names_in
+from harness.core.formatting import gpu_names
+from harness.core.message_text import first_line
+from harness.core.reading import as_text
 from harness.core.secrets import hide_text
 from harness.core.system import System
+from harness.core.word_list import names_in
 from harness.loadgen import folder as results
 from harness.loadgen.outcome import KINDS, RunStatus
 from harness.mmlu.evaluation import MMLUFacts, Overall

@@ -2,7 +2,8 @@
 
 from typing import NoReturn
 
-from harness.config.flags import config_command
+from harness.config.config_command import config_command
+from harness.core import progress
 from harness.mmlu.data import MMLUConfig
 
 DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood of A to D."
@@ -10,7 +11,7 @@ DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in its own folder; ends the process with the exit code."""
-    from harness.core import processes, screen
+    from harness.core import processes
     from harness.engines.discovery import with_served_model
     from harness.loadgen import folder
     from harness.mmlu import evaluation
@@ -18,9 +19,9 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     processes.install_signal_handlers()
     run = folder.open_run(config.runs, label="")
     log = run.path / "engine.log"
-    with screen.screen(log) as (console, errors):
+    with progress.screen(log) as (console, errors):
         try:
-            with screen.Display(console) as display:
+            with progress.Display(console) as display:
                 config = config.changed(model=with_served_model(config.run, display.say).model)
                 code = evaluation.evaluate(config, run, display)
         except (Exception, KeyboardInterrupt) as error:

@@ -6,7 +6,7 @@
 import sys
 from pathlib import Path
 
-from harness.core import files, screen
+from harness.core import csv_files, given_values, last_screen, progress
 from harness.core.command import argument, make_command, option, take_several
 from harness.core.document import Document, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
@@ -78,7 +78,7 @@ def report(
         found = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
         print(found.table())
         if csv:
-            files.write_table(csv, *found.numbers())
+            csv_files.write_table(csv, *found.numbers())
         if plot:
             compare_page.write(plot, [found.picture()], runs)
         print(f"\nThese runs differ in: {compare_page.difference(runs)}.")
@@ -132,7 +132,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
 def show(document: Document) -> None:
     """Prints a document: in colours on a terminal, else as Markdown."""
     if sys.stdout.isatty():
-        screen.show(screen.lasting_console(sys.stdout.fileno()), document)
+        last_screen.show(progress.lasting_console(sys.stdout.fileno()), document)
     else:
         print(to_markdown(document))
 
@@ -146,7 +146,9 @@ def gate(before: comparison.Runs, after: comparison.Runs, fail_if: list[str], ma
     settings = sorted({name for run in (*before, *after) for name in run.flags})
     for name in allowed:
         if name not in settings:
-            raise UsageError(f"--may-differ {name}: not a setting of these runs{files.did_you_mean(name, settings)}")
+            raise UsageError(
+                f"--may-differ {name}: not a setting of these runs{given_values.did_you_mean(name, settings)}"
+            )
     sides = regression.Sides(before, after, allowed)
     judgements = regression.judge(sides, conditions)
     show(regression.document(sides, judgements))

@@ -2,8 +2,9 @@
 
 from typing import NoReturn
 
-from harness.config.flags import config_command
+from harness.config.config_command import config_command
 from harness.config.run import RunConfig
+from harness.core import progress
 from harness.core.errors import ENGINE_FAILED
 
 DESCRIPTION = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
@@ -18,7 +19,7 @@ EXAMPLES = (
 
 def benchmark_run(config: RunConfig) -> NoReturn:
     """Runs the benchmark in its own folder; ends the process with the exit code."""
-    from harness.core import processes, screen
+    from harness.core import processes
     from harness.engines.discovery import with_served_model
     from harness.loadgen import folder
 
@@ -29,9 +30,9 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     processes.install_signal_handlers()
     run = folder.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
-    with screen.screen(log) as (console, errors):
+    with progress.screen(log) as (console, errors):
         try:
-            with screen.Display(errors if config.json else console) as display:
+            with progress.Display(errors if config.json else console) as display:
                 config = with_served_model(config, display.say)  # a server that is not there is found first
                 display.say(config.headline)
                 display.say(f"results: {run.path}")

@@ -5,7 +5,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from harness.core import document, files, screen
+from harness.core import given_values, last_screen, progress, tables
 from harness.core.command import make_command, option, take_several
 from harness.core.errors import UsageError
 
@@ -23,7 +23,7 @@ def runs(
     if not results_dir.is_dir():
         raise UsageError(f"--results-dir {results_dir}: no such folder.")
     if by not in BY_NAME:
-        raise UsageError(f"--by {by}: no such metric{files.did_you_mean(by, [*BY_NAME])}")
+        raise UsageError(f"--by {by}: no such metric{given_values.did_you_mean(by, [*BY_NAME])}")
     if delete:
         for name in results.delete_runs(results.folders(delete, results_dir), results_dir):
             print(f"deleted {name}")
@@ -41,9 +41,9 @@ def runs(
     rows = [
         [*map({**line, "engine": value_at(line, ("setup", "backend"))}.get, names)] for line in sorted(kept, key=rank)
     ]
-    found = document.Table([*names[:-1], metric.label], rows)
+    found = tables.Table([*names[:-1], metric.label], rows)
     if sys.stdout.isatty():
-        screen.lasting_console(sys.stdout.fileno()).print(screen.grid(found))
+        progress.lasting_console(sys.stdout.fileno()).print(last_screen.grid(found))
     else:
         print(found)
 

@@ -4,7 +4,7 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from harness.config.flags import MOST_S
+from harness.config.setting_types import MOST_S
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE
 from harness.loadgen import folder as results

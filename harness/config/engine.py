@@ -1,33 +1,19 @@
 """The flags of the model and its engine, in this process or behind `--endpoint`: each defined once."""
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Annotated, ClassVar, Literal
-from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator
 
 from harness.config import models
-from harness.config.flags import (
-    ENGINE,
-    MODEL,
-    OUTPUT,
-    SERVER,
-    AtOnce,
-    Auto,
-    Context,
-    Count,
-    Seconds,
-    Settings,
-    flag,
-    positive,
-)
+from harness.config.flags import ENGINE, MODEL, OUTPUT, SERVER, Settings, flag
+from harness.config.server_addresses import check_addresses
+from harness.config.setting_types import AtOnce, Auto, Context, Count, Seconds, positive
 from harness.core.errors import UsageError
-from harness.core.files import as_flag, require
-from harness.core.reading import TooLargeError, from_yaml, names_in
-from harness.core.secrets import hide_text, note_address, noted, secrets_in
+from harness.core.given_values import as_flag, require
+from harness.core.reading import TooLargeError, from_yaml
+from harness.core.secrets import noted, secrets_in
+from harness.core.word_list import names_in
 
 GPU_MEMORY_SHARE = 0.9
 BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
@@ -257,63 +243,3 @@ def may_fail(most: str, requests: int) -> int:
             f"--max-failed takes a number of requests, as in 5, or a share of them, as in 1%; got {most!r}."
         )
     return int(requests * value / 100) if percent else int(value)
-
-
-def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
-    """The addresses without a slash at their end. Raises UsageError; its message never holds a password."""
-    cleaned = tuple(join_url(address.rstrip("/"), "") for address in addresses)
-    for address in cleaned:
-        if not is_usable(address):
-            raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
-        parts = urlsplit(address)
-        if parts.username or parts.password or not set(query_of(parts.query)) <= PLAIN_KEYS or parts.fragment:
-            raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
-        note_address(address)
-        if cleaned.count(address) > 1:
-            raise UsageError(f"{name} {address}: given twice.")
-    return cleaned
-
-
-def query_of(text: str) -> dict[str, str]:
-    """Keys and values of an address's query; a word without `=` is a key, too."""
-    return dict(part.partition("=")[::2] for part in re.split("[&;]", text) if part)
-
-
-def exporter(url: str) -> tuple[str, list[str], str]:
-    """The page of a GPU exporter, the GPUs on it that are the server's, and their host. Raises UsageError where neither
-    is named: others' GPUs may be on it."""
-    page, _, query = url.partition("?")
-    labels = query_of(unquote(query))
-    (address,) = check_addresses([page], "--telemetry-url")
-    if not labels or set(labels) - {"gpu", "host"}:
-        raise UsageError(f"--telemetry-url {address}: name the server's GPUs by ?gpu=0,1 or ?host=NAME at its end.")
-    return address, list(filter(None, labels.get("gpu", "").split(","))), labels.get("host", "")
-
-
-def join_url(address: str, path: str, outside: bool = False) -> str:
-    """The address of a path below another, whose query it keeps; `outside` the API, below the server's own address."""
-    base, mark, query = address.partition("?")
-    base = base.rstrip("/")
-    return (base.removesuffix("/v1") if outside else base) + path + mark + query
-
-
-def is_here(addresses: Sequence[str]) -> bool:
-    """Whether all engines are on this machine, as one in this process is."""
-    return all(is_loopback_host(urlsplit(address).hostname or "") for address in addresses)
-
-
-def is_loopback_host(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:  # a name
-        return host == "localhost"
-
-
-def is_usable(address: str) -> bool:
-    """Whether it is an http or https address with a host."""
-    try:
-        parts = urlsplit(address)
-        host = (parts.hostname or "").encode("idna")
-        return parts.scheme in ("http", "https") and host != b"" and parts.port != 0
-    except ValueError:  # a port that is no number, a part of the name with more than 63 characters
-        return False

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.config.mlperf import LONGEST_PROMPT, MAX_NEW_TOKENS, OFFICIAL, SCENARIO, SCORES, Scores, Task
-from harness.core.reading import DAMAGED, ROOT, names_in, read_text
+from harness.core.locations import ROOT
+from harness.core.reading import DAMAGED, read_text
+from harness.core.word_list import names_in
 
 DEMO = ROOT / "demo"
 

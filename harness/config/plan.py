@@ -1,50 +1,18 @@
 """A run with every setting resolved: each `auto` that needs no engine here, the rates in benchmark/rate.py."""
 
-import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from math import inf
 from typing import Annotated, Any, Literal, NamedTuple
 
-from harness.config import comparability, engine, mlperf, models, workload
+from harness.config import arrival_patterns, mlperf, mlperf_deviations, models, server_addresses
+from harness.config.arrival_patterns import Replay
 from harness.config.engine import EngineConfig, EngineState
-from harness.config.flags import MOST_S
-from harness.config.patterns import SURE_QUERIES, Batched, Load, LoadPattern, Poisson
+from harness.config.patterns import SURE_QUERIES, Load, LoadPattern, Poisson
 from harness.config.run import RunConfig
-from harness.config.workload import OFFICIAL, Replay, RequestSet
-from harness.core.document import Statement, number
-from harness.core.errors import UsageError
+from harness.config.workload import OFFICIAL, RequestSet
+from harness.core.formatting import number
 from harness.core.schema import stored_as
 from harness.core.secrets import hide_word
-from harness.core.system import GPU
-
-
-# How an engine is spread over the GPUs: tensor parallel as far as the weights need, replicas over the rest.
-def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:
-    """Tensor and data parallel size: split only as far as the weights need, replicate over the rest.
-
-    A model fits when its weights take at most 0.8 of what vLLM may use; the rest is for the attention cache.
-    """
-    tensor, data = config.tensor_parallel_size, config.data_parallel_size
-    most, units = (len(gpus), "GPUs") if gpus else (os.cpu_count() or 1, "CPU cores, since there is no GPU")
-    if tensor == "auto":
-        smallest = min((gpu.memory for gpu in gpus), default=inf)
-        available = max(1, len(gpus) // (1 if data == "auto" or config.has_other_hosts else data))
-        usable = 0.8 * config.memory_share * smallest
-        fitting: int = next((2**n for n in range(10) if 2**n <= available and weight_bytes <= 2**n * usable), 0)
-        if not fitting:
-            raise UsageError(
-                f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
-                f"{smallest / 2**30:.0f} GiB each do not hold it. Use more GPUs or --quantization fp8."
-            )
-        tensor = fitting
-    copies = max(1, len(gpus) // tensor) if data == "auto" else data
-    if tensor * copies > most and not config.has_other_hosts:
-        raise UsageError(
-            f"--tensor-parallel-size {tensor} x --data-parallel-size {copies} needs {tensor * copies} {units}; "
-            f"{most} visible."
-        )
-    return tensor, copies
+from harness.core.statements import Statement
 
 
 class TestPart(NamedTuple):
@@ -94,7 +62,7 @@ class Plan(Load):
     def watched_gpus(self) -> int | None:
         """How many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
         if self.config.endpoint:
-            return None if engine.is_here(self.config.endpoint) and not self.config.telemetry_url else 0
+            return None if server_addresses.is_here(self.config.endpoint) and not self.config.telemetry_url else 0
         return None if self.config.has_other_hosts else self.tensor_parallel_size * self.data_parallel_size
 
     @property
@@ -139,7 +107,7 @@ class Plan(Load):
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
             return ()
-        return workload.times(name, rate, self.min_duration_s, self.seeds.schedule)
+        return arrival_patterns.times(name, rate, self.min_duration_s, self.seeds.schedule)
 
     @property
     def replay(self) -> Replay | None:
@@ -188,7 +156,7 @@ class Plan(Load):
     @property
     def deviations(self) -> list[Statement]:
         """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
-        return comparability.deviations(self)
+        return mlperf_deviations.deviations(self)
 
     def with_note(self, note: str, **changes: Any) -> "Plan":
         """The same plan with one more `auto` resolved."""
@@ -238,115 +206,3 @@ def minutes(seconds: float) -> str:
         if seconds >= least * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def resolve(
-    config: RunConfig,
-    gpus: Sequence[GPU],
-    weight_bytes: int,
-    reference_model: bool = True,
-    request_set: RequestSet | None = None,
-    random_weights: bool = False,
-) -> Plan:
-    """Fills in every `auto` but the rates, which only a loaded engine can tell. `request_set`: in place of MLPerf's.
-
-    Raises UsageError where the sample count is more than there is, a request too long, or the GPUs are too few.
-    """
-    notes: list[str] = []
-    task = replace(config.task, samples=request_set.samples) if request_set else config.task
-    replay = request_set.replay if request_set else None
-    count = samples(config, task, replay, notes)
-    # Behind an endpoint the GPUs are the server's business.
-    tensor, data = parallelism(config, gpus, weight_bytes) if config.is_in_process else (1, 1)
-    seconds = duration(config, task, count, request_set, notes)
-    if gpus and config.is_in_process and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
-        notes.append(
-            f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
-            f"tensor parallel {tensor}, data parallel {data}"
-        )
-    seed = config.seed
-    return Plan(
-        config=config,
-        task=task,
-        samples=count,
-        min_duration_s=seconds,
-        max_model_len=context(config, request_set),
-        tensor_parallel_size=tensor,
-        data_parallel_size=data,
-        seeds=mlperf.SEEDS[config.round] if seed is None else mlperf.Seeds(seed, seed, seed),
-        reference_model=reference_model,
-        random_weights=random_weights,
-        notes=tuple(notes),
-        target_qps=rate(config, count, replay),
-        samples_per_query=query_samples(config, count),
-        concurrency=config.highest_level or None,
-        request_set=request_set,
-    )
-
-
-def samples(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
-    """How many samples are used, at most those of the task. Raises UsageError where more are asked for."""
-    count = config.sample_limit or task.samples
-    if count <= task.samples:
-        return count
-    if not replay:
-        raise UsageError(f"--total-sample-count {count}: this data set has {task.samples:,} samples.")
-    notes.append(f"samples: {task.samples:,} of {count:,}: the trace has no more that can be sent in this time")
-    return task.samples
-
-
-def duration(
-    config: RunConfig, task: mlperf.Task, count: int, request_set: RequestSet | None, notes: list[str]
-) -> float:
-    """The minimum duration in seconds: what was given, a trace's own, or the task's, in proportion to the samples where
-    LoadGen takes as many as it needs for it."""
-    given = None if config.min_duration == "auto" else config.min_duration
-    if request_set and request_set.replay:
-        return request_set.replay.least_s(given)
-    if given is not None:
-        return given
-    whole, share = task.min_duration_s, count / task.samples
-    is_repeated = request_set or config.scenario_rules.pattern.is_own_clock  # its samples, however few they are
-    least = whole if is_repeated else max(1.0, round(whole * share, 1))
-    if least != whole:
-        notes.append(f"minimum duration: {least:g} s = {whole:g} s x {count:,} / {task.samples:,}")
-    return least
-
-
-def query_samples(config: RunConfig, count: int) -> int:
-    """The samples of a query. Raises UsageError where the run has fewer."""
-    if not isinstance(config.scenario_rules.pattern, Batched):
-        return 1
-    found = config.samples_per_query
-    if (most := found if isinstance(found, int) else max(found)) > count:
-        raise UsageError(f"--samples-per-query {most}: this run has {count:,} samples.")
-    return most
-
-
-def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
-    """The rate where it is known before the engine is. Raises UsageError for one that takes for ever."""
-    pattern = config.scenario_rules.pattern
-    given = getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
-    if replay:
-        given = replay.rate
-    elif given == "auto" and config.rate_ends:  # a ramp's own, on average
-        given = sum(config.rate_ends) / 2
-    slowest = min(given) if isinstance(given, tuple) else given
-    if pattern.is_rated and isinstance(slowest, float) and count / slowest > MOST_S:
-        flag = f"--arrivals {config.arrivals}" if config.has_own_rate else f"--server-target-qps {slowest:g}"
-        raise UsageError(f"{flag}: {count:,} queries would take {count / slowest / 86400:,.0f} days.")
-    return given if isinstance(given, float) else None
-
-
-def context(config: RunConfig, request_set: RequestSet | None) -> int:
-    """The longest prompt plus answer. Raises UsageError where the model or a request asks for another."""
-    supported, given = config.model_spec.positions, config.max_model_len
-    if given != "auto" and supported and given > supported:
-        raise UsageError(
-            f"--max-model-len {given}: the {config.model} model knows contexts of {supported} tokens at most."
-        )
-    if request_set and given != "auto":
-        request_set.check_context(given, f"--max-model-len is {given:,}")
-    if request_set and supported:
-        request_set.check_context(supported, f"the {config.model} model knows {supported:,} at most")
-    return max(config.model_spec.context, request_set.longest if request_set else 0) if given == "auto" else given

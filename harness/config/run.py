@@ -6,28 +6,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import NonNegativeFloat
 
-from harness.config import engine, mlperf, workload
-from harness.config.flags import (
-    ACCURACY,
-    BENCHMARK,
-    DATA,
-    OUTPUT,
-    RATE,
-    AtOnce,
-    Auto,
-    Count,
-    Distinct,
-    Milliseconds,
-    Rate,
-    Rules,
-    Seconds,
-    Seed,
-    broken,
-    flag,
-    positive,
-)
-from harness.core.files import as_flag
-from harness.core.reading import ROOT, names_in
+from harness.config import engine, lengths, mlperf, server_addresses, workload
+from harness.config.flags import ACCURACY, BENCHMARK, DATA, OUTPUT, RATE, flag
+from harness.config.rules import Rules, broken
+from harness.config.setting_types import AtOnce, Auto, Count, Distinct, Milliseconds, Rate, Seconds, Seed, positive
+from harness.core.given_values import as_flag
+from harness.core.locations import ROOT
+from harness.core.word_list import names_in
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 
@@ -186,12 +171,12 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """Backend, addresses, scenario, category and load as other flags decide them. Raises UsageError."""
         for name in {"input_len", "output_len"} & given:
-            workload.lengths(as_flag(name), getattr(self, name))
+            lengths.lengths(as_flag(name), getattr(self, name))
         scenario = CHOOSES.get(chooser(given), self.scenario)
         rules = mlperf.SCENARIO[scenario]
         return super().implications(given) | {
-            "metrics_url": engine.check_addresses(self.metrics_url, "--metrics-url"),
-            "extra_metrics": self.extra_metrics or any(map(engine.exporter, self.telemetry_url)),
+            "metrics_url": server_addresses.check_addresses(self.metrics_url, "--metrics-url"),
+            "extra_metrics": self.extra_metrics or any(map(server_addresses.exporter, self.telemetry_url)),
             "scenario": scenario,
             "mode": "performance" if self.quick and self.mode == "both" else self.mode,
             "category": rules.categories[0] if self.category == "auto" else self.category,
@@ -241,7 +226,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def may_see_gpus(self) -> bool:
         """Whether the GPUs that are reported are those that compute."""
-        return engine.is_here(self.endpoint) or bool(self.telemetry_url)
+        return server_addresses.is_here(self.endpoint) or bool(self.telemetry_url)
 
     @property
     def highest_level(self) -> int:

@@ -1,10 +1,7 @@
 """The frame of every command: its flags by Typer, its help, one line for an error, the exit code."""
 
-import codecs
-import locale
 import math
 import os
-import re
 import shutil
 import signal
 import sys
@@ -18,103 +15,12 @@ import typer
 from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperCommand, TyperGroup
 
-from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line, why
-from harness.core.files import MOVED, RENAMED, as_flag, check_path, check_printable, read_given
-from harness.core.interrupts import interruptible
-from harness.core.reading import CHECKOUT, MIB, names_in
-from harness.core.system import module, program
-
-# The help of a command: a line or two a flag, topic by topic, what is needed first, first; examples and exit codes.
-FLAG_COLUMNS, WIDEST_HELP = 30, 100  # columns of the flags, and of all at most
-EXIT_CODES = (
-    "Exit codes: 0 done, 1 not accepted, 2 wrong usage or input, 3 the engine or LoadGen failed, 130 interrupted."
-)
-SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
-
-
-def entry(parameter: Any, width: int, brief: bool) -> str:
-    """A flag and what it is for, beside it or, where it is long, below."""
-    is_option, said = parameter.param_type_name == "option", parameter.help or ""
-    said = SENTENCE.split(said, 1)[0].rstrip(".") if brief else said
-    flags = ", ".join(sorted(parameter.opts, key=len)) if is_option else ""
-    name = f"  {' '.join(filter(None, [flags, parameter.metavar]))}"
-    if is_option and parameter.required:
-        said += " (required)"
-    if default := shown_default(parameter):
-        said += f" [{default}]"
-    indent = " " * FLAG_COLUMNS
-    is_long = len(name) >= FLAG_COLUMNS - 1
-    text = fill(
-        said,
-        width,
-        initial_indent=indent if is_long else name.ljust(FLAG_COLUMNS),
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    above = fill(name.replace("|", "| "), width, subsequent_indent=indent).replace("| ", "|")  # choices may be broken
-    return f"{above}\n{text}" if is_long else text
-
-
-def shown_default(parameter: Any) -> str:
-    """The default where it says something: not of a switch that is off, a list that is empty, or None."""
-    default = parameter.default
-    if callable(default) or default is False or default in (None, [], ()):
-        return ""
-    return "1" if default is True else str(default)
-
-
-# What every command begins with: standard streams, UTF-8, the token by both names.
-def open_streams() -> None:
-    """Gives a command that was started without them, as by `>&-`, standard streams that lead nowhere."""
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
-            os.set_inheritable(number, True)
-            setattr(sys, name, os.fdopen(number, mode))
-
-
-def restart_in_utf8() -> None:
-    """Starts this command over in Python's UTF-8 mode where the locale has another encoding.
-
-    Data, reports and the sources that torch reads are in UTF-8 on every machine.
-    """
-    if codecs.lookup(locale.getpreferredencoding(False)).name != "utf-8":
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-
-
-FOLDERS = names_in("HF_HOME HF_HUB_CACHE HF_DATASETS_CACHE XDG_CACHE_HOME VLLM_CACHE_ROOT TORCH_HOME NLTK_DATA TMPDIR")
-
-
-def read_environment() -> None:
-    """Takes the variables of a checkout's `.env`, as `docker run --env-file` does: NAME=VALUE, without quotes; what is
-    set already wins. Raises UsageError."""
-    path = CHECKOUT / ".env"
-    lines = read_given("", path, "text", str.splitlines, most=MIB) if path.exists() else []
-    for number, line in enumerate(lines, 1):
-        name, equals, value = line.partition("=")
-        check_printable(f"{path}: line {number}", line)
-        if equals and name.strip().isidentifier() and value:
-            os.environ.setdefault(name.strip(), value)
-    for name in FOLDERS:
-        check_path(name, os.environ.get(name))
-
-
-def prepare() -> None:
-    """What every command begins with."""
-    interruptible()
-    open_streams()
-    restart_in_utf8()
-    with ends_in_one_line():
-        try:
-            os.getcwd()
-        except OSError as error:  # deleted: no relative path leads anywhere, nor can libraries be imported
-            raise UsageError(f"the current folder: {why(error)}: change into one that is there.") from None
-        read_environment()
-
+from harness.core.command_help import EXIT_CODES, SENTENCE, WIDEST_HELP, entry
+from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line
+from harness.core.given_values import RENAMED, as_flag, check_path, check_printable
+from harness.core.moved_commands import raise_if_moved
+from harness.core.software import module, program
+from harness.core.startup import prepare
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -258,12 +164,6 @@ class Group(TyperGroup):
         for name, text in commands.items():
             row = f"  {name}".ljust(column) + SENTENCE.split(text, 1)[0].rstrip(".")
             formatter.write(fill(row, width, subsequent_indent=" " * column) + "\n")
-
-
-def raise_if_moved(word: str) -> None:
-    """Raises UsageError for a command or flag of an earlier version, with what serves in its place."""
-    if word in MOVED:
-        raise UsageError(f"{word} {MOVED[word]}.")
 
 
 def make_command(function: Callable[..., object], about: str = "", **known: Any) -> Command:

@@ -12,9 +12,9 @@ from signal import SIG_IGN, SIGHUP, SIGKILL, SIGTERM, Signals, default_int_handl
 
 import psutil
 
-from harness.core import guard, interrupts, reading
+from harness.core import guard, interrupts, locations
 from harness.core.secrets import hide_word
-from harness.core.system import NAME, module
+from harness.core.software import NAME, module
 
 GROUP_GRACE_S = 20.0  # for a command that ends its own engine when it is asked
 LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
@@ -73,7 +73,7 @@ def is_installed() -> bool:
 
 def command_of(name: str) -> str:
     """How one types another command of this program, as this one was called."""
-    file = f"{name}.py" if (reading.CHECKOUT / f"{name}.py").exists() else f"-m harness {name}"
+    file = f"{name}.py" if (locations.CHECKOUT / f"{name}.py").exists() else f"-m harness {name}"
     return f"{NAME} {name}" if is_installed() else f"python {file}"
 
 

@@ -19,18 +19,6 @@ MOST_NODES = 100_000  # values in a YAML file, each alias counted as what it sta
 
 
 MIB = 2**20
-# Where what comes with the code is: templates, the demo, workloads, sweeps, run.py.
-PACKAGE = Path(__file__).resolve().parents[1]
-CHECKOUT = PACKAGE.parent
-# An installed package holds them as data; `pip install` puts them there.
-IS_CHECKOUT = (CHECKOUT / "templates").is_dir()
-ROOT = CHECKOUT if IS_CHECKOUT else PACKAGE / "data"
-INFERENCE = ROOT / "third_party" / "inference"  # MLPerf's own repository, the submodule
-
-
-def names_in(text: str) -> tuple[str, ...]:
-    """A list of names that is written as text, with spaces between them."""
-    return tuple(text.split())
 
 
 # What is raised where data of a file, or of a server, are not as they should be.

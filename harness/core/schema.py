@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from harness.core.document import Measured as Measured
-from harness.core.document import Statement
+from harness.core.formatting import Measured as Measured
+from harness.core.statements import Statement
 
 SCHEMA = 6  # the format of all these files; 1 had no number
 RENDERED = 5  # the oldest format of which a report can be made again

@@ -1,61 +1,16 @@
 """What must not be written down, found by its name or by its look. The one place that hides it."""
 
-import ast
 import re
 from collections.abc import Mapping
-from functools import cache
-from importlib.util import find_spec
 from itertools import pairwise
 from os import environ
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.core.reading import as_text, from_yaml, names_in
-
-
-# What the installed vLLM's sources say of it, read as text: importing vLLM takes 10 to 20 seconds.
-def folder() -> Path | None:
-    """Where vLLM is installed; None where it is not."""
-    spec = find_spec("vllm")
-    return Path(spec.origin).parent if spec and spec.origin else None
-
-
-def source(*names: str) -> str:
-    """The text of a file of vLLM's; empty without vLLM."""
-    place = folder()
-    return place.joinpath(*names).read_text() if place else ""
-
-
-@cache
-def enumerations() -> frozenset[str]:
-    """The values of the enumerations among vLLM's settings; none without vLLM."""
-    place = folder()
-    files = [*place.glob("config/*.py"), *place.glob("model_executor/layers/quantization/__init__.py")] if place else []
-    lists = (found for path in files for found in re.findall(r"Literal\[([^\]]*)\]", path.read_text(errors="replace")))
-    return frozenset(word for found in lists for word in re.findall(r"[\"']([\w.+-]+)[\"']", found))
-
-
-@cache
-def architectures() -> frozenset[str]:
-    """The names of the model classes that vLLM has; none without vLLM."""
-    return frozenset(re.findall(r"(?m)^    \"(\w+)\": \(", source("model_executor", "models", "registry.py")))
-
-
-@cache
-def variables() -> frozenset[str]:
-    """The environment variables that vLLM reads; none without vLLM."""
-    return frozenset(re.findall(r"(?m)^    \"(\w+)\": ", source("envs.py")))
-
-
-@cache
-def arguments() -> frozenset[str]:
-    """The arguments of vLLM's AsyncEngineArgs; none without vLLM."""
-    classes = (node for node in ast.parse(source("engine", "arg_utils.py")).body if isinstance(node, ast.ClassDef))
-    fields = (item for each in classes if each.name in ("EngineArgs", "AsyncEngineArgs") for item in each.body)
-    named = (item.target for item in fields if isinstance(item, ast.AnnAssign))
-    return frozenset(target.id for target in named if isinstance(target, ast.Name))
-
+from harness.core.reading import as_text, from_yaml
+from harness.core.vllm_source import enumerations
+from harness.core.word_list import names_in
 
 HIDDEN = "***"
 FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords

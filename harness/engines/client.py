@@ -1,23 +1,15 @@
 """Requests to OpenAI servers: each sent once, its token ids as they come, an error for any part that does not."""
 
-import asyncio
 import contextlib
-import itertools
-import multiprocessing
-import pickle
 import re
-import signal
-import socket
 import time
-import traceback
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import environ
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-import uvloop
 from aiohttp import (
     ClientConnectorCertificateError,
     ClientConnectorError,
@@ -32,9 +24,10 @@ from aiohttp import (
     TraceConfig,
 )
 
-from harness.config import checkpoint, engine, run
-from harness.core.errors import BenchmarkError, EndpointError, EngineError, UsageError, first_line
+from harness.config import run, server_addresses
+from harness.core.errors import EndpointError, UsageError
 from harness.core.secrets import HEADERS
+from harness.engines.answer_delivery import RUSH_S, Delivery, Exchange, TokenCounts
 from harness.engines.completions import (
     BYTES_PER_TOKEN,
     ENDS,
@@ -43,13 +36,13 @@ from harness.engines.completions import (
     MOST_REFUSAL,
     CompletionChunk,
     EventReader,
-    RequestFormat,
     choice_logprobs,
     choosing,
     error_message,
     piece,
 )
-from harness.engines.protocol import RUSH_S, ChoiceLogprobs, Delivery, Exchange, Sampling, TokenCounts, Tokens
+from harness.engines.protocol import ChoiceLogprobs, Sampling, Tokens
+from harness.engines.request_formats import RequestFormat
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
@@ -90,7 +83,7 @@ def connect(config: run.RunConfig) -> ClientSession:
         raise UsageError(f"{KEY} contains a character that is not allowed in a header, such as a line break.")
     own = {"Authorization": f"Bearer {key}"} if key else {}
     proxy = environ.get(PROXY) or None
-    if proxy and not engine.is_usable(proxy):
+    if proxy and not server_addresses.is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
     fresh = config.new_connections
     return ClientSession(
@@ -250,7 +243,7 @@ class Client:
     async def post(self, address: str, body: bytes, exchange: Exchange | None = None) -> AsyncIterator[ClientResponse]:
         """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
         try:
-            url, kind = engine.join_url(address, self.form.path), {"Content-Type": "application/json"}
+            url, kind = server_addresses.join_url(address, self.form.path), {"Content-Type": "application/json"}
             async with self.session.post(
                 url, data=body, headers=kind, allow_redirects=False, trace_request_ctx=exchange
             ) as response:
@@ -334,134 +327,3 @@ def why_unreached(error: ClientError, address: str) -> str:
     is_unused = getproxies().get(scheme) and not environ.get(PROXY)
     hint = f"; a proxy is set in the environment, and not used: {PROXY} names one that is" if is_unused else ""
     return f"no server there: {error_message(error)}{hint}"
-
-
-# Clients in separate processes, so that the client of a server is not what is measured.
-PROCESS_ENDED = "a client process ended unexpectedly"
-READY = "ready"
-LAST_S = 2.0  # to end by itself
-
-
-class Reply(NamedTuple):
-    """A part of an answer on its way back, by number; with `exchange`, what is known of it, nothing follows."""
-
-    number: int
-    tokens: Sequence[int] = ()
-    error: Exception | None = None
-    exchange: Exchange | None = None
-
-
-def send(writer: asyncio.StreamWriter, message: object) -> None:
-    """Sends a message; uvloop writes those of one turn of the loop together."""
-    data = pickle.dumps(message)
-    writer.write(len(data).to_bytes(8, "big") + data)
-
-
-async def receive(reader: asyncio.StreamReader) -> Any:
-    """The next message. Raises EOFError when the other side is gone."""
-    try:
-        size = int.from_bytes(await reader.readexactly(8), "big")
-        return pickle.loads(await reader.readexactly(size))
-    except ConnectionError:  # a message that is cut short is an EOFError
-        raise EOFError from None
-
-
-class RemoteClient:
-    _reader: asyncio.StreamReader  # from `open` on, as the next two
-    _writer: asyncio.StreamWriter
-    _receiving: asyncio.Task[None]
-
-    def __init__(self, client: Client) -> None:
-        self._ours, theirs = socket.socketpair()
-        work = (replace(client, tokenizer=None), theirs)
-        spawn = multiprocessing.get_context("spawn")
-        self._process = spawn.Process(target=serve, args=work, name="client", daemon=True)
-        self._process.start()
-        theirs.close()
-        self._numbers = itertools.count()
-        self._parts: dict[int, asyncio.Queue[Reply]] = {}
-        self.in_flight = 0
-        self.failure: str | None = None
-
-    async def open(self) -> None:
-        """Waits until the process is ready; to be called on the loop. Raises EngineError where it is not."""
-        self._reader, self._writer = await asyncio.open_connection(sock=self._ours)
-        try:
-            await receive(self._reader)
-        except EOFError:
-            raise EngineError(PROCESS_ENDED) from None
-        self._receiving = asyncio.create_task(self._receive())
-
-    async def _receive(self) -> None:
-        try:
-            while True:
-                reply = await receive(self._reader)
-                if reply.number in self._parts:
-                    self._parts[reply.number].put_nowait(reply)
-        except EOFError:
-            self.failure = PROCESS_ENDED
-            for number, parts in self._parts.items():
-                parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
-
-    async def answer(self, request: WireRequest, exchange: Exchange) -> Tokens:
-        """As `Client.answer`. Raises EngineError where the process is gone."""
-        number = next(self._numbers)
-        parts = self._parts[number] = asyncio.Queue()
-        try:
-            if self.failure:
-                raise EngineError(self.failure)
-            send(self._writer, (number, request))
-            while not (reply := await parts.get()).exchange and not reply.error:
-                yield reply.tokens
-            if reply.exchange:
-                exchange.sent_at, exchange.delivery = reply.exchange.sent_at, reply.exchange.delivery
-            if reply.error:
-                raise reply.error
-        finally:
-            del self._parts[number]
-
-    async def disconnect(self) -> None:
-        """The process ends once nobody talks to it; to be called on the loop."""
-        self._receiving.cancel()
-        self._writer.close()
-
-    def close(self) -> None:
-        self._process.join(LAST_S)
-        self._process.kill()
-
-
-def serve(client: Client, theirs: socket.socket) -> None:
-    """What the process does: answer until the other side is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
-    if not (client.form.ids_in and client.form.ids_out):
-        client.tokenizer = checkpoint.load_tokenizer(client.config)
-    uvloop.run(answer_all(client, theirs))
-
-
-async def answer_all(client: Client, theirs: socket.socket) -> None:
-    client.open()
-    reader, writer = await asyncio.open_connection(sock=theirs)
-    send(writer, READY)
-    tasks = set[asyncio.Task[None]]()
-    try:
-        while True:
-            task = asyncio.create_task(answer(client, writer, *await receive(reader)))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-    except EOFError:
-        await client.session.close()
-
-
-async def answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
-    """Sends the parts of one answer on as they come."""
-    exchange = Exchange()
-    error: Exception | None = None
-    try:
-        async for tokens in client.answer(request, exchange):
-            send(writer, Reply(number, tokens))
-    except BenchmarkError as known:
-        error = known
-    except Exception as unknown:
-        traceback.print_exception(unknown)  # to engine.log
-        error = RuntimeError(f"{type(unknown).__name__}: {first_line(unknown)}")
-    send(writer, Reply(number, error=error, exchange=exchange))

@@ -3,28 +3,22 @@
 import asyncio
 import contextlib
 import json
-import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import PurePath
-from typing import Literal, NamedTuple
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
-from harness.config import checkpoint
-from harness.config.engine import join_url
+from harness.config import model_tokenizer
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
-from harness.core.document import Measured
+from harness.config.server_addresses import join_url
 from harness.core.errors import EndpointError, UsageError
-from harness.core.files import did_you_mean
+from harness.core.given_values import did_you_mean
 from harness.engines.client import connect, key_hint, read_whole, refusal, why_unreached
-from harness.engines.completions import NAMES, VERSIONS, RequestFormat, error_message
+from harness.engines.completions import NAMES, VERSIONS, error_message
+from harness.engines.request_formats import RequestFormat
 
 ANSWER_S = 10.0  # for what a server tells of itself
 READY_S = 1.0  # between two tries of a server that loads
@@ -206,7 +200,7 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
         return config
     served = config.changed(model=names[0]) if "/" in names[0] or names[0] in MODELS else config
     try:
-        checkpoint.load_tokenizer(served)
+        model_tokenizer.load_tokenizer(served)
     except UsageError:
         raise UsageError(
             f"the server serves {names[0]}, but its tokenizer was not found: name a folder or a hub name that has it "
@@ -226,147 +220,3 @@ async def read_page(address: str, session: ClientSession) -> str:
         raise EndpointError(f"no answer within {PAGE_S:g} s") from None
     except (ClientError, ConnectionError) as error:
         raise EndpointError(error_message(error) or type(error).__name__) from None
-
-
-# What engines tell of themselves in Prometheus' text format, as columns of one table.
-Readings = dict[str, list[float]]  # by metric, of each replica
-
-
-class Column(NamedTuple):
-    """A column of the table, and the metrics it is made of, by whichever name an engine has for it.
-
-    sum, mean: of all replicas, now; rate: the increase since the last time, a second; ratio: the increase in percent,
-    or whatever `scale` says, of that of the metrics `of_all`.
-    """
-
-    name: str
-    how: Literal["sum", "mean", "rate", "ratio"]
-    metrics: str
-    scale: float = 1.0
-    of_all: str = ""
-
-
-# The older names last: vLLM's before 0.11, SGLang's before 0.5.
-INTER_TOKEN = (
-    "vllm:inter_token_latency_seconds{0} sglang:inter_token_latency_seconds{0} vllm:time_per_output_token_seconds{0} "
-    "sglang:time_per_output_token_seconds{0}"
-)
-CACHE = Column(
-    "prefix_hit_percent",
-    "ratio",
-    "vllm:prefix_cache_hits_total vllm:gpu_prefix_cache_hits_total vllm:external_prefix_cache_hits_total "
-    "sglang:cached_tokens_total",
-    of_all="vllm:prefix_cache_queries_total vllm:gpu_prefix_cache_queries_total sglang:prompt_tokens_total",
-    scale=100,
-)
-GENERATED = "vllm:generation_tokens_total sglang:generation_tokens_total llamacpp:tokens_predicted_total"
-COLUMNS = (
-    Column("requests_running", "sum", "vllm:num_requests_running sglang:num_running_reqs llamacpp:requests_processing"),
-    Column("requests_waiting", "sum", "vllm:num_requests_waiting sglang:num_queue_reqs llamacpp:requests_deferred"),
-    Column(
-        "kv_cache_percent",
-        "mean",
-        "vllm:kv_cache_usage_perc vllm:gpu_cache_usage_perc sglang:token_usage llamacpp:kv_cache_usage_ratio "
-        "trtllm_kv_cache_utilization",
-        scale=100,
-    ),
-    CACHE,
-    Column("inter_token_ms", "ratio", INTER_TOKEN.format("_sum"), of_all=INTER_TOKEN.format("_count"), scale=1000),
-    Column("preemptions", "rate", "vllm:num_preemptions_total"),
-    Column(
-        "prompt_tokens_per_sec",
-        "rate",
-        "vllm:prompt_tokens_total sglang:prompt_tokens_total llamacpp:prompt_tokens_total",
-    ),
-    Column("generation_tokens_per_sec", "rate", GENERATED),
-)
-# What a request waits for before its first token, on average: its turn, and its own prompt. Histograms, in ms.
-WAITS = tuple(
-    Column(name, "ratio", f"vllm:request_{name}_time_seconds_sum", 1000, f"vllm:request_{name}_time_seconds_count")
-    for name in ("queue", "prefill")
-)
-RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")  # each tells of its whole engine (SGLang)
-SOURCES = frozenset(source for column in (*COLUMNS, *WAITS) for source in f"{column.metrics} {column.of_all}".split())
-
-
-def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
-    """The columns at a reading, so long after the one before; None where the engine does not tell, or there is nothing
-    to compare with."""
-    found, grown = list[Measured](), partial(increase, before, now)
-    for column in COLUMNS:
-        values = [value for source in column.metrics.split() for value in now.get(source, [])]
-        total, over = {
-            "sum": (sum(values), len(values) > 0),
-            "mean": (sum(values), len(values)),
-            "rate": (grown(column.metrics), seconds),
-            "ratio": (grown(column.metrics), grown(column.of_all)),
-        }[column.how]
-        found.append(round(column.scale * total / over, 2) if total is not None and over else None)
-    return found
-
-
-def increase(before: Readings, now: Readings, metrics: str) -> Measured:
-    """Of counters since a reading before; None where a reading has none of them."""
-    common = [source for source in metrics.split() if source in now and source in before]
-    if not common:
-        return None
-    return max(0.0, sum(sum(now[source]) - sum(before[source]) for source in common))
-
-
-def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measured]:
-    """The increase of counters between two readings of all servers; None where a reading lacks a server, or them."""
-    then, now = map(samples, (before, after) if len(before) == len(after) else ((), ()))
-    return partial(increase, then, now)
-
-
-def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
-    """Of the prompt tokens between two readings, the percentage that came from the servers' prefix caches."""
-    part, whole = map(growth(before, after), (CACHE.metrics, CACHE.of_all))
-    return None if part is None or whole is None else CACHE.scale * part / max(1.0, whole)
-
-
-def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """How many replicas computed no token between two readings of all servers, of how many; 0 of 0 where a reading
-    lacks one."""
-    then, now = samples(before), samples(after)
-    counts = [(then[source], now[source]) for source in GENERATED.split()]
-    pairs = [pair for was, is_ in counts if len(was) == len(is_) for pair in zip(was, is_, strict=True)]
-    return sum(first == last for first, last in pairs), len(pairs)
-
-
-def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
-    """Milliseconds of each of WAITS, the mean of the requests that ended between two readings; none unless all are
-    reported."""
-    grown, means = growth(before, after), {}
-    for column in WAITS:
-        if count := grown(column.of_all):
-            means[column.name] = round(column.scale * (grown(column.metrics) or 0.0) / count, 3)
-    return means if len(means) == len(WAITS) else {}
-
-
-def samples(expositions: Iterable[str]) -> Readings:
-    """The values of the metrics in SOURCES, one for each replica; a text that is no exposition counts as empty."""
-    found = defaultdict(list)
-    for text in expositions:
-        with contextlib.suppress(ValueError):
-            for name, _, values in fold(parse(text.replace("ray_vllm_", "vllm:"), SOURCES), RANKS):
-                found[name].append(max(values))
-    return found
-
-
-def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[float]]]:
-    """Name, labels and values of rows that differ in nothing but the labels `parts`, which split one thing into
-    several rows."""
-    found = defaultdict(list)
-    for row in rows:
-        labels = frozenset((key, value) for key, value in row.labels.items() if key not in parts)
-        found[row.name, labels].append(row.value)
-    for (name, labels), values in found.items():
-        yield name, dict(labels), values
-
-
-def parse(text: str, names: Container[str]) -> Iterator[Sample]:
-    """The samples of some metrics in Prometheus' text format. Raises ValueError for what is none."""
-    lines = (line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in names)
-    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-        yield from (sample for sample in family.samples if not math.isnan(sample.value))

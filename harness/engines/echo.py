@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.config.plan import Plan
 from harness.core.errors import UsageError
-from harness.engines import protocol, sampling_of
+from harness.engines import answer_delivery, protocol, sampling_of
 
 TIMES = ("first_token_s", "token_s")
 
@@ -40,7 +40,7 @@ class Echo(protocol.Engine):
         self,
         prompt: list[int],
         max_new_tokens: int | None = None,
-        exchange: protocol.Exchange | None = None,
+        exchange: answer_delivery.Exchange | None = None,
         is_whole: bool = False,
     ) -> protocol.Tokens:
         count = self.sampling.of(max_new_tokens).max_new_tokens

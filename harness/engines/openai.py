@@ -14,15 +14,19 @@ from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
 import uvloop
 
-from harness.config import checkpoint, engine, run
+from harness.config import engine, model_tokenizer, run, server_addresses
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
 from harness.engines import sampling_of
-from harness.engines.client import IDLE_S, Client, RemoteClient, WireRequest, key_hint, read_whole, refusal
-from harness.engines.completions import FORMS, NEUTRAL, NO_CACHE, EventReader, RequestFormat, error_message, piece
-from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, cached_percent, read_page
-from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling, Tokens
+from harness.engines.answer_delivery import Exchange
+from harness.engines.client import IDLE_S, Client, WireRequest, key_hint, read_whole, refusal
+from harness.engines.client_processes import RemoteClient
+from harness.engines.completions import NO_CACHE, EventReader, error_message, piece
+from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, read_page
+from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, Tokens
+from harness.engines.request_formats import FORMS, NEUTRAL, RequestFormat
+from harness.engines.server_metrics import cached_percent
 
 SPARE_FILES = 256
 PROBE_TOKENS = 2
@@ -55,7 +59,7 @@ class OpenAI(Engine):
         self.config = config
         self.max_model_len = max_model_len
         self.processes = processes or max(1, min(MOST_CLIENTS, core_count() // 2))
-        self.tokenizer = tokenizer = checkpoint.load_tokenizer(config)
+        self.tokenizer = tokenizer = model_tokenizer.load_tokenizer(config)
         self.name = f"the client of {', '.join(config.endpoint)}"
         self.starting = f"connecting to {', '.join(config.endpoint)}"
         self.servers: list[Server] = []
@@ -231,7 +235,7 @@ class OpenAI(Engine):
         return []
 
     async def _read_metrics(self) -> list[str]:
-        pages = [engine.join_url(server.address, "/metrics", outside=True) for server in self.servers]
+        pages = [server_addresses.join_url(server.address, "/metrics", outside=True) for server in self.servers]
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 
     async def _metrics(self, url: str) -> str:

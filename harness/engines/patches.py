@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from harness.config.engine import EngineConfig
 from harness.core.errors import UsageError
-from harness.core.files import did_you_mean
+from harness.core.given_values import did_you_mean
 
 VARIABLE = "LLAMA31_ENGINE_PATCH"  # of the environment: the workers read the names there
 TORCH_FP8 = "PerTensorTorchFP8ScaledMMLinearKernel"

@@ -4,104 +4,28 @@ import asyncio
 import faulthandler
 import itertools
 import math
-import re
-import shutil
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import cache
 from os import environ
 from pathlib import Path
-from sysconfig import get_path
 from typing import Any
 
-import psutil
-
-from harness.config.engine import EngineConfig, EngineState
+from harness.config.engine import EngineState
 from harness.config.plan import Plan
-from harness.core import files, processes, secrets, system
-from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
+from harness.core import processes, system
+from harness.core.errors import BenchmarkError, EngineError, UsageError
+from harness.core.message_text import first_line
 from harness.engines import patches, sampling_of
-from harness.engines.discovery import SOURCES
-from harness.engines.protocol import ChoiceLogprobs, Engine, Exchange, Sampling, Tokens
+from harness.engines.answer_delivery import Exchange
+from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, Tokens
+from harness.engines.server_metrics import SOURCES
+from harness.engines.vllm_arguments import args_for, check_quantization, refusal
 
-DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
-CPU_BLOCK = 32
 PROFILED_STEPS = 200  # of the engine at most: enough to see each kind of work, and a trace below some hundred MB
-
-
-def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
-    """The arguments for vLLM's AsyncEngineArgs of a run; `choosing`: of one that asks with `Engine.score_choices`.
-
-    A benchmark repeats its samples, and answers from the prefix cache would flatter every number: it is off unless
-    asked for. Questions share their beginnings, so it is on; their log-probabilities are those after the restriction.
-    """
-    config = plan.config
-    args = {
-        "model": config.model_path,
-        "dtype": DTYPES[config.precision],
-        "quantization": None if config.quantization == "none" else config.quantization,
-        "kv_cache_dtype": config.kv_cache_dtype,
-        "load_format": config.load_format,
-        "trust_remote_code": config.trust_remote_code,
-        "tensor_parallel_size": plan.tensor_parallel_size,
-        "data_parallel_size": plan.data_parallel_size,
-        "max_model_len": plan.max_model_len,
-        "gpu_memory_utilization": config.memory_share,
-        "enable_prefix_caching": choosing,
-        "disable_log_stats": not config.extra_metrics,
-    }
-    for name in ("max_num_seqs", "max_num_batched_tokens", "seed"):
-        if (value := getattr(config, name)) is not None:
-            args[name] = value
-    if choosing:
-        args["logprobs_mode"] = "processed_logprobs"
-    if not system.gpus():
-        spec = config.model_spec
-        if choosing:
-            args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
-        if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in environ:
-            # vLLM would take this share of main memory, which other programs need too.
-            args["kv_cache_memory_bytes"] = spec.cache_bytes or psutil.virtual_memory().available // 4
-        if spec.sequences:
-            args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
-            args.setdefault("max_num_seqs", spec.sequences)
-    return args | extra_args(config)
-
-
-def extra_args(config: EngineConfig) -> dict[str, object]:
-    """What --engine-arg gives, its keys checked with vLLM, and the names of --engine-patch, which vLLM then hashes."""
-    known = secrets.arguments()
-    for key in config.engine_args:
-        if known and key not in known:
-            raise UsageError(
-                f"--engine-arg {key}: this vLLM has no such argument{files.did_you_mean(key, sorted(known))}"
-            )
-    if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
-        return config.engine_args
-    own = config.engine_args.get("additional_config")
-    return config.engine_args | {"additional_config": {**(own if isinstance(own, dict) else {}), "engine_patch": names}}
-
-
-def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
-    """Which engine arguments and VLLM_ variables the installed vLLM does not have, or ignores with so many copies
-    of the model, in words; empty if it has all."""
-    missing = [f"no engine argument {name}" for name in arguments if name not in secrets.arguments()]
-    missing += [
-        f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in secrets.variables()
-    ]
-    said = [f"this vLLM has {', '.join(missing)}"] if missing else []
-    if copies == 1 and "prefill_schedule_interval" in arguments and installed_version() < (0, 33):
-        said.append("prefill_schedule_interval works only under data parallelism before vLLM 0.33")
-    return "; ".join(said)
-
-
-def installed_version() -> tuple[int, ...]:
-    """The first two numbers of the installed vLLM's version; none without vLLM."""
-    version = system.System(packages=system.versions()).vllm_version or ""
-    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def profiler(traces: Path) -> dict[str, object]:
@@ -117,57 +41,6 @@ def profiler(traces: Path) -> dict[str, object]:
             "max_iterations": PROFILED_STEPS,
         }
     }
-
-
-def refusal(error: Exception) -> str:
-    """What vLLM has against its arguments first; pydantic, with which it checks them, says so below a heading."""
-    errors = getattr(error, "errors", None)
-    if errors is None:
-        return first_line(error)
-    where, what = errors()[0]["loc"][:1], " ".join(errors()[0]["msg"].removeprefix("Value error, ").split())
-    return ": ".join([*map(str, where), what]).rstrip(".")
-
-
-def check_quantization(model: Any) -> None:
-    """Raises UsageError for quantization that vLLM accepts in vain.
-
-    Some of its methods quantize experts alone: without any, the model would run as it is, under a wrong name. And on
-    a CPU, where it has no 8-bit floating-point arithmetic, it finds that out only once it computes.
-    """
-    from vllm.platforms import current_platform
-
-    checkpoint = getattr(model.hf_config, "quantization_config", None) or {}
-    in_fp8 = str(model.quantization).startswith("fp8") or checkpoint.get("format") == "float-quantized"
-    if current_platform.is_cpu() and in_fp8 and not current_platform.supports_fp8():
-        raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
-    online = model.quantization_config
-    dense = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
-    if online is not None and not dense and not model.is_moe:
-        raise UsageError(
-            f"--quantization {model.quantization} quantizes nothing in this model, only experts: use another, or none."
-        )
-
-
-# A CUDA toolkit for kernels that are compiled at the first start: one that is there, else the links to the packages of
-# vLLM's lock that the set-up made (deploy/cuda_links.sh).
-COMPILED = "FLASHINFER"  # attention backends of this name compile kernels
-TOOLKIT = Path("/usr/local/cuda")
-NO_NVCC = (
-    "attention_backend=FLASHINFER compiles its kernels, and no nvcc is in CUDA_HOME, PATH, /usr/local/cuda or the "
-    "environment: make setup, or sh deploy/cuda_links.sh with the environment's folder"
-)
-
-
-def provide(engine_args: Mapping[str, object]) -> str:
-    """Sets CUDA_HOME to the set-up's links where kernels will be compiled and no toolkit is there; a warning in one
-    line where there is no nvcc at all, else nothing."""
-    is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED)
-    if not is_compiled or environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
-        return ""
-    if not (links := next(Path(get_path("purelib")).glob("nvidia/cu*/lib64"), None)):
-        return NO_NVCC
-    environ["CUDA_HOME"] = str(links.parent)
-    return ""
 
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.

@@ -22,25 +22,11 @@ from rich.console import Console
 
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import document, reading, secrets, system
-from harness.core.errors import (
-    DONE,
-    ENGINE_FAILED,
-    INTERRUPTED,
-    LONGEST_QUOTE,
-    BenchmarkError,
-    EngineError,
-    UsageError,
-    as_input,
-    first_line,
-    line_of,
-    plain,
-    why,
-)
+from harness.core import formatting, locations, reading, secrets, software, statements, system, templates
+from harness.core.errors import DONE, ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, UsageError, as_input
 from harness.core.files import (
     append_line,
     check_space,
-    did_you_mean,
     existing,
     parse_as,
     read_if_any,
@@ -48,9 +34,11 @@ from harness.core.files import (
     write_json,
     write_text,
 )
+from harness.core.given_values import did_you_mean
+from harness.core.message_text import LONGEST_QUOTE, first_line, line_of, plain, why
 from harness.core.processes import by_signal, command_line, command_of, end_children, ignore_signals
+from harness.core.progress import Display
 from harness.core.schema import SCHEMA, File
-from harness.core.screen import Display
 from harness.loadgen.outcome import RunFacts, RunStatus, Status
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
@@ -104,7 +92,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
     Without a label, `<time>`.
     """
-    stem = document.joined("-", time.strftime("%Y%m%d-%H%M%S"), label)
+    stem = formatting.joined("-", time.strftime("%Y%m%d-%H%M%S"), label)
     with writing_to(results_dir):
         results_dir.mkdir(parents=True, exist_ok=True)
         run = RunFolder(results_dir, new_folder(results_dir, stem).name)
@@ -139,7 +127,7 @@ def first_facts() -> dict[str, Any]:
         "command": command_line(),
         "started": now(),
         "system": system.detect(),
-        "installed": system.installed_packages(),
+        "installed": software.installed_packages(),
     }
 
 
@@ -216,7 +204,7 @@ def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[
     try:
         done = subprocess.run(
             [sys.executable, "-m", "harness", "mlflow", *places],
-            cwd=reading.ROOT,
+            cwd=locations.ROOT,
             capture_output=True,
             text=True,
             timeout=MLFLOW_S,
@@ -315,7 +303,7 @@ def write_index(results_dir: Path, template: str, kind: type[File], **more: Any)
     for line in history(results_dir):
         with suppress(ValidationError):
             lines.append((kind.model_validate(line), os.path.isdir(results_dir / str(line["run"]))))
-    write_text(results_dir / "index.md", f"{document.render(template, runs=lines[::-1], **more)}\n")
+    write_text(results_dir / "index.md", f"{templates.render(template, runs=lines[::-1], **more)}\n")
 
 
 # The names of runs: a path, `latest`, a run's id, or a label that one run or several were given.
@@ -395,7 +383,7 @@ class BenchmarkRun(NamedTuple):
         self.facts.adopt(plan)
         self.save()
         if new := [reason for reason in plan.deviations if reason not in told]:
-            self.display.say(f"not comparable with MLPerf results: {document.merge_by_remedy(new)}", style="yellow")
+            self.display.say(f"not comparable with MLPerf results: {statements.merge_by_remedy(new)}", style="yellow")
 
     def save(self) -> None:
         """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""

@@ -12,9 +12,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from harness.core.document import Measured, Statement, number
-from harness.core.errors import BAD_INPUT, BenchmarkError, why
-from harness.core.reading import DAMAGED, names_in, open_regular
+from harness.core.errors import BAD_INPUT, BenchmarkError
+from harness.core.formatting import Measured, number
+from harness.core.message_text import why
+from harness.core.reading import DAMAGED, open_regular
+from harness.core.statements import Statement
+from harness.core.word_list import names_in
 
 Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
 Entries = dict[str, Any]  # the values of a log's entries, or of some of them, by key

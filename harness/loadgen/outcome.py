@@ -8,13 +8,15 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from harness.config import comparability, flags
+from harness.config import comparability, flags, mlperf_deviations
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import files, screen
-from harness.core.document import Measured, Tone, names_of, number, plural
+from harness.core import given_values, progress
+from harness.core.document import Tone
+from harness.core.formatting import Measured, number, plural
 from harness.core.schema import File, Model, Said, stored_as
+from harness.core.statements import names_of
 from harness.core.statistics import FEWEST_P99
 from harness.core.system import System
 
@@ -335,7 +337,7 @@ class Facts(File):
 
 
 Deviations = Annotated[
-    list[comparability.Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))
+    list[mlperf_deviations.Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))
 ]  # before 3
 
 
@@ -352,7 +354,7 @@ class RunFacts(Facts):
     weights: str | None = None  # their number format in words, where this process loads them
     data: str | None = None
     mean_prompt_tokens: Measured = None
-    stages: list[screen.Stage] = []
+    stages: list[progress.Stage] = []
     unread: Annotated[list[str], Field(exclude=True)] = []
     """What of the record this version does not read, in words."""
 
@@ -364,7 +366,7 @@ class RunFacts(Facts):
             case {"plan": {"config": {**config}} as plan}:
                 settings = {flags.setting(str(name)): value for name, value in config.items()}
                 unknown = sorted(settings.keys() - RunConfig.model_fields.keys())
-                left = [f"config.json: {files.as_flag(name)} is no setting of this version" for name in unknown]
+                left = [f"config.json: {given_values.as_flag(name)} is no setting of this version" for name in unknown]
                 return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": left}
         return data
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Schedule, Sequential
 from harness.config.plan import Plan
-from harness.workloads.cnn_dailymail import Library, Prompt
+from harness.workloads.sample_library import Library, Prompt
 
 STREAM_TRIAL = 10  # queries of a trial that sends one after another
 QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline: some always wait

@@ -21,12 +21,14 @@ from urllib.parse import urlsplit
 import psutil
 from aiohttp import ClientSession
 
-from harness.config.engine import exporter
-from harness.core.document import Measured
-from harness.core.errors import BenchmarkError, UsageError, first_line
+from harness.config.server_addresses import exporter
+from harness.core.errors import BenchmarkError, UsageError
+from harness.core.formatting import Measured
+from harness.core.message_text import first_line
+from harness.core.nvml import SM_CLOCK, ask_gpus, nvml_gpus, query_or_none
 from harness.core.processes import by_signal
-from harness.core.system import SM_CLOCK, ask_gpus, container_s, core_count, cores, nvml_gpus, query_or_none
-from harness.engines import discovery
+from harness.core.system import container_s, core_count, cores
+from harness.engines import discovery, server_metrics
 
 # The reasons for which a GPU's clock is lowered, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
@@ -119,16 +121,16 @@ def recording(
         with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
             table, far = csv.writer(file), sorted(remote())
             names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in GPU_NAMES]
-            names += [column.name for column in discovery.COLUMNS]
+            names += [column.name for column in server_metrics.COLUMNS]
             table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
             psutil.cpu_percent()  # which tells of the time since it was last called
-            then, before = 0.0, discovery.samples(prometheus_metrics())
+            then, before = 0.0, server_metrics.samples(prometheus_metrics())
             while not stop.wait(1.0):
-                seconds, counted = time.monotonic() - begin, discovery.samples(prometheus_metrics())
+                seconds, counted = time.monotonic() - begin, server_metrics.samples(prometheus_metrics())
                 machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
                 told, now = read_gpus(), remote()
                 told += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_NAMES]
-                table.writerow([*machine, *told, *discovery.row(before, counted, seconds - then)])
+                table.writerow([*machine, *told, *server_metrics.row(before, counted, seconds - then)])
                 then, before = seconds, counted
                 file.flush()
 
@@ -238,7 +240,7 @@ def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
     there is no such page in time."""
     try:
         text = asyncio.run(page(address))
-        for name, labels, values in discovery.fold(discovery.parse(text, COLUMNS), INSTANCES):
+        for name, labels, values in server_metrics.fold(server_metrics.parse(text, COLUMNS), INSTANCES):
             column = COLUMNS[name]
             value = sum(values) / 1024 if column == "memory_gib" else max(values)
             if 0 <= value < MOST_VALUE:

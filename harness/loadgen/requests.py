@@ -14,10 +14,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.core import files, statistics
-from harness.core.document import Measured
-from harness.core.errors import UsageError, why
-from harness.core.reading import DAMAGED, names_in, open_regular
+from harness.core import csv_files, statistics
+from harness.core.errors import UsageError
+from harness.core.formatting import Measured
+from harness.core.message_text import why
+from harness.core.reading import DAMAGED, open_regular
+from harness.core.word_list import names_in
 from harness.loadgen.log import DECODER, LARGEST_LOG, PERCENTILES, Latency, LogError
 
 # LoadGen's trace: the times of each sample of a test.
@@ -139,7 +141,7 @@ def write_requests(folder: Path, requests: Iterable[Request]) -> None:
         (*attrgetter(*COUNTS)(each), *map(decimal, attrgetter(*TIMES)(each)), each.clock, each.failure)
         for each in requests
     )
-    files.write_table(folder / FILE, COLUMNS, rows)
+    csv_files.write_table(folder / FILE, COLUMNS, rows)
 
 
 def decimal(value: Measured) -> str:
@@ -168,7 +170,7 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     """The request of a line. Raises ValueError where a cell holds something else than its column does."""
     if len(cells) != len(COLUMNS):
         raise ValueError(f"{len(cells)} cells instead of {len(COLUMNS)}")
-    counts, times, (clock, failure) = [*map(int, cells[:4])], [*map(files.finite, cells[4:8])], cells[8:]
+    counts, times, (clock, failure) = [*map(int, cells[:4])], [*map(csv_files.finite, cells[4:8])], cells[8:]
     if clock not in ("", "loadgen", "client"):
         raise ValueError(f"unknown clock {clock!r:.40}")
     if any(number is not None and number < 0 for number in (*counts, *times)):

@@ -21,15 +21,17 @@ import mlperf_loadgen as lg
 
 from harness.config.engine import may_fail
 from harness.config.plan import Plan
-from harness.core import files, screen, system
-from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError, first_line
-from harness.engines import discovery
-from harness.engines.protocol import Delivery, Engine, Exchange, Result, ServerUse
+from harness.core import files, nvml, progress
+from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError
+from harness.core.message_text import first_line
+from harness.engines import server_metrics
+from harness.engines.answer_delivery import Delivery, Exchange, ServerUse
+from harness.engines.protocol import Engine, Result
 from harness.loadgen import outcome, patterns, recorder, test_run
 from harness.loadgen.folder import FOLDER, RunFolder, Test
 from harness.loadgen.requests import ANSWERS, TRACE, Request, take_times, write_requests
 from harness.loadgen.watchdog import Watchdog
-from harness.workloads.cnn_dailymail import Library
+from harness.workloads.sample_library import Library
 
 
 @dataclass
@@ -52,7 +54,7 @@ class SUT:
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
-        self.counters, self.requests = screen.Counters(), list[Request]()
+        self.counters, self.requests = progress.Counters(), list[Request]()
         self.deliveries, self.sent_tokens = list[Delivery](), 0  # of the answered ones
         self._tasks = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
         self._issues = Counter[int]()  # of each sample so far
@@ -313,7 +315,7 @@ class LoadGenSession:
     folder: RunFolder
     engine: Engine
     library: Library
-    display: screen.Display
+    display: progress.Display
     watchdog: Watchdog
     busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
 
@@ -390,7 +392,7 @@ class LoadGenSession:
         wanted, models = config.extra_metrics and tested.timed, recorder.readings(urls)[1]
         recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: recorder.readings(urls)[0])
         before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
-        taken, here = (self.busy_gpus, bool(system.gpus())) if config.is_in_process else ([], False)
+        taken, here = (self.busy_gpus, bool(nvml.gpus())) if config.is_in_process else ([], False)
         with recorded as lines, recorder.watch_others(taken, here, config.endpoint) as load:
             yield
         slower, others = "" if config.endpoint else ": the speed may be lower than this machine's", load.warnings()
@@ -411,16 +413,16 @@ class LoadGenSession:
             background_load=others,
             gpu_joules=None if used is None else round(used, 1),
             server_gpus=models,
-            waits_ms=discovery.mean_waits(exposed, told),
+            waits_ms=server_metrics.mean_waits(exposed, told),
         )
         files.write_json(folder / test_run.MACHINE, use.model_dump())
         if config.endpoint:
             server = ServerUse.of(
                 tested.deliveries,
                 tested.sent_tokens,
-                cache_hit_percent=discovery.cached_percent(exposed, told),
+                cache_hit_percent=server_metrics.cached_percent(exposed, told),
                 has_template=config.endpoint_api == "chat",
-                replicas=discovery.idle_replicas(exposed, told),
+                replicas=server_metrics.idle_replicas(exposed, told),
             )
             files.write_json(folder / test_run.SERVER, server.model_dump())
             lines += [*server.disagreements, *server.notes]

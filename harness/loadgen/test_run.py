@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from harness.config.mlperf import Limits, Tail
 from harness.config.patterns import LIMIT_PERCENTILE
-from harness.core import files, statistics
-from harness.core.document import Measured, Statement, number
+from harness.core import csv_files, files, statistics
 from harness.core.errors import UsageError
+from harness.core.formatting import Measured, number
+from harness.core.statements import Statement
 from harness.core.statistics import Spread
 from harness.loadgen import log
 from harness.loadgen.log import Latency, LogError, TestResult
@@ -27,7 +28,7 @@ from harness.loadgen.requests import FILE, Request, read_requests, spread, times
 
 if TYPE_CHECKING:
     from harness.config.plan import Plan
-    from harness.engines.protocol import ServerUse
+    from harness.engines.answer_delivery import ServerUse
     from harness.loadgen.outcome import MachineUse
 
 PLACEHOLDER = 2  # tokens of an answer that there is none of: the fewest that LoadGen takes without an error
@@ -185,12 +186,12 @@ class Recording(NamedTuple):
     """machine.csv: its seconds, and the columns of numbers beside them, None where one was not reported."""
 
     seconds: list[float]
-    columns: files.Columns
+    columns: csv_files.Columns
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Empty where nothing was recorded. Raises UsageError for a damaged file."""
-        columns = files.read_columns(path) if path.exists() else {}
+        columns = csv_files.read_columns(path) if path.exists() else {}
         seconds = columns.pop("seconds", [])
         if None in seconds or (columns and not seconds):
             raise UsageError(f"{path}: a line has no seconds.")
@@ -281,7 +282,7 @@ class TestRun:
     @cached_property
     def server(self) -> "ServerUse | None":
         """What a server counted, likewise."""
-        from harness.engines.protocol import ServerUse
+        from harness.engines.answer_delivery import ServerUse
 
         return files.read_if_any(self.folder / SERVER, ServerUse)
 

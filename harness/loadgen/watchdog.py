@@ -4,10 +4,10 @@ import re
 import time
 from pathlib import Path
 
-from harness.core import document, secrets
+from harness.core import formatting, secrets
 from harness.core.errors import EngineError
 from harness.core.files import as_json, check_space
-from harness.core.screen import Display
+from harness.core.progress import Display
 from harness.engines.protocol import Engine
 from harness.loadgen.folder import RunFolder
 from harness.loadgen.outcome import Facts
@@ -133,5 +133,5 @@ def stage(log: Path) -> str:
     for line in reversed(re.split(r"[\r\n]+", text)):
         for pattern, name in STAGES:
             if found := re.search(pattern, line):
-                return document.joined(" ", name, *found.groups())
+                return formatting.joined(" ", name, *found.groups())
     return ""

@@ -7,11 +7,12 @@ from random import Random
 from typing import Any, Literal, NamedTuple
 
 from harness.config.engine import ServerFlags
-from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, Auto, Context, Count, Seed, flag
+from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, flag
 from harness.config.run import RunConfig
-from harness.core import files, reading
+from harness.config.setting_types import Auto, Context, Count, Seed
+from harness.core import given_values, reading
 from harness.core.errors import UsageError
-from harness.workloads.cnn_dailymail import download, read_saved
+from harness.workloads.hub import download, read_saved
 
 LETTERS = "ABCD"
 MOST_ROWS = 10**6
@@ -69,7 +70,7 @@ def chosen_subjects(text: str) -> list[str]:
     for word in filter(None, (part.strip().lower().replace(" ", "_") for part in text.split(","))):
         if word not in groups and word not in DOMAIN_OF:
             raise UsageError(
-                f"--subjects: MMLU has no subject {word!r}{files.did_you_mean(word, [*groups, *SUBJECTS])}"
+                f"--subjects: MMLU has no subject {word!r}{given_values.did_you_mean(word, [*groups, *SUBJECTS])}"
             )
         chosen.update(groups.get(word, [word]))
     if not chosen:

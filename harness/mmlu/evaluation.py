@@ -13,26 +13,15 @@ from typing import Literal, NamedTuple
 from pydantic import JsonValue
 
 from harness import engines
-from harness.config import checkpoint
-from harness.config.plan import resolve
-from harness.core import errors, processes, screen, secrets, statistics, system
-from harness.core.document import (
-    Block,
-    Code,
-    Document,
-    Line,
-    Measured,
-    Picture,
-    Section,
-    Table,
-    gpu_names,
-    listed,
-    number,
-    percent,
-    to_markdown,
-)
-from harness.core.files import as_json, whole_or_nothing, write_json, write_table, write_text
+from harness.config import checkpoint, model_tokenizer
+from harness.config.resolve import resolve
+from harness.core import errors, last_screen, nvml, processes, progress, secrets, statistics
+from harness.core.csv_files import write_table
+from harness.core.document import Block, Code, Document, Line, Picture, Section, to_markdown
+from harness.core.files import as_json, whole_or_nothing, write_json, write_text
+from harness.core.formatting import Measured, gpu_names, listed, number, percent
 from harness.core.schema import SCHEMA, File, fields_from
+from harness.core.tables import Table
 from harness.engines.protocol import ChoiceLogprobs, Engine
 from harness.loadgen import folder, outcome
 from harness.loadgen.watchdog import Watchdog, start
@@ -365,7 +354,7 @@ def bars(scores: Scores) -> Bars:
 QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
-def evaluate(config: MMLUConfig, run: folder.RunFolder, display: screen.Display) -> int:
+def evaluate(config: MMLUConfig, run: folder.RunFolder, display: progress.Display) -> int:
     """The way of one evaluation."""
     settings = config.model_dump() | {"engine_arg": [secrets.hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
@@ -375,14 +364,14 @@ def evaluate(config: MMLUConfig, run: folder.RunFolder, display: screen.Display)
 
     subjects = questions.chosen_subjects(config.subjects)
     data = questions.load(config.folder, subjects, config.num_fewshot, config.total_sample_count, config.seed)
-    tokenizer = checkpoint.load_tokenizer(config)
+    tokenizer = model_tokenizer.load_tokenizer(config)
     begin = time.perf_counter()
     built = questions.build(data, config.num_fewshot, tokenizer, config.context)
     facts.prompts_s = round(time.perf_counter() - begin, 3)
     letters = questions.letter_tokens(tokenizer, questions.text(data.test[0], []))
     display.done(f"{len(built):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
 
-    plan = resolve(config.run, system.gpus(), checkpoint.weight_bytes(config))
+    plan = resolve(config.run, nvml.gpus(), checkpoint.weight_bytes(config))
     engine = engines.create(plan, run.path, choosing=True)
     start(engine, facts, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)
@@ -405,7 +394,7 @@ def evaluate(config: MMLUConfig, run: folder.RunFolder, display: screen.Display)
     folder.finish(run, facts.config | summary.model_dump(mode="json") | known, say=display.done)
     with folder.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
         folder.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
-    screen.show(display.console, report, run.path / "report.html")
+    last_screen.show(display.console, report, run.path / "report.html")
     folder.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.done)
     return errors.DONE
 
@@ -415,11 +404,11 @@ def ask(
     letters: list[int],
     engine: Engine,
     watchdog: Watchdog,
-    display: screen.Display,
+    display: progress.Display,
     folder: Path,
 ) -> list[Answer]:
     """The engine's answers, in order. Raises EngineError, or BenchmarkError when the disk is full."""
-    counters = screen.Counters(issued=len(prompts))
+    counters = progress.Counters(issued=len(prompts))
 
     def watch() -> None:
         display.tick(counters, len(prompts))

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from harness.config.engine import may_fail
 from harness.config.plan import Plan, TestPart, minutes
-from harness.core.document import number
 from harness.core.errors import EndpointError
-from harness.core.screen import Display
-from harness.engines.protocol import EVERY_S, Engine, Exchange, Tokens
+from harness.core.formatting import number
+from harness.core.progress import Display
+from harness.engines.answer_delivery import Exchange
+from harness.engines.protocol import EVERY_S, Engine, Tokens
 from harness.loadgen.folder import BenchmarkRun, new_folder
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.patterns import ask, trial, trial_size
@@ -28,7 +29,7 @@ from harness.rates import search
 from harness.rates.law import Alone, Goal
 from harness.results import metrics
 from harness.results.load import outcome_of
-from harness.workloads.cnn_dailymail import Prompt
+from harness.workloads.sample_library import Prompt
 
 
 def leave_row(display: Display, outcome: Outcome) -> None:

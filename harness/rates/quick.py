@@ -6,7 +6,7 @@ from math import exp, floor, inf, sqrt
 from harness.config.mlperf import SCENARIO
 from harness.config.patterns import Poisson
 from harness.config.plan import Plan
-from harness.core.document import Measured, number
+from harness.core.formatting import Measured, number
 from harness.core.schema import Model
 from harness.loadgen.outcome import SURE, Queue
 from harness.rates.law import Goal, error_of

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import minutes
-from harness.core.document import number
+from harness.core.formatting import number
 from harness.loadgen.outcome import SETTLED, Outcome
 from harness.rates.law import FARTHEST, Alone, Goal, SharedServer, approached, error_of, is_full
 from harness.results.load import DRIFT

@@ -4,12 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import PurePath
 
-from harness.config import comparability, mlperf
+from harness.config import mlperf, mlperf_deviations
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
 from harness.config.workload import OFFICIAL
-from harness.core.document import Cells, Document, Line, Table, Tone, joined, names_of, number, plural
+from harness.core.document import Cells, Document, Line, Tone
+from harness.core.formatting import joined, number, plural
 from harness.core.processes import with_flag
+from harness.core.statements import names_of
+from harness.core.tables import Table
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
 from harness.loadgen.outcome import KINDS, MOST, Doubt, Outcome
@@ -166,7 +169,7 @@ def parts(summary: Summary) -> list[str]:
 def model(summary: Summary) -> str:
     """The model as people name it, with what is known of its weights."""
     meta, name = summary.meta, model_name(summary.meta.model)
-    if names_of(meta.deviations, (comparability.RANDOM_WEIGHTS, comparability.DUMMY_WEIGHTS)):
+    if names_of(meta.deviations, (mlperf_deviations.RANDOM_WEIGHTS, mlperf_deviations.DUMMY_WEIGHTS)):
         return f"{name} with random weights"
     return f"{name} in {meta.weights.partition(' ')[0]}" if meta.weights and meta.model != "demo" else name
 
@@ -174,7 +177,7 @@ def model(summary: Summary) -> str:
 def is_reference(summary: Summary) -> bool:
     """Whether a model of the reference's shape answered MLPerf's samples."""
     return summary.meta.workload == OFFICIAL and not names_of(
-        summary.meta.deviations, (comparability.OTHER_MODEL, comparability.OTHER_SHAPE)
+        summary.meta.deviations, (mlperf_deviations.OTHER_MODEL, mlperf_deviations.OTHER_SHAPE)
     )
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from harness.core.document import Document, Picture, joined, number
-from harness.core.errors import plain
+from harness.core.document import Document, Picture
+from harness.core.formatting import joined, number
+from harness.core.message_text import plain
 
 PALETTE = {  # by the names that page.css has for its own
     "blue": "#2f6db5",

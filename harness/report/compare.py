@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.config.mlperf import ROUGE, SHORT_SCORES
-from harness.core import files, reading, statistics
-from harness.core.document import Measured, Tone, gpu_names, number
+from harness.core import csv_files, files, reading, statistics
+from harness.core.document import Tone
 from harness.core.errors import UsageError
+from harness.core.formatting import Measured, gpu_names, number
 from harness.loadgen.folder import FOLDER, facts_of, readable_status
 from harness.loadgen.outcome import RunFacts
 from harness.loadgen.requests import ANSWERS
@@ -56,7 +57,7 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
     not the same, or the answers of one are not kept. Raises UsageError."""
     if not all((run / name).exists() for run in (a, b) for name in (SAMPLES, ANSWERS)):
         return None
-    tables = [files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
+    tables = [csv_files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
     lengths, others = (table["prompt_tokens"] for table in tables)
     if lengths != others or tables[0]["index"] != tables[1]["index"]:
         return None

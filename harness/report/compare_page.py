@@ -12,8 +12,10 @@ from string import ascii_uppercase
 from typing import NamedTuple
 
 from harness.config import comparability, mlperf
-from harness.core import files
-from harness.core.document import Block, Column, Document, Line, Picture, Section, Table, number
+from harness.core import csv_files, files
+from harness.core.document import Block, Document, Line, Picture, Section
+from harness.core.formatting import number
+from harness.core.tables import Column, Table
 from harness.loadgen.outcome import Doubt, Figure
 from harness.report import answer, charts, compare, matrix, pictures
 from harness.report.charts import Bar, Bars, Panel, Part
@@ -143,7 +145,9 @@ def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:
 def write_csv(path: Path, runs: Runs) -> None:
     """The table as CSV: a line a run, numbers in full."""
     table = columns(runs)
-    files.write_table(path, [column.name for column in table], zip(*(column.values for column in table), strict=True))
+    csv_files.write_table(
+        path, [column.name for column in table], zip(*(column.values for column in table), strict=True)
+    )
 
 
 def tested(runs: Runs) -> Table:

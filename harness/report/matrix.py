@@ -5,8 +5,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from harness.core.document import Table, gpu_names, joined, number
 from harness.core.errors import UsageError
+from harness.core.formatting import gpu_names, joined, number
+from harness.core.tables import Table
 from harness.loadgen.outcome import Figure, Outcome
 from harness.report import answer
 from harness.report.charts import Bar, Bars, Part

@@ -16,20 +16,12 @@ from typing import Any, NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
-from harness.core.document import (
-    Block,
-    Document,
-    Line,
-    Measured,
-    Picture,
-    block_text,
-    jinja_environment,
-    number,
-    percent,
-    sentence,
-)
-from harness.core.errors import plain
-from harness.core.reading import ROOT, read_text
+from harness.core.document import Block, Document, Line, Picture, block_text
+from harness.core.formatting import Measured, number, percent, sentence
+from harness.core.locations import ROOT
+from harness.core.message_text import plain
+from harness.core.reading import read_text
+from harness.core.templates import jinja_environment
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.requests import Request

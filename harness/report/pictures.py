@@ -6,8 +6,10 @@ from itertools import accumulate, cycle
 from pathlib import Path
 
 from harness.config.patterns import Poisson
-from harness.core.document import Picture, Statement, number
-from harness.core.screen import Stage
+from harness.core.document import Picture
+from harness.core.formatting import number
+from harness.core.progress import Stage
+from harness.core.statements import Statement
 from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import Recording, TestRun

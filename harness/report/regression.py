@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from harness.config import comparability, mlperf
-from harness.core import files, statistics
-from harness.core.document import Document, Line, Tone, joined, number
+from harness.core import given_values, statistics
+from harness.core.document import Document, Line, Tone
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
+from harness.core.formatting import joined, number
 from harness.core.processes import command_of
 from harness.report import answer, compare, compare_page
 from harness.report.compare import ComparedRun, Pair, Runs
@@ -78,7 +79,7 @@ def condition(text: str) -> Condition:
     name = re.sub(r"_per_s$", "_per_sec", name)
     metric = BY_NAME.get(NAMES.get(name, name))
     if metric is None:
-        raise UsageError(f"--fail-if {text!r}: no metric {name}{files.did_you_mean(name, [*BY_NAME, *NAMES])}")
+        raise UsageError(f"--fail-if {text!r}: no metric {name}{given_values.did_you_mean(name, [*BY_NAME, *NAMES])}")
     if signed and not percent:
         raise UsageError(f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{sign}{signed}3%.")
     return Condition(text, metric, sign == ">", float(signed + digits), bool(percent))

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.config import comparability, patterns
+from harness.config import comparability, mlperf_deviations, patterns
 from harness.core import files, reading
-from harness.core.document import Document, Kind, Line, Statement, number, to_markdown
-from harness.core.errors import BenchmarkError, UsageError, first_line
+from harness.core.document import Document, Line, to_markdown
+from harness.core.errors import BenchmarkError, UsageError
 from harness.core.files import read_if_any, write_json, write_text
+from harness.core.formatting import number
+from harness.core.message_text import first_line
 from harness.core.schema import RENDERED, SCHEMA
+from harness.core.statements import Kind, Statement
 from harness.loadgen import folder as results
 from harness.loadgen import log, outcome
 from harness.loadgen.folder import FOLDER, ended_early, facts_of, history
@@ -191,7 +194,7 @@ def result_deviations(run: Run, mode: str, counted: bool = False, ended: str | N
         "performance was not measured": mode != "accuracy" and not test,
         comparability.INVALID: test and not test.valid,
         **dict.fromkeys(test.disagreements if test else (), True),
-        comparability.CACHE_UNSEEN: unseen,
+        mlperf_deviations.CACHE_UNSEEN: unseen,
         f"{failed} requests failed, which LoadGen's verdict counts as answered": failed,
         "LoadGen logged errors": test and test.errors,
         **{f"{name.upper()} failed": not audit.passed for name, audit in (run.compliance or {}).items()},

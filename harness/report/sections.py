@@ -5,22 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from harness.config.patterns import ClosedLoop
-from harness.core.document import (
-    Block,
-    Code,
-    Column,
-    Finished,
-    Picture,
-    Section,
-    Table,
-    cell,
-    code,
-    listed,
-    number,
-    percent,
-    plural,
-)
-from harness.engines import discovery
+from harness.core.document import Block, Code, Picture, Section
+from harness.core.formatting import cell, listed, number, percent, plural
+from harness.core.markdown import Finished, code
+from harness.core.tables import Column, Table
+from harness.engines import server_metrics
 from harness.loadgen.outcome import RunFacts
 from harness.report import answer, page
 from harness.results import advice, metrics, telemetry
@@ -322,9 +311,9 @@ def machine(report: RunReport) -> Iterator[Section]:
         for name, quantity in known.items()
         if name in usage
     ]
-    unseen = [column.name for column in discovery.COLUMNS if column.name not in usage]
+    unseen = [column.name for column in server_metrics.COLUMNS if column.name not in usage]
     silent = f"; the engine's metrics have no counter for {', '.join(known[name].label for name in unseen)}"
-    if len(unseen) == len(discovery.COLUMNS):
+    if len(unseen) == len(server_metrics.COLUMNS):
         silent = "; the engine exposes no metrics"
     yield Section(
         "What the engine and the machine did",

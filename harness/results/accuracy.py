@@ -18,16 +18,18 @@ from zipfile import BadZipFile
 
 from pydantic import Field, JsonValue, NonNegativeInt, computed_field
 
-from harness.config import checkpoint, engine, run
+from harness.config import engine, model_tokenizer, run
 from harness.config.mlperf import GATE, ROUGE, Scores, Task, bounds
 from harness.config.plan import Plan
-from harness.core import document, reading, statistics, system
-from harness.core.errors import LoadGenError, UsageError, why
-from harness.core.files import write_json, write_table, write_text
+from harness.core import reading, statistics, system, templates
+from harness.core.csv_files import write_table
+from harness.core.errors import LoadGenError, UsageError
+from harness.core.files import write_json, write_text
+from harness.core.message_text import why
 from harness.core.schema import SCHEMA, File, Model
 from harness.loadgen.requests import ANSWERS
 from harness.loadgen.session import LoadGenSession
-from harness.workloads import cnn_dailymail, custom
+from harness.workloads import cnn_dailymail, custom, sample_library
 
 SCORES_FILE = "rouge.json"
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
@@ -289,16 +291,16 @@ def overall(checks: Sequence[ScoreCheck]) -> Verdict:
     return max((check.verdict for check in checks), key=("PASS", "INCONCLUSIVE", "FAIL").index)
 
 
-def load_again(plan: Plan, scores: ScoresFile) -> tuple[cnn_dailymail.Library, Any]:
+def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, Any]:
     """The samples and the tokenizer that scores are made again with. Raises BenchmarkError where they cannot be had, or
     scores made here would be others."""
     if scores.splitter != (here := sentence_splitter()[0]):
         raise UsageError(f"made with {scores.splitter} sentences, and here is {here}: `make punkt` on both.")
-    tokenizer = checkpoint.load_tokenizer(plan.config)
+    tokenizer = model_tokenizer.load_tokenizer(plan.config)
     return custom.load(plan.config, tokenizer) or cnn_dailymail.load(plan.config, tokenizer, scores.samples), tokenizer
 
 
-def evaluate(folder: Path, plan: Plan, library: cnn_dailymail.Library, tokenizer: Any) -> Accuracy:
+def evaluate(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Any) -> Accuracy:
     """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
     answers = read_log(folder / ANSWERS, len(library))
     texts = to_text(answers, tokenizer)
@@ -332,7 +334,7 @@ def evaluate(folder: Path, plan: Plan, library: cnn_dailymail.Library, tokenizer
     )
     write_table(folder / "samples.csv", ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters"), lines)
     worst = sorted(range(len(rows)), key=lambda index: rows[index][ROUGE.index("rougeL")])[:WORST]
-    page = document.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
+    page = templates.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
     write_text(folder / "worst.md", f"{page}\n")
     return result
 
@@ -353,7 +355,7 @@ def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     its text."""
     records = cnn_dailymail.from_json(dataset)
     answers = read_log(log, len(records), token_bytes)
-    texts = to_text(answers, checkpoint.load_tokenizer(engine.EngineConfig(model=model)))
+    texts = to_text(answers, model_tokenizer.load_tokenizer(engine.EngineConfig(model=model)))
     text = accuracy_txt(totals(score(texts, [record.reference for record in records])), len(answers), digest(log))
     write_text(log.parent / "accuracy.txt", text)
     return text

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from harness.core.document import number, sentence
+from harness.core.formatting import number, sentence
 from harness.core.statistics import tail_name
 from harness.results import telemetry
 from harness.results.performance import Performance

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from harness.config.mlperf import Limits
 from harness.config.patterns import ClosedLoop
-from harness.core import errors, files, reading
+from harness.core import errors, files, reading, word_list
 from harness.loadgen import log, requests
 from harness.loadgen.test_run import TestRun
 
@@ -23,9 +23,9 @@ MADE = (PAGES, "report.md", "report.html", "plots")  # of a run's logs
 LATER = (*MADE, "status.json", "engine.log")  # than the digests of the others
 LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # of LoadGen's summary
 HEAD = ("Scenario", "Mode", "Result is")
-NOISE = reading.names_in("result effective test query per to ns ms")  # in its labels, or in the log's keys alone
+NOISE = word_list.names_in("result effective test query per to ns ms")  # in its labels, or in the log's keys alone
 ALIKE = {"sec": "second", "w/": "with", "w/o": "without", "perf": "performance", "satisfied": "met", "is": "validity"}
-OF_REQUESTS = reading.names_in(
+OF_REQUESTS = word_list.names_in(
     """
     total_new_tokens total_input_tokens input_lengths output_lengths input_tokens_per_sec total_tokens_per_sec
     tokens_per_sec samples_per_sec begin_s seconds trend

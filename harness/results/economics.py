@@ -9,7 +9,7 @@ from pydantic import AliasChoices, Field
 from harness.config import mlperf, models
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
-from harness.core import files
+from harness.core import csv_files, data_tables
 from harness.core.schema import Measured, Model
 from harness.loadgen.outcome import Capacity, Cost, RunFacts
 from harness.loadgen.test_run import TestRun
@@ -31,8 +31,8 @@ class Card(NamedTuple):
 
 # By NVML's whole name, so that a MIG slice is none; from NVIDIA's data sheets, without sparsity.
 CARDS = {
-    name: Card(*map(files.finite, rates))  # type: ignore[arg-type]
-    for name, *rates in map(dict.values, files.table_beside(__file__, "cards.csv"))
+    name: Card(*map(csv_files.finite, rates))  # type: ignore[arg-type]
+    for name, *rates in map(dict.values, data_tables.table_beside(__file__, "cards.csv"))
 }
 LAYERS, HIDDEN = SHAPE["num_hidden_layers"], SHAPE["hidden_size"]
 KV_SIZE = SHAPE["num_key_value_heads"] * (HIDDEN // SHAPE["num_attention_heads"])
@@ -165,7 +165,7 @@ class Published(NamedTuple):
 def published() -> tuple[Published, ...]:
     """Every row of accelerators of one kind, or of none."""
     found = []
-    for cells in files.table_beside(__file__, "published.csv"):
+    for cells in data_tables.table_beside(__file__, "published.csv"):
         count, name = int(cells["accelerators"] or 0), cells["accelerator"] or as_marked(cells["processor"])
         if SEVERAL not in name:
             own: dict[str, Any] = {name: cells.get(name) for name in Published._fields}

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.plan import Plan
-from harness.core.document import Statement, number
+from harness.core.formatting import number
 from harness.core.schema import fields_from
+from harness.core.statements import Statement
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.loadgen.log import MORE, TestResult
 from harness.loadgen.outcome import SURE, Outcome, Queue

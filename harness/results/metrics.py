@@ -10,9 +10,10 @@ from statistics import NormalDist, fmean
 from typing import Any, Literal, NamedTuple, Self
 
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
-from harness.core.document import Column, Measured, number
-from harness.core.files import table_beside
+from harness.core.data_tables import table_beside
+from harness.core.formatting import Measured, number
 from harness.core.statistics import NORMAL, student, welch
+from harness.core.tables import Column
 from harness.loadgen.outcome import Doubt, Figure, Outcome
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES

@@ -8,11 +8,11 @@ from typing import Any, Self
 
 from pydantic import JsonValue, NonNegativeInt, model_validator
 
-from harness.config import engine, workload
+from harness.config import arrival_patterns, engine
 from harness.config.mlperf import Limits, Tail
-from harness.core import document, statistics
+from harness.core import formatting, statements, statistics
 from harness.core.schema import Measured, Model, Said, fields_from
-from harness.engines.protocol import ServerUse
+from harness.engines.answer_delivery import ServerUse
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
 from harness.loadgen.outcome import KINDS, Doubt, MachineUse, Outcome, RunFacts, Usage
@@ -135,7 +135,7 @@ class Conditions(Model):
             samples_per_query=plan.samples_per_query,
             concurrency=plan.concurrency,
             arrivals=plan.config.arrivals,
-            arrivals_cv=workload.variation(sent) if sent else None,
+            arrivals_cv=arrival_patterns.variation(sent) if sent else None,
             target_qps={"logged": log.target_qps, "planned": plan.target_qps}.get(plan.pattern.named_rate),
             achieved_qps=rate,
             failed_requests=len(failures) if engine.may_fail(plan.config.max_failed, 10**9) else None,
@@ -286,7 +286,9 @@ class Performance(economics.Economics, Machine, Latencies, Throughput, Condition
         part, own = self.counted, bool(self.concurrency or self.arrivals)
         queries = (part.requests if isinstance(part, Steady) else self.samples) or 0
         over = [
-            document.Statement(f"{tail.kind} is over its limit", name=tail.kind) for tail in self.tails if tail.is_over
+            statements.Statement(f"{tail.kind} is over its limit", name=tail.kind)
+            for tail in self.tails
+            if tail.is_over
         ]
         fields = fields_from(Outcome, self) | fields_from(Outcome, part)
         fields |= dict(
@@ -344,7 +346,7 @@ def impossible(test: Performance, longest_ms: Measured) -> Iterator[str]:
         ("TPOT", test.tpot_ms, longest),
     ):
         if times and most is not None and times.max > most * (1 + 1e-9):
-            yield f"the longest {name} is {document.number(times.max)} ms, beyond {document.number(most)} ms"
+            yield f"the longest {name} is {formatting.number(times.max)} ms, beyond {formatting.number(most)} ms"
 
 
 def intervals(test: TestRun) -> Intervals:

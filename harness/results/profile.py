@@ -20,9 +20,10 @@ from typing import Any, Literal, NamedTuple
 from harness.config.engine import BYTES_PER_WEIGHT
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
-from harness.core import files, reading, schema, system
-from harness.core.document import Measured, number
-from harness.core.errors import BenchmarkError, EngineError, UsageError, first_line
+from harness.core import files, nvml, reading, schema
+from harness.core.errors import BenchmarkError, EngineError, UsageError
+from harness.core.formatting import Measured, number
+from harness.core.message_text import first_line
 from harness.engines.protocol import Engine
 from harness.loadgen import folder as results
 from harness.loadgen import log, patterns
@@ -279,7 +280,7 @@ def with_traffic(found: Profile, plan: Plan) -> Profile:
 
     Each call is counted with the mean tokens of a step.
     """
-    card, state = CARDS.get("".join({gpu.name for gpu in system.gpus()})), plan.engine_state  # none of unlike GPUs
+    card, state = CARDS.get("".join({gpu.name for gpu in nvml.gpus()})), plan.engine_state  # none of unlike GPUs
     if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:
         return found
     width = BYTES_PER_WEIGHT[plan.config.precision]

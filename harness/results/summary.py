@@ -16,8 +16,8 @@ from harness.config.mlperf import SCENARIO, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.run import ScenarioName
 from harness.config.workload import OFFICIAL
-from harness.core import reading, screen
-from harness.core.document import Measured, number, plural
+from harness.core import locations, progress, word_list
+from harness.core.formatting import Measured, number, plural
 from harness.core.schema import SCHEMA, File, Model, stored_as
 from harness.core.system import System
 from harness.loadgen.folder import FOLDER
@@ -27,7 +27,7 @@ from harness.results.accuracy import SCORES_FILE, Accuracy, Compliance, Verdict
 from harness.results.performance import Performance
 from harness.results.profile import Profile
 
-SCHEMA_FILE = reading.ROOT / "templates" / "summary.schema.json"
+SCHEMA_FILE = locations.ROOT / "templates" / "summary.schema.json"
 
 
 CURVES = (ClosedLoop.unit, Sequential.unit)  # units of loads whose tests are all of one length
@@ -69,7 +69,7 @@ class Meta(Model):
     data: str | None = None
     mean_prompt_tokens: Measured = None
     engine_start_s: Measured = None
-    stages: list[screen.Stage] = []
+    stages: list[progress.Stage] = []
     """Each stage of the run, and the second it began."""
     engine: str | None = None
     """The engine and its version; null in summaries of older versions."""
@@ -241,7 +241,7 @@ def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mappi
     return f"{count}: {' to '.join(ends)} {label}"
 
 
-KEPT = reading.names_in(
+KEPT = word_list.names_in(
     """
     started mlperf_version mode samples kv_cache_dtype load_format batch_size tensor_parallel_size data_parallel_size
     max_new_tokens setup work

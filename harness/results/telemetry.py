@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from harness.core.document import Kind, Measured, Statement, number
-from harness.core.files import table_beside
+from harness.core.data_tables import table_beside
+from harness.core.formatting import Measured, number
 from harness.core.schema import Model
+from harness.core.statements import Kind, Statement
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.outcome import RunFacts, Usage
 from harness.loadgen.test_run import RECORDING, Recording, TestRun

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.config import comparability, engine, mlperf, models
-from harness.core import document, errors, reading
+from harness.config import comparability, mlperf, models, server_addresses
+from harness.core import errors, formatting, reading, statements
 from harness.loadgen import requests, test_run
 from harness.loadgen.log import TestResult
 from harness.loadgen.requests import ANSWERS
@@ -106,7 +106,7 @@ def exceeded_tails(result: TestResult, limits: mlperf.Limits) -> Reasons:
         if kind not in tails:
             yield f"no {kind} in the performance test's log"
         elif tails[kind].share >= 1:
-            yield f"{kind} p99 of {document.number(tails[kind].p99)} ms is not below {tails[kind].limit:,g} ms"
+            yield f"{kind} p99 of {formatting.number(tails[kind].p99)} ms is not below {tails[kind].limit:,g} ms"
 
 
 def foreign_seeds(entry: Entry, result: TestResult) -> Reasons:
@@ -144,7 +144,7 @@ def performance(entry: Entry) -> Reasons:
     result = entry.performance.log("performance")
     official = entry.config.official_samples
     if not result.valid:
-        yield f"LoadGen calls the performance test INVALID: {document.merge_by_remedy(result.invalid_reasons)}"
+        yield f"LoadGen calls the performance test INVALID: {statements.merge_by_remedy(result.invalid_reasons)}"
     yield from (f"LoadGen error: {error}" for error in result.errors)
     folder = entry.performance.folder("performance")
     yield from map(str, claims.differing(claims.summary_claims(folder)))
@@ -194,7 +194,7 @@ def contradictions(run: SubmittedRun, description: Description) -> Reasons:
     """Where the description says something else than a run recorded, which is nothing of a machine elsewhere, or
     leaves out what has to be declared of a server."""
     machine = run.facts.system
-    if run.config.endpoint and not engine.is_here(run.config.endpoint):
+    if run.config.endpoint and not server_addresses.is_here(run.config.endpoint):
         yield f"the machine behind {', '.join(run.config.endpoint)} was not recorded"
         return
     if run.config.endpoint and (open_ := [name for name in DECLARED if not description.get(name)]):

@@ -18,11 +18,17 @@ from pydantic_core import from_json
 
 from harness.config import comparability, mlperf
 from harness.config.run import RunConfig
-from harness.core.document import joined, merge_by_remedy, render
-from harness.core.errors import UsageError, why
-from harness.core.files import check_folder_name, parse_as, read, read_given, submodule_path, write_json, write_text
-from harness.core.reading import INFERENCE, ROOT, names_in, read_text
+from harness.core.errors import UsageError
+from harness.core.files import parse_as, read, submodule_path, write_json, write_text
+from harness.core.formatting import joined
+from harness.core.given_values import check_folder_name, read_given
+from harness.core.locations import INFERENCE, ROOT
+from harness.core.message_text import why
+from harness.core.reading import read_text
+from harness.core.statements import merge_by_remedy
 from harness.core.system import CPUINFO, System, cpu_line
+from harness.core.templates import render
+from harness.core.word_list import names_in
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.folder import FOLDER, Test, facts_of, status_of
 from harness.loadgen.outcome import RunFacts

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from harness.core import document, errors, files, processes, reading, schema, system
+from harness.core import errors, files, formatting, locations, nvml, processes, schema, system
 from harness.loadgen.folder import RunFolder, status_of
 from harness.loadgen.outcome import RunStatus
 from harness.rates.quick import FILE, Estimate
@@ -62,7 +62,7 @@ def lanes(side_by_side: bool) -> list[Lane]:
 
 def visible() -> list[str]:
     """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
-    count = len(system.gpus())
+    count = len(nvml.gpus())
     words = re.findall(r"[^\s,]+", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     return (words or [str(number) for number in range(count)])[:count]
 
@@ -132,7 +132,7 @@ class ExperimentRecord:
     @property
     def place(self) -> str:
         """Where it ran: only a baseline that ran there is its own."""
-        return document.joined(" ", self.node, self.gpu and f"GPU {self.gpu}")
+        return formatting.joined(" ", self.node, self.gpu and f"GPU {self.gpu}")
 
     @property
     def where(self) -> str:
@@ -207,11 +207,11 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
     """
-    folder = place / document.joined("@", job.item.name, "full" * job.final, lane.gpu)
+    folder = place / formatting.joined("@", job.item.name, "full" * job.final, lane.gpu)
     folder.mkdir(exist_ok=True)
     before, begin = set(folder.iterdir()), time.monotonic()
     files.write_json(folder / CONFIG, job.item.settings)  # JSON is YAML
-    words = [str(reading.ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)]
+    words = [str(locations.ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)]
     inherited = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
     with (folder / SCREEN).open("w") as screen:
         try:
@@ -276,10 +276,10 @@ def why(status: Status, run_status: RunStatus | None, code: int, timeout: float,
 def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> ExperimentRecord:
     """The record, once no more GPU memory is taken than the bytes `before` its run; it says so if that stays."""
     until = time.monotonic() + MEMORY_WAIT_S
-    while system.gpu_memory_used(lane.number) > before + MEMORY_SLACK:
+    while nvml.gpu_memory_used(lane.number) > before + MEMORY_SLACK:
         if time.monotonic() > until:
             said = f"GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
-            return replace(record, reason=document.joined("; ", record.reason, said))
+            return replace(record, reason=formatting.joined("; ", record.reason, said))
         time.sleep(0.5)
     return record
 

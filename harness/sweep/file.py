@@ -26,10 +26,11 @@ from rich.console import Console
 from harness.config.flags import setting
 from harness.config.mlperf import SCENARIO
 from harness.config.run import RunConfig, scenario_of
-from harness.core import document, files, screen, secrets, system
-from harness.core.errors import UsageError, why
+from harness.core import document, files, given_values, last_screen, nvml, secrets, tables
+from harness.core.errors import UsageError
+from harness.core.message_text import why
 from harness.core.reading import MIB, as_text, load_yaml, read_text
-from harness.engines import vllm
+from harness.engines import vllm_arguments
 
 BASELINE = "baseline"
 LARGEST_FILE = 4 * MIB
@@ -285,7 +286,7 @@ def explain(item: Any) -> str:
     if item["type"] == "extra_forbidden":
         key = str(item["loc"][-1])
         keys = (SweepFile if len(item["loc"]) == 1 else Variant).model_fields
-        return f"unknown key {key!r}{files.did_you_mean(key, [*keys])}"
+        return f"unknown key {key!r}{given_values.did_you_mean(key, [*keys])}"
     return f"{'.'.join(map(str, item['loc']))}: {item['msg'][0].lower()}{item['msg'][1:]}"
 
 
@@ -305,11 +306,11 @@ def misnamed_settings(source: Source) -> Iterator[str]:
             if name != key and name in section.set:
                 yield f"{at}: {name!r} is given twice"
             if name in SWEEP_FLAGS:
-                yield f"{at}: {files.as_flag(name)} is set by the sweep itself"
+                yield f"{at}: {given_values.as_flag(name)} is set by the sweep itself"
             elif name == "engine_arg":
                 yield f"{at}: write vLLM's arguments under `engine:`"
             elif name not in flags:
-                yield f"{at}: {files.unknown_setting(key, flags)}"
+                yield f"{at}: {given_values.unknown_setting(key, flags)}"
         if isinstance(section, Variant):
             if section.name in names:
                 yield f"{source.at(*where, 'name')}: a second experiment named {section.name!r}"
@@ -363,8 +364,8 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
     reasons = {}
     for item in sweep.experiments:
         config = RunConfig(**item.settings)
-        copies = len(system.gpus()) or 1 if config.data_parallel_size == "auto" else config.data_parallel_size
-        if config.is_in_process and (why := vllm.find_unsupported(item.engine, item.env, copies)):
+        copies = len(nvml.gpus()) or 1 if config.data_parallel_size == "auto" else config.data_parallel_size
+        if config.is_in_process and (why := vllm_arguments.find_unsupported(item.engine, item.env, copies)):
             reasons[item.name] = why
     if BASELINE in reasons:
         raise UsageError(f"the baseline cannot run: {reasons[BASELINE]}.")
@@ -378,5 +379,5 @@ def show(sweep: Sweep, chosen: list[Experiment], reasons: Mapping[str, str]) -> 
         if item.name in reasons:
             changes += f"\nskipped: {reasons[item.name]}"
         rows.append([item.name, item.kind, changes, item.about])
-    plan = document.Section("Experiments", "", [document.Table(["experiment", "kind", "changes", "description"], rows)])
-    screen.show(Console(highlight=False), document.Document(sweep.name, sweep.about, sections=[plan]))
+    plan = document.Section("Experiments", "", [tables.Table(["experiment", "kind", "changes", "description"], rows)])
+    last_screen.show(Console(highlight=False), document.Document(sweep.name, sweep.about, sections=[plan]))

@@ -12,9 +12,10 @@ from typing import Literal
 from harness.config.comparability import CONFIGURED, INVALID, NOT_COUNTED, Comparable, Difference, differences
 from harness.config.mlperf import SCORES, SHORT_SCORES
 from harness.config.run import RunConfig, scenario_of
-from harness.core.document import Document, Line, Measured, Section, Tone, number, plural
-from harness.core.files import as_flag
-from harness.core.screen import clock
+from harness.core.document import Document, Line, Section, Tone
+from harness.core.formatting import Measured, number, plural
+from harness.core.given_values import as_flag
+from harness.core.progress import clock
 from harness.report import answer, compare, regression
 from harness.report.regression import Condition, Judgement
 from harness.results.metrics import BY_NAME, FEWEST, SCATTER, Change, Metric, metrics_of, paired

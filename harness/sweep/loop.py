@@ -19,10 +19,11 @@ from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import MIN_DURATION_S
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.core import files, processes, screen, system
-from harness.core.document import plural
-from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, ends_in_one_line, why
-from harness.core.screen import Display
+from harness.core import files, last_screen, nvml, processes, progress, system
+from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, ends_in_one_line
+from harness.core.formatting import plural
+from harness.core.message_text import why
+from harness.core.progress import Display
 from harness.engines.discovery import with_served_model
 from harness.loadgen import folder
 from harness.loadgen.folder import FOLDER, RunFolder, now, open_run, point_latest
@@ -265,7 +266,7 @@ class Crew:
             record = job.record(lane, "skipped", why)
         else:
             files.check_space(self.state.folder.path)
-            taken = system.gpu_memory_used(lane.number)
+            taken = nvml.gpu_memory_used(lane.number)
             record = self.runner(job, lane, self.watch)
             if record.status == "interrupted" and self.state.out_of_time:
                 record = replace(record, reason="ended by the time limit")
@@ -383,7 +384,7 @@ def command(state: SweepState, places: Sequence[Lane]) -> NoReturn:
     """A sweep, to the end of this process; what libraries print meanwhile goes to engine.log."""
     log = state.folder.path / "engine.log"
     try:
-        with ends_in_one_line(), screen.screen(log) as (console, _), Display(console) as display:
+        with ends_in_one_line(), progress.screen(log) as (console, _), Display(console) as display:
             code = run(state, places, display)
             results_dir = state.folder.results_dir.parent
             folder.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.done)
@@ -431,7 +432,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     if not interrupted:
         folder.set_status("complete")
         point_latest(folder)
-    screen.show(display.console, document(made), folder.path / "report.html")
+    last_screen.show(display.console, document(made), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
     base = made.baseline

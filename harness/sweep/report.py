@@ -11,24 +11,11 @@ from pydantic import TypeAdapter
 from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import SCORES
 from harness.core import files, processes
-from harness.core.document import (
-    Code,
-    Column,
-    Finished,
-    Line,
-    Picture,
-    Section,
-    Table,
-    cell,
-    code,
-    escape,
-    joined,
-    listed,
-    number,
-    plural,
-    to_markdown,
-)
+from harness.core.document import Code, Line, Picture, Section, to_markdown
 from harness.core.errors import UsageError
+from harness.core.formatting import cell, joined, listed, number, plural
+from harness.core.markdown import Finished, code, escape
+from harness.core.tables import Column, Table
 from harness.loadgen.folder import FOLDER, RunFolder, ended_early, facts_of, open_run
 from harness.report import answer, compare, page, regression
 from harness.report.charts import HOLLOW, RING, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save

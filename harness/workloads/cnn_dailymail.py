@@ -5,188 +5,23 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
-from random import Random
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from huggingface_hub import constants
 
-from harness.config import checkpoint, engine
+from harness.config import model_tokenizer
 from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT, OFFICIAL, PROMPT
 from harness.config.run import RunConfig
-from harness.config.workload import SALT_TOKENS, RequestSet, Shared
-from harness.core import files, reading
-from harness.core.errors import UsageError, ends_in_one_line, first_line
-from harness.workloads.requests_file import CHATS, KINDS, SURROGATES, StoredRequests, Tokens, read_rows, token_ids
-
-MARK = "hf:"
-DESCRIPTION = "a data set, as `datasets` loads it"
-
-
-def read(config: RunConfig) -> StoredRequests:
-    """The requests of a data set: one a row, or one a turn of a conversation. Raises UsageError in one line."""
-    data = load_rows(config.workload)
-    if most := config.sample_limit:
-        data = data.select(range(min(most, len(data))))
-    column = config.prompt_column or ""
-    columns = [column] if column else [*KINDS, *CHATS]
-    if not set(columns) & set(data.column_names):
-        wanted = "" if column else "; --prompt-column names the one with the prompt"
-        raise UsageError(
-            f"--workload {config.workload}: no column {' or '.join(columns)}; it has "
-            f"{', '.join(data.column_names)}{wanted}."
-        )
-    return read_rows(Path(config.workload), list(data), "row", column)
-
-
-def load_rows(workload: str) -> Any:
-    """The rows of hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT. Raises UsageError where they cannot
-    be had, or the split is one of several and none is named."""
-    from datasets import DatasetDict, load_dataset
-    from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS
-
-    place, _, split = workload.removeprefix(MARK).partition(":")
-    name, _, settings = place.partition("@")
-    if not name:
-        raise UsageError(f"--workload {workload}: must be hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.")
-    if name in FORMATS:
-        raise UsageError(f"--workload {workload}: {name} is a format of files, not a data set; name the file itself.")
-    try:
-        data = load_dataset(name, settings or None, split=split or None)
-    except Exception as error:  # whatever the library raises of a network, a name, a file
-        raise UsageError(f"--workload {workload}: `datasets` cannot load it: {first_line(error)}.") from None
-    if isinstance(data, DatasetDict):
-        if len(data) > 1:
-            raise UsageError(f"--workload {workload}: name a split: {', '.join(f'{workload}:{one}' for one in data)}.")
-        (data,) = data.values()
-    return data
-
-
-def download_model(name: str) -> None:
-    """A model's files into the cache, with a progress bar, or one line; what came before a download broke is kept."""
-    from huggingface_hub import snapshot_download
-
-    with ends_in_one_line():
-        try:
-            print(snapshot_download(name, ignore_patterns=["original/*"]))
-        except Exception as error:  # whatever the library raises of a network, a name, a token
-            raise UsageError(
-                f"{checkpoint.why_not_loaded(engine.EngineConfig(model=name), error)} Try again: what came is kept."
-            ) from None
-
-
-def download(name: str, version: str, split: str, instead: str = "check the network, or pass --dataset-path") -> Any:
-    """A split of a data set from the Hugging Face hub (or its local cache). Raises UsageError."""
-    from datasets import load_dataset
-
-    try:
-        return load_dataset(name, version, split=split)
-    except Exception as error:
-        raise UsageError(f"cannot download {name} ({type(error).__name__}): {instead}.") from None
-
-
-def read_saved(folder: Path, split: str) -> Any:
-    """A split of what `datasets` saved in a folder, or the one that was saved alone. Raises UsageError."""
-    from datasets import DatasetDict, load_from_disk
-
-    try:
-        data = load_from_disk(str(folder))
-    except Exception as error:
-        raise UsageError(f"--dataset-path {folder}: not a folder saved by `datasets`: {error}") from None
-    splits = data if isinstance(data, DatasetDict) else {split: data}
-    if split not in splits:
-        raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(splits)}.")
-    return splits[split]
-
-
-# The sample library: CNN/DailyMail articles as prompts (token ids) with their reference summaries.
-# Tokens that make each prompt another one, so that a prefix cache finds what it is meant to find, or nothing.
-class Salt(NamedTuple):
-    """Random tokens of `words`, put in after the first `after` tokens of a prompt; the same for the turns of a
-    conversation where that is not the start. `test` tells the tests of all runs apart.
-
-    Of random prompts without salt, which LoadGen asks again, it `replaces` as many of their tokens, from the second
-    round on, so that nothing but the prefix is shared with the rounds before.
-    """
-
-    words: Sequence[int]
-    after: int
-    start: bool
-    replaces: bool = False
-    test: str = ""
-
-    @classmethod
-    def of(cls, sharing: Shared, words: Sequence[int]) -> Self:
-        start = sharing.salt == "start"
-        return cls(words, 0 if start else sharing.prefix_len, start, replaces=sharing.salt == "none")
-
-    def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> Tokens:
-        """A prompt with its salt: `order` tells requests apart, `conversation` and `round` what belongs together."""
-        if self.replaces and not round:
-            return [*prompt]
-        key = f"request {order}" if self.start else f"conversation {conversation}, round {round}"
-        tokens = Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
-        rest = self.after + SALT_TOKENS if self.replaces else self.after
-        salted = [*prompt[: self.after], *tokens, *prompt[rest:]]
-        return salted[: len(prompt)] if self.replaces else salted
-
+from harness.core import given_values, locations, reading
+from harness.core.errors import UsageError
+from harness.workloads.hub import download, read_saved
+from harness.workloads.requests_file import SURROGATES, Tokens, token_ids
+from harness.workloads.sample_library import Library
 
 HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 COLUMNS = ("article", "highlights")
-
-
-Prompt = tuple[Tokens, int | None]  # token ids, and the most tokens of the answer; None: as many as in every answer
-
-
-@dataclass(frozen=True)
-class Library:
-    """Samples in the order of the category; `prompts[i]` holds token ids, `references[i]` the summary to match.
-
-    A workload has no references; `new_tokens[i]` is then the length of an answer, at most or exactly.
-    """
-
-    prompts: list[Tokens]
-    source: str
-    new_tokens: list[int] | None = None
-    request_set: RequestSet | None = None
-    official: bool = True  # MLPerf's own samples, as far as their number and lengths tell
-    conversations: list[int] | None = None  # of each sample, where several are turns of one: consecutive, in order
-    salt: Salt | None = None
-    arrivals: list[float] | None = None  # seconds to each request of a trace, in order
-    words: Sequence[int] = ()  # the token ids of which random prompts are made
-    references: Sequence[str] = ()
-    articles: Sequence[str] = ()
-
-    def request(self, index: int, order: int, round: int = 0) -> Prompt:
-        """A sample's prompt, salted, and the most tokens of its answer; `order` and `round` are those of the request
-        for it."""
-        prompt = self.prompts[index]
-        if self.salt:
-            talk = self.conversations[index] if self.conversations else index
-            prompt = self.salt.add_to(prompt, order, talk, round)
-        return prompt, self.new_tokens[index] if self.new_tokens else None
-
-    @property
-    def requests(self) -> list[Prompt]:
-        """Each sample once, in order."""
-        return [self.request(index, index) for index in range(len(self))]
-
-    def salted(self, test: str, redraw: bool) -> Self:
-        """The samples with the salt of one test, named as no other is; with `redraw`, random prompts are drawn anew."""
-        salt = self.salt._replace(test=test) if self.salt else None
-        if not (redraw and self.words):
-            return replace(self, salt=salt)
-        # Each token stands for another: the lengths of prompts, and what they share, stay.
-        other = dict(zip(self.words, Random(test).sample(self.words, len(self.words)), strict=True))
-        return replace(self, prompts=[[other[token] for token in prompt] for prompt in self.prompts], salt=salt)
-
-    def __len__(self) -> int:
-        return len(self.prompts)
-
-    @property
-    def mean_prompt_tokens(self) -> float:
-        return sum(map(len, self.prompts)) / len(self)
 
 
 class Article(NamedTuple):
@@ -236,7 +71,7 @@ def find(config: RunConfig) -> str:
     kept = Path(constants.HF_HOME) / "datasets" / name.replace("/", "___") / version
     if kept.exists():
         return str(kept)
-    if not checkpoint.is_hub_reachable():
+    if not model_tokenizer.is_hub_reachable():
         raise UsageError(f"{name} not found, and the hub not reachable: {instead(config)}.")
     return f"{name}, to be downloaded"
 
@@ -244,7 +79,7 @@ def find(config: RunConfig) -> str:
 def instead(config: RunConfig) -> str:
     """What serves where the hub does not give the articles."""
     chat = ", or --workload chat, which needs no data" if config.mode == "performance" else ""
-    fetch = "run `make data`" if reading.IS_CHECKOUT else "run this"
+    fetch = "run `make data`" if locations.IS_CHECKOUT else "run this"
     return f"{fetch} where there is a network, or pass --dataset-path FILE{chat}"
 
 
@@ -291,7 +126,7 @@ def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> 
 
 def from_json(path: Path) -> list[Article]:
     """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
-    data = files.read_given("--dataset-path", path, "JSON", json.loads)
+    data = given_values.read_given("--dataset-path", path, "JSON", json.loads)
     if not isinstance(data, list) or not data:
         raise UsageError(f"--dataset-path {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
     return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]

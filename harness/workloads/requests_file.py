@@ -7,14 +7,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
-from harness.config.workload import MOST_TOKENS
-from harness.core import files, reading
+from harness.config.lengths import MOST_TOKENS
+from harness.core import given_values, word_list
 from harness.core.errors import UsageError
 
 MOST_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
 Kind = Literal["prompt", "messages", "prompt_token_ids"]
 # The longest answer by the names that OpenAI, vLLM's benchmarks, guidellm and others have for it.
-LENGTH_KEYS = reading.names_in(
+LENGTH_KEYS = word_list.names_in(
     """
     max_tokens max_completion_tokens max_output_tokens max_new_tokens output_tokens output_tokens_count output_len
     output_length
@@ -65,7 +65,7 @@ class StoredRequests(NamedTuple):
 def read(path: Path, column: str = "") -> StoredRequests:
     """The requests of --workload's file, JSON lines or a JSON list of the same rows; `column` is the key of a row's
     prompt, where it is not one of `KINDS`. Raises UsageError in one line that names the file and the row."""
-    text = files.read_given("--workload", path, "text", str, most=MOST_BYTES).removeprefix(
+    text = given_values.read_given("--workload", path, "text", str, most=MOST_BYTES).removeprefix(
         "\ufeff"
     )  # as Windows writes it
     if text.lstrip().startswith("["):

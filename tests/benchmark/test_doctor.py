@@ -13,7 +13,7 @@ from harness.__main__ import main
 from harness.benchmark import doctor
 from harness.config import checkpoint
 from harness.config.run import RunConfig
-from harness.core import reading, secrets, system
+from harness.core import locations, nvml, vllm_source
 from harness.core.errors import UsageError
 from tests.conftest import ROOT, called, ended
 from tests.servers import Fake, serving
@@ -41,7 +41,7 @@ def test_the_demo_needs_no_server_and_no_gpu() -> None:
 
 
 def test_no_vllm_entry_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(secrets, "folder", lambda: tmp_path)  # as a checkout of vLLM beside run.py is found
+    monkeypatch.setattr(vllm_source, "folder", lambda: tmp_path)  # as a checkout of vLLM beside run.py is found
     found = look(DEMO)["vLLM"]
     assert found.status == "failed" and sys.executable in found.found and "make demo" in found.mend
     with pytest.raises(UsageError, match="make demo"):
@@ -110,7 +110,7 @@ def test_no_punkt_tab(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_empty_submodule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(reading, "ROOT", tmp_path)
+    monkeypatch.setattr(locations, "ROOT", tmp_path)
     monkeypatch.setattr(doctor, "INFERENCE", tmp_path / "third_party" / "inference")
     with pytest.raises(UsageError, match="git submodule update --init third_party/inference"):
         doctor.submodule(DEMO)
@@ -120,11 +120,11 @@ def test_an_empty_submodule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_weights_and_one_sequence_against_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "gpus", lambda: [system.GPU("a card", 17 * system.GIB)])
-    monkeypatch.setattr(checkpoint, "weight_bytes", lambda config: 15 * system.GIB)
+    monkeypatch.setattr(nvml, "gpus", lambda: [nvml.GPU("a card", 17 * nvml.GIB)])
+    monkeypatch.setattr(checkpoint, "weight_bytes", lambda config: 15 * nvml.GIB)
     asked = RunConfig(model="demo", tensor_parallel_size=1)
     doctor.memory(asked)  # 15.3 GiB are vLLM's
-    monkeypatch.setattr(checkpoint, "cache_bytes", lambda config, tokens: system.GIB)
+    monkeypatch.setattr(checkpoint, "cache_bytes", lambda config, tokens: nvml.GIB)
     with pytest.raises(UsageError, match=r"15 GiB of weights and 1 for 1,024 tokens do not fit: 15\.3 GiB"):
         doctor.memory(asked)
     with pytest.raises(UsageError, match="--max-model-len"):
@@ -156,7 +156,7 @@ def test_nothing_imports_torch_or_vllm() -> None:
 
 def test_what_no_run_needs_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In a plain clone the submodule is empty, and a busy machine measures all the same."""
-    monkeypatch.setattr(reading, "ROOT", tmp_path)
+    monkeypatch.setattr(locations, "ROOT", tmp_path)
     monkeypatch.setattr(doctor, "INFERENCE", tmp_path / "third_party" / "inference")
     monkeypatch.setattr(doctor, "sentence_splitter", lambda: ("built-in", str.split))
     monkeypatch.setattr(doctor, "installed_version", lambda name: "missing")
@@ -182,8 +182,8 @@ def test_what_no_run_needs_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_setting_that_slows_a_card_is_a_note(
     limit: float, settings: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system, "power_limits", lambda: [(700.0, 700.0), (limit, 700.0)])
-    monkeypatch.setattr(system, "gpu_settings", lambda: settings)
+    monkeypatch.setattr(nvml, "power_limits", lambda: [(700.0, 700.0), (limit, 700.0)])
+    monkeypatch.setattr(nvml, "gpu_settings", lambda: settings)
     (check,) = (each for each in doctor.CHECKS if each.name == "GPU settings")
     found = doctor.finding(check, DEMO)
     assert found.status == ("note" if said else "ok") and said in found.found

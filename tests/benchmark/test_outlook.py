@@ -15,11 +15,12 @@ from benchmarks.random_llama import QUANTIZATION
 from harness.__main__ import main
 from harness.benchmark import steps
 from harness.benchmark.rate import after_trial, rate_source
-from harness.config import checkpoint
+from harness.config import model_tokenizer, quantization
 from harness.config.mlperf import SCENARIO, Scenario
-from harness.config.plan import Plan, minutes, resolve
+from harness.config.plan import Plan, minutes
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
-from harness.core import command
+from harness.core import command, startup
 from harness.core.errors import UsageError
 from harness.rates.probing import OFFLINE_MARGIN, Trial
 from tests.conftest import ROOT, called, ended
@@ -67,7 +68,7 @@ def test_it_says_what_would_be_run(flags: dict[str, Any], words: list[str], tmp_
 def test_after_the_first_answers_the_whole_is_said_again() -> None:
     """64 requests of 3 s, alone and two at a time, and 10 s of four at a time, which answer 64 in 48 s."""
     config = RunConfig(model="demo", mode="performance", concurrency="1,2,4", min_duration=10)
-    plan, _ = steps.prepare_plan(config, checkpoint.load_tokenizer(config))
+    plan, _ = steps.prepare_plan(config, model_tokenizer.load_tokenizer(config))
     rate_of_one = 1 / 3 / OFFLINE_MARGIN
 
     def tried(plan: Plan, level: int, samples: int) -> Plan:
@@ -150,7 +151,7 @@ def test_what_could_not_begin_is_found_without_beginning(words: tuple[str, ...],
 )
 def test_weights_are_named_by_their_format(stored: dict[str, object] | None, said: str, tmp_path: Path) -> None:
     changes = {"quantization_config": stored} if stored else {}
-    assert checkpoint.format_of(RunConfig(model=other_model(tmp_path / "m", **changes))) == said
+    assert quantization.format_of(RunConfig(model=other_model(tmp_path / "m", **changes))) == said
 
 
 def test_lengths_of_time_have_the_unit_that_people_take() -> None:
@@ -164,16 +165,16 @@ def test_a_variable_of_the_checkouts_env_file_is_read_and_what_is_set_wins(
     monkeypatch.setattr(command, "CHECKOUT", tmp_path)
     monkeypatch.setenv("HF_TOKEN", "set")
     monkeypatch.delenv("OTHER_WORD", raising=False)
-    command.read_environment()
+    startup.read_environment()
     assert (os.environ["HF_TOKEN"], os.environ["OTHER_WORD"]) == ("set", "a=b")
     assert "EMPTY_WORD" not in os.environ
     monkeypatch.delenv("OTHER_WORD")
     (tmp_path / ".env").write_bytes(b"A=\xff")
     with pytest.raises(UsageError, match=r"\.env"):
-        command.read_environment()
+        startup.read_environment()
 
 
 def test_queries_of_several_samples_are_counted_as_loadgen_counts_them() -> None:
     config = RunConfig(model="demo", mode="performance", scenario="multistream", samples_per_query=8, min_duration=30)
-    plan, _ = steps.prepare_plan(config, checkpoint.load_tokenizer(config))
+    plan, _ = steps.prepare_plan(config, model_tokenizer.load_tokenizer(config))
     assert plan.pattern.length(replace(plan, expected_latency_ms=100.0)) == (300, 30.0)

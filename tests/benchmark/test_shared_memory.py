@@ -7,7 +7,7 @@ import pytest
 from harness.benchmark import doctor
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.core.system import GPU
+from harness.core.nvml import GPU
 
 DEMO = RunConfig(model="demo")
 
@@ -28,7 +28,7 @@ def test_too_little_is_one_line_with_the_flag_of_docker(monkeypatch: pytest.Monk
     monkeypatch.setattr(doctor.os, "statvfs", lambda _: Place)
     with pytest.raises(UsageError, match=r"64 MiB free.*160.*--shm-size"):
         doctor.shm(DEMO)
-    monkeypatch.setattr(doctor.system, "gpus", lambda: [GPU("a card", 2**36)])
+    monkeypatch.setattr(doctor.nvml, "gpus", lambda: [GPU("a card", 2**36)])
     assert doctor.shm(DEMO) == "64 MiB free, 0 needed"
 
 

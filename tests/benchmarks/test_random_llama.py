@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import random_llama
 from harness.config.checkpoint import has_random_weights, is_reference
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from tests.conftest import run, tells
 

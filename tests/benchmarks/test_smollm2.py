@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import smollm2
 from harness.core.errors import UsageError
-from harness.core.reading import ROOT
+from harness.core.locations import ROOT
 
 lacking = smollm2.missing()
 needs_package = pytest.mark.skipif(bool(lacking), reason=f"no {', '.join(lacking)}: {smollm2.INSTALL}")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import COMMANDS, command_of, main
-from harness.core.files import MOVED
-from harness.core.system import NAME, VERSION
+from harness.core.moved_commands import MOVED
+from harness.core.software import NAME, VERSION
 from tests.conftest import ROOT, called, ended
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from harness.__main__ import main
-from harness.config.checkpoint import load_tokenizer
+from harness.config.model_tokenizer import load_tokenizer
 from harness.config.run import RunConfig
-from harness.core.files import as_flag
+from harness.core.given_values import as_flag
 from harness.core.secrets import hide_text
 from harness.loadgen import folder
 from harness.mmlu.data import MMLUConfig

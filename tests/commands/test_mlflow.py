@@ -22,8 +22,8 @@ from harness.benchmark import steps
 from harness.commands import mlflow
 from harness.config.run import RunConfig
 from harness.core.files import read, write_json
-from harness.core.reading import ROOT
-from harness.core.screen import Display
+from harness.core.locations import ROOT
+from harness.core.progress import Display
 from harness.loadgen import folder as results_folder
 from harness.loadgen.folder import send_to_mlflow
 from harness.results import metrics

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import main
-from harness.config.workload import Lengths, lengths
+from harness.config.lengths import Lengths, lengths
 from harness.core.errors import UsageError
 from harness.loadgen import folder
 from harness.sweep import file as sweep_file

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.config import checkpoint
+from harness.config import checkpoint, model_tokenizer
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 
@@ -23,4 +23,4 @@ def test_a_mirror_with_a_port_that_is_no_number_is_not_reached(monkeypatch: pyte
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://mirror:port")
-    assert not checkpoint.is_hub_reachable.__wrapped__()
+    assert not model_tokenizer.is_hub_reachable.__wrapped__()

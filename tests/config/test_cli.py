@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 
 from harness.commands.run import EXAMPLES
 from harness.config import mlperf
-from harness.config.flags import config_command, setting
-from harness.config.plan import resolve
+from harness.config.config_command import config_command
+from harness.config.flags import setting
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS
 from harness.core.command import start
 from harness.core.errors import BAD_INPUT, UsageError
-from harness.core.files import as_flag
-from harness.core.reading import ROOT
+from harness.core.given_values import as_flag
+from harness.core.locations import ROOT
 from tests.conftest import ASCII, tells
 
 HEAVY = {"vllm", "torch", "transformers", "datasets", "matplotlib", "numpy", "mlperf_loadgen"}

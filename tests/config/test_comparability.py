@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, Comparable, differences, reason
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.system import System
 from harness.report import compare_page

@@ -13,11 +13,12 @@ from harness.config import checkpoint as model
 from harness.config import mlperf
 from harness.config.engine import EngineState
 from harness.config.models import DEMO
-from harness.config.plan import parallelism, resolve
+from harness.config.parallelism import parallelism
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.core.reading import ROOT
-from harness.core.system import GPU
+from harness.core.locations import ROOT
+from harness.core.nvml import GPU
 from tests.conftest import tells
 
 GIB = 2**30

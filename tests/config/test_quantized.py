@@ -13,10 +13,10 @@ import pytest
 from harness.config import models
 from harness.config.checkpoint import is_reference, load_shape, title
 from harness.config.engine import EngineConfig
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.core.reading import ROOT
+from harness.core.locations import ROOT
 from harness.core.schema import SCHEMA
 from harness.report import report as rendering
 from tests import made

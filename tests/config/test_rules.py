@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.config.comparability import DEVIATIONS
 from harness.config.engine import EngineState
-from harness.config.flags import is_so
-from harness.config.plan import Plan, resolve
+from harness.config.mlperf_deviations import DEVIATIONS
+from harness.config.plan import Plan
+from harness.config.resolve import resolve
+from harness.config.rules import is_so
 from harness.config.run import SPEED_TESTS, RunConfig
 from harness.config.workload import RequestSet
 from harness.core.errors import UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.reading import CHECKOUT
+from harness.core.locations import CHECKOUT
 from harness.loadgen import session
 from tests.conftest import launch, patience
 from tests.warm import Warm
@@ -20,10 +20,10 @@ OF_THE_SYSTEM = {
 IN_FILES = {"st_mtime", "st_ctime", "st_mtime_ns", "st_ctime_ns", "getmtime", "getctime", "create_time"}
 STAMPS = {  # what needs the system's clock by its nature
     ("core/processes.py", "start_guard"): "a mark that no other command has",
-    ("core/screen.py", "stage"): "the time before a line",
-    ("core/screen.py", "done"): "the time before a line",
-    ("core/screen.py", "leave_row"): "the time before a line",
-    ("core/screen.py", "tick"): "the time before a line",
+    ("core/progress.py", "stage"): "the time before a line",
+    ("core/progress.py", "done"): "the time before a line",
+    ("core/progress.py", "leave_row"): "the time before a line",
+    ("core/progress.py", "tick"): "the time before a line",
     ("loadgen/folder.py", "open_run"): "the name of a run",
     ("loadgen/folder.py", "now"): "the time stamp of every record",
     ("loadgen/session.py", "clock_offset"): "whether LoadGen's own clock was set during a test",

@@ -1,6 +1,6 @@
 """The line that an error ends in."""
 
-from harness.core.errors import line_of, why
+from harness.core.message_text import line_of, why
 
 HUGE = "9" * 100_000
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core import document
-from harness.core.document import number
+from harness.core import markdown
+from harness.core.formatting import number
 from tests.conftest import ROOT
 
 
@@ -42,5 +42,5 @@ def test_no_message_can_show_an_exponent() -> None:
 
 
 def test_a_condition_is_shown_as_it_was_typed_and_a_tag_is_not() -> None:
-    assert document.escape("output_tokens_per_s<100000") == "output_tokens_per_s<100000"
-    assert document.escape("<b>") == "&lt;b>" and document.escape("</b><!-- -->") == "&lt;/b>&lt;!-- -->"
+    assert markdown.escape("output_tokens_per_s<100000") == "output_tokens_per_s<100000"
+    assert markdown.escape("<b>") == "&lt;b>" and markdown.escape("</b><!-- -->") == "&lt;/b>&lt;!-- -->"

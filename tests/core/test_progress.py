@@ -20,7 +20,7 @@ from rich.table import Table
 from harness.core import files, processes
 from harness.core.errors import BAD_INPUT, ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, UsageError
 from harness.core.files import read_json
-from harness.core.screen import Counters, Display, describe, lasting_console
+from harness.core.progress import Counters, Display, describe, lasting_console
 from harness.loadgen import folder
 from harness.loadgen.folder import RunFolder, facts_of, open_run
 

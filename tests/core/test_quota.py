@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark import steps
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core import system
 from harness.engines import openai

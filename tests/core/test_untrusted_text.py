@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.core import document as pages
-from harness.core import files
-from harness.core import screen as last_screen
+from harness.core import files, last_screen, markdown, templates
 from harness.core.errors import EndpointError, UsageError, ends_in_one_line
-from harness.core.screen import Display
+from harness.core.progress import Display
 from harness.loadgen import folder
 from harness.loadgen.folder import RunFolder
 from harness.report import answer
@@ -46,14 +44,14 @@ def test_an_index_holds_no_html(tmp_path: Path) -> None:
     lines.gpus, lines.verdict, lines.result = [], "", "VALID"
     lines.weights, lines.precision, lines.quantization = HTML, "", ""
     lines.valid, lines.comparable, lines.background_load, lines.metric = True, True, [], lambda name: 1.0
-    page = pages.render("index.md.j2", runs=[(lines, True)], metrics=[])
+    page = templates.render("index.md.j2", runs=[(lines, True)], metrics=[])
     assert "<img" not in page and "&lt;img" in page
     assert "\n# b" not in page
 
 
 def test_quotations_stay_what_they_are() -> None:
-    assert pages.quoted(f"one\n{HTML}") == f"one\n> &lt;{HTML[1:]}"
-    assert pages.harmless("p99 < 2 s, 3 > 2, [a] and (b)") == "p99 < 2 s, 3 > 2, [a] and (b)"
+    assert markdown.quoted(f"one\n{HTML}") == f"one\n> &lt;{HTML[1:]}"
+    assert markdown.harmless("p99 < 2 s, 3 > 2, [a] and (b)") == "p99 < 2 s, 3 > 2, [a] and (b)"
 
 
 def console() -> tuple[Console, io.StringIO]:

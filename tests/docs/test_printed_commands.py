@@ -12,9 +12,9 @@ import pytest
 
 from harness.__main__ import main
 from harness.commands import COMMANDS
-from harness.config.flags import config_command
+from harness.config.config_command import config_command
 from harness.config.run import RunConfig
-from harness.core import command
+from harness.core import command, startup
 from harness.mmlu.data import MMLUConfig
 from tests.conftest import ROOT, called
 from tests.docs.test_readme import FOLDERS, PAGES
@@ -76,7 +76,7 @@ def test_a_printed_command_is_one(page: str, printed_command: str, monkeypatch: 
 def is_accepted(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What became of a command line: its settings could be made, or not."""
     made: list[str] = []
-    monkeypatch.setattr(command, "prepare", lambda: None)
+    monkeypatch.setattr(startup, "prepare", lambda: None)
     monkeypatch.setattr(sys, "argv", [program, *words])
     with pytest.raises(SystemExit):
         command.start(config_command(CONFIGS[program], lambda config: made.append("made"), ""))

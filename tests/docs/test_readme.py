@@ -10,8 +10,8 @@ from docs import flags, pictures
 from harness.benchmark import doctor
 from harness.config import mlperf
 from harness.config.run import RunConfig
-from harness.core.files import as_flag
-from harness.core.reading import ROOT
+from harness.core.given_values import as_flag
+from harness.core.locations import ROOT
 
 ENGLISH = (ROOT / "README.md").read_text()
 TOP = ("README.md", "README.ko.md", "CONTRIBUTING.md", "CHANGELOG.md")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.core import files
-from harness.core.reading import INFERENCE
+from harness.core.locations import INFERENCE
 from harness.results.summary import Summary
 from tests.conftest import ROOT, tells
 from tests.docs.test_readme import ENGLISH, blocks

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines import vllm
+from harness.engines import cuda_toolkit, vllm
 from tests.conftest import ROOT, tells
 
 NEEDED = r"^nvidia-(?:cuda-nvcc|cuda-runtime|cuda-crt|nvvm|cuda-cccl)==.*$"
@@ -34,7 +34,7 @@ def packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         path = site / "nvidia" / "cu13" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
-    monkeypatch.setattr(vllm, "TOOLKIT", tmp_path / "none")
+    monkeypatch.setattr(cuda_toolkit, "TOOLKIT", tmp_path / "none")
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(vllm, "get_path", lambda name: str(site))
@@ -48,12 +48,12 @@ def link(venv: Path) -> None:
 def test_a_toolkit_that_is_there_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     link(tmp_path / "venv")
     monkeypatch.setenv("CUDA_HOME", "/opt/cuda")
-    assert vllm.provide(FLASHINFER) == "" and os.environ["CUDA_HOME"] == "/opt/cuda"
+    assert cuda_toolkit.provide(FLASHINFER) == "" and os.environ["CUDA_HOME"] == "/opt/cuda"
 
 
 def test_what_compiles_nothing_needs_no_toolkit() -> None:
-    assert vllm.provide({"attention_backend": "TRITON_ATTN"}) == vllm.provide({}) == ""
-    assert tells(vllm.provide(FLASHINFER), "no nvcc ", ": make setup")
+    assert cuda_toolkit.provide({"attention_backend": "TRITON_ATTN"}) == cuda_toolkit.provide({}) == ""
+    assert tells(cuda_toolkit.provide(FLASHINFER), "no nvcc ", ": make setup")
     assert "CUDA_HOME" not in os.environ
 
 
@@ -62,7 +62,7 @@ def test_links_have_the_names_that_a_linker_looks_for(tmp_path: Path, packages: 
     for _ in range(2):  # the second time the links are there
         link(tmp_path / "venv")
         os.environ.pop("CUDA_HOME", None)
-        assert vllm.provide(FLASHINFER) == ""
+        assert cuda_toolkit.provide(FLASHINFER) == ""
         home = Path(os.environ["CUDA_HOME"])
         assert home == packages / "nvidia" / "cu13"
         assert (home / "bin" / "nvcc").is_file() and (home / "include" / "cuda.h").is_file()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness import engines
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from tests.conftest import ended

@@ -20,18 +20,18 @@ import psutil
 import pytest
 from aiohttp import web
 
-from harness.config import checkpoint
-from harness.config import engine as engine_config
+from harness.config import model_tokenizer, server_addresses
 from harness.config.models import DEFAULT_MODEL
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import BenchmarkError, EndpointError, EngineError, UsageError
 from harness.core.secrets import hide_known
 from harness.engines import discovery, openai
+from harness.engines.answer_delivery import Delivery, Exchange, ServerUse
 from harness.engines.completions import EventReader
 from harness.engines.discovery import with_served_model
 from harness.engines.openai import OpenAI
-from harness.engines.protocol import Delivery, Engine, Exchange, Sampling, ServerUse
+from harness.engines.protocol import Engine, Sampling
 from harness.loadgen.watchdog import Watchdog
 from harness.report import report as rendering
 from tests import made
@@ -275,11 +275,11 @@ def test_answers_of_exact_length_are_counted() -> None:
 
 
 def test_which_servers_are_on_this_machine() -> None:
-    assert engine_config.is_here(()) and engine_config.is_here(
+    assert server_addresses.is_here(()) and server_addresses.is_here(
         ("http://localhost:1/v1", "http://127.0.0.5/v1", "http://[::1]:2/v1")
     )
-    assert not engine_config.is_here(("http://127.0.0.1/v1", "http://10.0.0.1/v1"))
-    assert not engine_config.is_here(("http://gpu-box/v1",))
+    assert not server_addresses.is_here(("http://127.0.0.1/v1", "http://10.0.0.1/v1"))
+    assert not server_addresses.is_here(("http://gpu-box/v1",))
     local, remote = (resolve(RunConfig(model="demo", endpoint=(f"http://{h}/v1",)), [], 0) for h in ("localhost", "h"))
     assert (local.watched_gpus, remote.watched_gpus) == (None, 0)
 
@@ -642,7 +642,7 @@ def test_the_model_is_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Fake(models=("demo",))) as fake:
         assert with_served_model(RunConfig(endpoint=(fake.address,))).model == "demo"
         assert with_served_model(RunConfig(model="demo", endpoint=(fake.address,))).model == "demo"
-    monkeypatch.setattr(checkpoint, "load_tokenizer", lambda config: None)
+    monkeypatch.setattr(model_tokenizer, "load_tokenizer", lambda config: None)
     with serving(Fake(models=("an-alias",))) as fake:  # the default model's tokenizer has to do
         assert with_served_model(RunConfig(endpoint=(fake.address,))).model == DEFAULT_MODEL
     monkeypatch.undo()

@@ -11,12 +11,12 @@ from textwrap import dedent
 import pytest
 
 from harness.config.comparability import Comparable, differences, reason
+from harness.config.config_command import config_command
 from harness.config.engine import EngineConfig
-from harness.config.flags import config_command
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.engines import patches, vllm
+from harness.engines import patches, vllm_arguments
 from tests.conftest import ROOT, run
 
 TORCH = "linear_backend=torch"
@@ -109,9 +109,9 @@ def test_names_enter_what_vllm_hashes() -> None:
     """
     plain, patched = said_by(code)  # type: ignore[misc]
     assert plain != patched
-    given = vllm.extra_args(config(*BOTH, args=(TORCH, 'additional_config={"mine": 1}')))
+    given = vllm_arguments.extra_args(config(*BOTH, args=(TORCH, 'additional_config={"mine": 1}')))
     assert given == {"linear_backend": "torch", "additional_config": {"mine": 1, "engine_patch": BOTH}}
-    assert vllm.extra_args(config()) == {"linear_backend": "torch"}
+    assert vllm_arguments.extra_args(config()) == {"linear_backend": "torch"}
 
 
 @pytest.mark.parametrize(

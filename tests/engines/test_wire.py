@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
-from harness.engines import discovery, openai
-from harness.engines.completions import BROKEN, NEUTRAL, EventReader, error_message, piece, read_usage
+from harness.engines import discovery, openai, server_metrics
+from harness.engines.answer_delivery import Delivery, ServerUse, TokenCounts
+from harness.engines.completions import BROKEN, EventReader, error_message, piece, read_usage
 from harness.engines.openai import OpenAI
-from harness.engines.protocol import Delivery, ServerUse, TokenCounts
+from harness.engines.request_formats import NEUTRAL
 from harness.loadgen import outcome
 from harness.report import answer as answers
 from harness.report import compare
@@ -234,7 +235,7 @@ def test_words_for_an_answer_that_is_not_all_there(word: str) -> None:
 
 def test_rows_of_one_engine_are_one() -> None:
     page = "".join(f'sglang:num_running_reqs{{tp_rank="{rank}",dp_rank="{n}"}} 6\n' for rank in "01" for n in "01")
-    assert discovery.samples([page]) == {"sglang:num_running_reqs": [6, 6]}
+    assert server_metrics.samples([page]) == {"sglang:num_running_reqs": [6, 6]}
 
 
 def test_a_cache_that_is_counted_apart_is_one() -> None:
@@ -242,8 +243,8 @@ def test_a_cache_that_is_counted_apart_is_one() -> None:
         counts = {"prefix_cache_queries": prompt, "prefix_cache_hits": local, "external_prefix_cache_hits": external}
         return "".join(f'vllm:{name}_total{{engine="0"}} {count}\n' for name, count in counts.items())
 
-    assert discovery.cached_percent([exposed(0, 0, 0)], [exposed(100, 0, 90)]) == pytest.approx(90)
-    assert discovery.cached_percent([exposed(0, 0, 0)], [exposed(100, 5, 50)]) == pytest.approx(55)
+    assert server_metrics.cached_percent([exposed(0, 0, 0)], [exposed(100, 0, 90)]) == pytest.approx(90)
+    assert server_metrics.cached_percent([exposed(0, 0, 0)], [exposed(100, 5, 50)]) == pytest.approx(55)
 
 
 CACHES = {  # hits, then queries
@@ -260,11 +261,11 @@ def test_the_cache_is_read_from_the_servers_own_counters(kind: str) -> None:
         return "".join(f'{name}{{engine="0"}} {n}\n' for name, n in zip(CACHES[kind], counts, strict=True))
 
     before, after, other = exposed(50, 100), exposed(140, 200), exposed(50, 100)
-    assert discovery.cached_percent([before], [after]) == pytest.approx(90)
-    assert discovery.cached_percent([before, before], [after, other]) == pytest.approx(90)
-    assert discovery.cached_percent([before], [before]) == 0
-    assert discovery.cached_percent([before, before], [after]) is None  # one did not answer
-    assert discovery.cached_percent([""], [after]) is discovery.cached_percent([], []) is None
+    assert server_metrics.cached_percent([before], [after]) == pytest.approx(90)
+    assert server_metrics.cached_percent([before, before], [after, other]) == pytest.approx(90)
+    assert server_metrics.cached_percent([before], [before]) == 0
+    assert server_metrics.cached_percent([before, before], [after]) is None  # one did not answer
+    assert server_metrics.cached_percent([""], [after]) is server_metrics.cached_percent([], []) is None
 
 
 def test_what_a_request_waits_for_is_a_mean_of_the_test() -> None:
@@ -275,9 +276,9 @@ def test_what_a_request_waits_for_is_a_mean_of_the_test() -> None:
         return "".join(lines)
 
     before, after = exposed(10, 1.0, 2.0), exposed(30, 1.5, 8.0)
-    assert discovery.mean_waits([before], [after]) == {"queue": 25.0, "prefill": 300.0}
-    assert discovery.mean_waits([before], [before]) == {}  # no request ended between the two
-    assert discovery.mean_waits([before, before], [after]) == discovery.mean_waits([], []) == {}
+    assert server_metrics.mean_waits([before], [after]) == {"queue": 25.0, "prefill": 300.0}
+    assert server_metrics.mean_waits([before], [before]) == {}  # no request ended between the two
+    assert server_metrics.mean_waits([before, before], [after]) == server_metrics.mean_waits([], []) == {}
 
 
 def replicas(*tokens: int) -> list[str]:
@@ -285,12 +286,14 @@ def replicas(*tokens: int) -> list[str]:
 
 
 def test_a_replica_that_computed_nothing_is_counted() -> None:
-    assert discovery.idle_replicas(replicas(5, 7), replicas(5, 9)) == (1, 2)
-    assert discovery.idle_replicas(["".join(replicas(5)) + 'vllm:generation_tokens_total{engine="1"} 4'], [""]) == (
+    assert server_metrics.idle_replicas(replicas(5, 7), replicas(5, 9)) == (1, 2)
+    assert server_metrics.idle_replicas(
+        ["".join(replicas(5)) + 'vllm:generation_tokens_total{engine="1"} 4'], [""]
+    ) == (
         0,
         0,
     )
-    assert discovery.idle_replicas(replicas(5), replicas(5, 9)) == discovery.idle_replicas([], []) == (0, 0)
+    assert server_metrics.idle_replicas(replicas(5), replicas(5, 9)) == server_metrics.idle_replicas([], []) == (0, 0)
     for found, said in (((1, 2), True), ((0, 2), False), ((2, 2), False), ((0, 0), False)):
         assert any("replicas" in line for line in ServerUse(answers=9, replicas=found).disagreements) is said
     assert not [*ServerUse(answers=1, replicas=(1, 2)).disagreements]

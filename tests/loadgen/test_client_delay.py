@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
+from harness.engines.answer_delivery import Exchange
 from harness.engines.echo import Echo
 from harness.engines.openai import OpenAI
-from harness.engines.protocol import Exchange, Sampling
+from harness.engines.protocol import Sampling
 from harness.loadgen.folder import RunFolder
 from harness.loadgen.log import LogError
 from harness.loadgen.requests import TRACE, Request, take_times
 from harness.loadgen.session import SUT
 from harness.loadgen.test_run import gaps_ms
 from harness.report import report as rendering
-from harness.workloads.cnn_dailymail import Library
+from harness.workloads.sample_library import Library
 from tests import made
 from tests.conftest import run
 from tests.engines.test_openai import PROMPT, client

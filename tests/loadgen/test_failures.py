@@ -9,7 +9,7 @@ import pytest
 
 from harness.config.engine import may_fail
 from harness.config.mlperf import Limits
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
 from harness.loadgen import log as loadgen_log
@@ -20,7 +20,7 @@ from harness.loadgen.test_run import mend
 from harness.rates import probing
 from harness.rates.probing import TolerantEngine
 from harness.report import report as rendering
-from harness.workloads.cnn_dailymail import Library
+from harness.workloads.sample_library import Library
 from tests import made
 from tests.conftest import run, tells
 from tests.engines.test_openai import PROMPT, client

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from harness.config import mlperf
-from harness.config.plan import Plan, resolve
+from harness.config.plan import Plan
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.loadgen.session import LoadGenSettings, user_conf

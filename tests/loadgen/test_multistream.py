@@ -7,7 +7,8 @@ import pytest
 
 from harness.benchmark.rate import LatencyTrial
 from harness.config.patterns import SURE_P90_QUERIES
-from harness.config.plan import Plan, resolve
+from harness.config.plan import Plan
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.loadgen import log as loadgen_log

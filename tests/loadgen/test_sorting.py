@@ -6,13 +6,13 @@ from pathlib import Path
 import mlperf_loadgen as lg
 import pytest
 
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.engines.echo import Echo
 from harness.engines.protocol import Sampling
 from harness.loadgen import patterns, session
 from harness.loadgen.session import SUT
-from harness.workloads.cnn_dailymail import Library
+from harness.workloads.sample_library import Library
 
 SAMPLES, PASSES = 64, 5
 

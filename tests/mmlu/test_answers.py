@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from harness.core.errors import EngineError
-from harness.core.screen import Display
+from harness.core.progress import Display
 from harness.engines.protocol import Engine
 from harness.loadgen.watchdog import Watchdog
 from harness.mmlu.data import Prompt

@@ -32,11 +32,12 @@ from harness.benchmark import rate as rates
 from harness.benchmark.rate import DoneTests, SearchedRate, rate_source
 from harness.config import mlperf
 from harness.config.patterns import SURE_QUERIES
-from harness.config.plan import Plan, resolve
+from harness.config.plan import Plan
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
-from harness.core.document import number
 from harness.core.errors import NotAcceptedError, UsageError
-from harness.core.screen import Display
+from harness.core.formatting import number
+from harness.core.progress import Display
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import outcome
 from harness.loadgen.folder import new_folder

@@ -25,7 +25,8 @@ from harness.benchmark.rate import (
     share_of,
 )
 from harness.config import mlperf
-from harness.config.plan import Plan, resolve
+from harness.config.plan import Plan
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import LoadGenError, UsageError
 from harness.loadgen import log

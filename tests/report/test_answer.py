@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from docs import pictures as kept_pictures
-from harness.core import files
-from harness.core import screen as last_screen
-from harness.core.document import Picture, Statement
+from harness.core import files, last_screen
+from harness.core.document import Picture
+from harness.core.statements import Statement
 from harness.loadgen import folder as results
 from harness.loadgen import outcome
 from harness.loadgen.folder import RunFolder

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harness.core import files
-from harness.core.document import number
 from harness.core.errors import UsageError
+from harness.core.formatting import number
 from harness.loadgen.folder import RunFolder
 from harness.report import compare, compare_page, pictures, regression
 from harness.report import report as rendering

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.config import mlperf
-from harness.core.document import number
+from harness.core.formatting import number
 from harness.loadgen.folder import RunFolder
 from harness.loadgen.outcome import Cost, Doubt, Outcome
 from harness.report import answer, compare, compare_page, pictures, regression

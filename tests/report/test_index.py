@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.benchmark import steps
-from harness.core.screen import Display
+from harness.core.progress import Display
 from harness.loadgen import folder as state
 from harness.loadgen.folder import RunFolder, finish, open_run
 from harness.report.report import write_index

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.config.comparability import INVALID
-from harness.core.document import number
 from harness.core.files import write_json
+from harness.core.formatting import number
 from harness.core.statistics import FEWEST_P99
 from harness.loadgen import folder as results
 from harness.loadgen import outcome

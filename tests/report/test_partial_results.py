@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import UsageError

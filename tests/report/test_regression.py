@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.core import files, processes, screen
+from harness.core import files, last_screen, processes
 from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange
 from harness.loadgen import folder as names
@@ -332,7 +332,7 @@ def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
 def test_a_comparison_is_no_wider_than_the_terminal(tmp_path: Path) -> None:
     runs = [run(tmp_path / f"run-number-{n}") for n in range(5)]
     console = Console(file=(file := io.StringIO()), width=90)
-    screen.show(console, compare_page.document(runs))
+    last_screen.show(console, compare_page.document(runs))
     lines = file.getvalue().partition("Side by side")[2].splitlines()
     assert max(map(len, lines)) <= 90 and any("E:" in line for line in lines)
 

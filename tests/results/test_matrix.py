@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from harness.core.document import Table
 from harness.core.errors import UsageError
+from harness.core.tables import Table
 from harness.loadgen.outcome import Doubt, Figure
 from harness.report import report as rendering
 from harness.report.matrix import Matrix

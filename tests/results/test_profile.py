@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.config.engine import EngineState
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import EngineError, UsageError
@@ -23,7 +23,7 @@ from harness.loadgen import patterns
 from harness.loadgen.folder import RunFolder
 from harness.report import report as rendering
 from harness.results import profile as profiling
-from harness.workloads.cnn_dailymail import Library
+from harness.workloads.sample_library import Library
 from tests import made
 from tests.conftest import tells
 
@@ -197,7 +197,7 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What is known of kernels that ran on an H200, by plan."""
 
     def known(version: str, plan: Any = None, card: str = "NVIDIA H200", **steps: float) -> profiling.Profile:
-        monkeypatch.setattr(profiling.system, "gpus", lambda: [SimpleNamespace(name=card)])
+        monkeypatch.setattr(profiling.nvml, "gpus", lambda: [SimpleNamespace(name=card)])
         told = resolve(RunConfig(model="demo", mode="performance"), [], 0)
         fp8 = replace(told.engine_state, quantization="compressed-tensors", kv_cache_dtype="fp8")
         told = replace(told, reference_model=True, engine_state=fp8)

@@ -10,8 +10,8 @@ import pytest
 from harness.config import models
 from harness.config.engine import EngineState
 from harness.config.run import RunConfig
-from harness.core.files import as_flag
-from harness.core.reading import ROOT
+from harness.core.given_values import as_flag
+from harness.core.locations import ROOT
 from harness.loadgen.folder import RunFolder
 from harness.loadgen.outcome import Usage
 from harness.loadgen.requests import Request

@@ -13,8 +13,8 @@ from harness.commands import mlflow
 from harness.config import mlperf
 from harness.config.run import RunConfig
 from harness.core import files
-from harness.core.document import gpu_names
 from harness.core.errors import UsageError
+from harness.core.formatting import gpu_names
 from harness.core.schema import RENDERED, SCHEMA
 from harness.loadgen import folder as results
 from harness.loadgen.outcome import RunFacts, RunStatus, Usage

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.system import query_or_none
-from harness.engines import discovery
+from harness.core.nvml import query_or_none
+from harness.engines import server_metrics
 from harness.loadgen import recorder
 from harness.loadgen.outcome import Usage
 from harness.loadgen.test_run import Recording
@@ -44,9 +44,12 @@ THEN = VLLM.format(running=3, queries=300, hits=50, preempted=3, tokens=1512)
 
 
 def rows(*expositions: str) -> list[dict[str, float | None]]:
-    names, readings = [column.name for column in discovery.COLUMNS], [discovery.samples([text]) for text in expositions]
+    names, readings = (
+        [column.name for column in server_metrics.COLUMNS],
+        [server_metrics.samples([text]) for text in expositions],
+    )
     pairs = zip([{}, *readings], readings, strict=False)
-    return [dict(zip(names, discovery.row(before, now, 2.0), strict=True)) for before, now in pairs]
+    return [dict(zip(names, server_metrics.row(before, now, 2.0), strict=True)) for before, now in pairs]
 
 
 def test_counters_become_increases_and_rates() -> None:
@@ -101,7 +104,7 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
 
 def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
     of_gpus = recorder.GPU_NAMES
-    columns = {column.name for column in discovery.COLUMNS} | {f"gpu_{name}" for name in of_gpus}
+    columns = {column.name for column in server_metrics.COLUMNS} | {f"gpu_{name}" for name in of_gpus}
     assert columns < set(usage.BY_NAME)
     drawn = {name for name, quantity in usage.BY_NAME.items() if quantity.panel}
     shares = {"preemptions", "gpu_power_capped_percent", "gpu_too_hot_percent", "gpu_max_clock_mhz"}

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import BAD_INPUT, UsageError
 from harness.core.files import read_json, write_json
-from harness.core.screen import Stage
+from harness.core.progress import Stage
 from harness.loadgen import folder as results
 from harness.loadgen.folder import RunFolder, finish, history, open_run
 from tests import made

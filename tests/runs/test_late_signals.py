@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from harness.core import processes
-from harness.core.screen import Display
+from harness.core.progress import Display
 from harness.sweep import file as sweep_file
 from harness.sweep import loop
 from harness.sweep import report as sweep_report

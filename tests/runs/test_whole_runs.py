@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.config.plan import resolve
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import read_requests

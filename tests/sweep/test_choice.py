@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.core import secrets
-from harness.core.reading import ROOT
-from harness.engines import vllm
+from harness.core import vllm_source
+from harness.core.locations import ROOT
+from harness.engines import vllm_arguments
 from harness.sweep import file
 from tests.conftest import tells
 from tests.sweep.made import loaded
@@ -16,8 +16,8 @@ from tests.sweep.made import loaded
 def test_what_a_version_does_not_heed_is_skipped(
     version: tuple[int, int], copies: int, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(vllm, "installed_version", lambda: version)
-    monkeypatch.setattr(secrets, "arguments", lambda: frozenset({"prefill_schedule_interval"}))
+    monkeypatch.setattr(vllm_arguments, "installed_version", lambda: version)
+    monkeypatch.setattr(vllm_source, "arguments", lambda: frozenset({"prefill_schedule_interval"}))
     found = loaded(
         tmp_path, f"  - {{name: a, set: {{data_parallel_size: {copies}}}, engine: {{prefill_schedule_interval: 2}}}}\n"
     )

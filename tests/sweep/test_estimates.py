@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.core.screen import Display
+from harness.core.progress import Display
 from harness.loadgen.outcome import Queue
 from harness.rates import quick
 from harness.rates.law import Goal

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.errors import UsageError
-from harness.core.reading import ROOT
+from harness.core.locations import ROOT
 from harness.sweep import file as sweep_file
 from harness.sweep.file import BASELINE
 from tests.sweep.made import SHORT, written

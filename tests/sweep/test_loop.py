@@ -15,10 +15,10 @@ import psutil
 import pytest
 from rich.console import Console
 
-from harness.core import files, processes, system
+from harness.core import files, nvml, processes
 from harness.core.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
-from harness.core.reading import ROOT
-from harness.core.screen import Display
+from harness.core.locations import ROOT
+from harness.core.progress import Display
 from harness.sweep import experiment, loop
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
@@ -176,7 +176,7 @@ def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Pa
 
 def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = [9 << 30, 9 << 30, 2 << 30]
-    monkeypatch.setattr(system, "gpu_memory_used", lambda _: taken.pop(0) if len(taken) > 1 else taken[0])
+    monkeypatch.setattr(nvml, "gpu_memory_used", lambda _: taken.pop(0) if len(taken) > 1 else taken[0])
     record = ExperimentRecord("one", 0, "failed", "no room")
     assert experiment.wait_for_gpu_memory(record, 2 << 30, Lane()) == record
     assert taken == [2 << 30]

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from harness.core import system
-from harness.core.document import Statement
 from harness.core.errors import UsageError
-from harness.core.screen import Display
+from harness.core.progress import Display
+from harness.core.statements import Statement
 from harness.sweep import experiment, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch

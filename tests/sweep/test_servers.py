@@ -18,7 +18,7 @@ from harness.commands import compare
 from harness.config.comparability import CONFIGURED, INVALID
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.core.screen import Display
+from harness.core.progress import Display
 from harness.core.system import System
 from harness.report import report as rendering
 from harness.sweep import file, loop

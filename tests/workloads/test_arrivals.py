@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config import workload
-from harness.config.checkpoint import load_tokenizer
-from harness.config.plan import Plan, resolve
+from harness.config import arrival_patterns
+from harness.config.model_tokenizer import load_tokenizer
+from harness.config.plan import Plan
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.workloads import custom
+from harness.workloads import custom, traces
 from tests.conftest import ended, tells
 
 HEAD = "seconds,input_tokens,output_tokens"
@@ -59,14 +60,14 @@ def plan(asked: RunConfig, tokenizer: Any) -> tuple[Plan, Any]:
     ("text", "variation"), [("poisson", 1.0), ("constant", 0.0), ("gamma:4", 4.0), ("gamma:0.5", 0.5)]
 )
 def test_a_shape_has_its_rate_and_its_variation(text: str, variation: float) -> None:
-    due = workload.times(text, 50.0, 2000.0, 7)
+    due = arrival_patterns.times(text, 50.0, 2000.0, 7)
     assert due[0] == 0 and due[-1] >= 2000 > due[-2]
     assert len(due) == pytest.approx(100_000, rel=0.05)
-    assert workload.variation(due) == pytest.approx(variation, abs=0.06 * variation + 1e-9)
+    assert arrival_patterns.variation(due) == pytest.approx(variation, abs=0.06 * variation + 1e-9)
 
 
 def test_a_ramp_goes_from_one_rate_to_the_other() -> None:
-    due = workload.times("ramp:10-90", 50.0, 1000.0, 7)
+    due = arrival_patterns.times("ramp:10-90", 50.0, 1000.0, 7)
     by_quarter = [sum(250 * n <= at < 250 * (n + 1) for at in due) / 250 for n in range(4)]
     assert by_quarter == pytest.approx([20, 40, 60, 80], rel=0.06)
 
@@ -78,10 +79,10 @@ def test_a_ramp_goes_from_one_rate_to_the_other() -> None:
     st.integers(0, 99),
 )
 def test_times_go_forward_and_end_where_they_should(text: str, rate: float, seconds: float, seed: int) -> None:
-    due = workload.times(text, rate, seconds, seed)
+    due = arrival_patterns.times(text, rate, seconds, seed)
     assert list(due) == sorted(due) and due[0] == 0
     assert due[-1] >= seconds > due[-2]
-    assert due == workload.times(text, rate, seconds, seed)
+    assert due == arrival_patterns.times(text, rate, seconds, seed)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_what_does_not_go_together(flags: dict[str, Any], said: str) -> None:
 
 
 def test_a_trace_is_read_in_the_order_of_its_times(trace: Any) -> None:
-    found = custom.read_trace(trace(f"\ufeff{HEAD}\r\n7,50,9\r\n\r\n5,40,3\r\n"))
+    found = traces.read_trace(trace(f"\ufeff{HEAD}\r\n7,50,9\r\n\r\n5,40,3\r\n"))
     assert [(one.at_s, one.prompt_tokens, one.output_tokens) for one in found.requests] == [(5, 40, 3), (7, 50, 9)]
     assert found.span_s == 2
 
@@ -114,7 +115,7 @@ def test_a_trace_is_read_in_the_order_of_its_times(trace: Any) -> None:
 def test_a_trace_as_it_is_published_is_refused_with_the_page_that_says_how_to_make_one(name: str, trace: Any) -> None:
     said = rf"not a trace; the first line must be {HEAD}.*docs/workloads.md#recorded-arrivals"
     with pytest.raises(UsageError, match=said):
-        custom.read_trace(trace(PUBLISHED[name]))
+        traces.read_trace(trace(PUBLISHED[name]))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_a_trace_as_it_is_published_is_refused_with_the_page_that_says_how_to_ma
 )
 def test_a_bad_row_is_named_by_its_line(rows: str, said: str, trace: Any) -> None:
     with pytest.raises(UsageError, match=said):
-        custom.read_trace(trace(f"{HEAD}\n{rows}"))
+        traces.read_trace(trace(f"{HEAD}\n{rows}"))
 
 
 @pytest.mark.parametrize(
@@ -149,18 +150,18 @@ def test_a_bad_row_is_named_by_its_line(rows: str, said: str, trace: Any) -> Non
 )
 def test_a_bad_prefix_is_named_by_its_line(row: str, said: str, trace: Any) -> None:
     with pytest.raises(UsageError, match=f"line 2: {said}"):
-        custom.read_trace(trace(f"{HEAD},prefix_id,prefix_tokens\n{row}\n"))
+        traces.read_trace(trace(f"{HEAD},prefix_id,prefix_tokens\n{row}\n"))
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "input_tokens,seconds,output_tokens\n"])
 def test_a_file_that_is_no_trace(text: str, trace: Any) -> None:
     with pytest.raises(UsageError, match=f"not a trace; the first line must be {HEAD}"):
-        custom.read_trace(trace(text))
+        traces.read_trace(trace(text))
 
 
 def test_no_such_file_names_the_shapes() -> None:
     with pytest.raises(UsageError, match="did you mean poisson"):
-        custom.read_trace(Path("poison"))
+        traces.read_trace(Path("poison"))
 
 
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda data: data.decode("latin-1")))
@@ -168,7 +169,7 @@ def test_any_text_is_refused_in_one_line(tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.mktemp("trace") / "trace"
     path.write_text(text, encoding="utf-8", errors="replace")
     with pytest.raises(UsageError) as error:
-        custom.read_trace(path)
+        traces.read_trace(path)
     assert "\n" not in str(error.value)
 
 
@@ -221,9 +222,9 @@ def test_an_address_is_not_fetched_and_a_large_file_has_a_remedy(tmp_path: Path,
         with pytest.raises(UsageError, match="download the file"):
             custom.load(config(**flags), None)
     (tmp_path / "large.csv").write_text("x" * 100)
-    monkeypatch.setattr(custom, "MOST_BYTES", 64)
+    monkeypatch.setattr(traces, "MOST_BYTES", 64)
     with pytest.raises(UsageError, match=r"larger than 0 MiB: .*head -n 100000 large.csv"):
-        custom.read_trace(tmp_path / "large.csv")
+        traces.read_trace(tmp_path / "large.csv")
 
 
 @pytest.mark.parametrize("others", [{"workload": "chat"}, {"input_len": "40", "output_len": "8"}], ids=str)
@@ -272,10 +273,10 @@ def test_rows_without_lengths_are_left_out_and_whole_numbers_may_end_in_point_ze
     """As pandas writes a column in which a row was empty once."""
     path = tmp_path / "a.csv"
     path.write_text("seconds,input_tokens,output_tokens\n5,47.0,18.\n6,,\n7,60.0,20\n")
-    trace = custom.read_trace(path)
+    trace = traces.read_trace(path)
     assert [(one.prompt_tokens, one.output_tokens) for one in trace.requests] == [(47, 18), (60, 20)]
     assert (trace.empty, trace.span_s) == (1, 2.0)
     for cell in ("47.5", "1e3", "-1", "nan"):
         path.write_text(f"seconds,input_tokens,output_tokens\n5,{cell},18\n7,60,20\n")
         with pytest.raises(UsageError, match="line 2: input_tokens"):
-            custom.read_trace(path)
+            traces.read_trace(path)

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from harness.config import mlperf
-from harness.config.checkpoint import load_tokenizer
+from harness.config.model_tokenizer import load_tokenizer
 from harness.config.models import DEMO
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.core.reading import ROOT
+from harness.core.locations import ROOT
 from harness.workloads import cnn_dailymail
-from harness.workloads.cnn_dailymail import Library, check_lengths, from_json, is_official, load
+from harness.workloads.cnn_dailymail import check_lengths, from_json, is_official, load
+from harness.workloads.sample_library import Library
 from tests.conftest import tells
 
 RECORDS: list[dict[str, Any]] = json.loads((DEMO / "cnn_eval.json").read_text())

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.benchmark.rate import known_offline
-from harness.config.checkpoint import load_tokenizer
-from harness.config.plan import Plan, resolve
+from harness.config.lengths import Lengths, lengths
+from harness.config.model_tokenizer import load_tokenizer
+from harness.config.plan import Plan
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
-from harness.config.workload import WORKLOADS, Lengths, is_profile, lengths
+from harness.config.workload import WORKLOADS, is_profile
 from harness.core.errors import EndpointError, UsageError
-from harness.core.reading import ROOT
+from harness.core.locations import ROOT
 from harness.core.statistics import Spread
 from harness.engines import sampling_of
 from harness.engines.openai import OpenAI

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config.checkpoint import load_tokenizer
-from harness.config.plan import resolve
+from harness.config.lengths import SALT_TOKENS, Shared, lengths
+from harness.config.model_tokenizer import load_tokenizer
+from harness.config.resolve import resolve
 from harness.config.run import RunConfig
-from harness.config.workload import SALT_TOKENS, Shared, lengths
 from harness.core.errors import UsageError
 from harness.workloads import custom
-from harness.workloads.cnn_dailymail import Salt
+from harness.workloads.sample_library import Salt
 from tests.conftest import ended
 
 

@@ -11,19 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import wrap
 from typing import Literal, NamedTuple
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Column
-from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.core.document import Document, Line, Table, Tone, block_text, number
-from harness.core.errors import plain
+from harness.core.message_text import plain
 from harness.core.secrets import hide_text
 
 PLAIN_EVERY_S = 15.0
@@ -243,47 +238,3 @@ def screen(log: Path) -> Iterator[tuple[Console, Console]]:
             for number, copy in enumerate(saved, start=1):
                 os.dup2(copy, number)
                 os.close(copy)
-
-
-# The last screen of a command: the answer first, then a labelled sentence each, and one path.
-WIDTH, LABEL = 80, 15  # characters
-STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "bad": "red", "unknown": "dim"}
-
-
-def show(console: Console, document: Document, path: object = None) -> None:
-    """Prints a document in at most the width of a terminal; without its sections where `path` names a file of them."""
-
-    def say(text: str, tone: Tone = "", bold: bool = False) -> None:
-        console.print(Text(plain(hide_text(text)), style=f"{'bold ' * bold}{STYLES[tone]}"), soft_wrap=True)
-
-    say("")
-    for text in wrap(document.title, WIDTH):
-        say(text, document.tone, bold=True)
-    widths = [max(map(len, column)) for column in zip(*document.levels, strict=True)]
-    for text in [*wrap(document.subject, WIDTH), *(row_text(cells, widths) for cells in document.levels)]:
-        say(text)
-    for line in document.lines:
-        for text in paragraph(line) if line.text else ():
-            say(text, line.tone)
-    if path:
-        say(f"report: {path}")
-        return
-    for section in document.sections:
-        say(f"\n{section.title}", bold=True)
-        for block in section.blocks:
-            console.print(grid(block) if isinstance(block, Table) else Text(plain(hide_text(block_text(block)))))
-
-
-def grid(found: Table) -> RichTable:
-    """A table whose long cells are broken into lines."""
-    made = RichTable(*(Column(head, overflow="fold") for head in found.columns), box=SIMPLE_HEAD, pad_edge=False)
-    for row in found.rows:
-        made.add_row(*(safe_markup(cell if isinstance(cell, str) else number(cell)) for cell in row))  # type: ignore[arg-type]
-    return made
-
-
-def paragraph(line: Line) -> list[str]:
-    """A label and its text, wrapped beside it; a label that is too long begins the text."""
-    label = f"{line.label:{LABEL}}" if len(line.label) < LABEL else f"{line.label}: "
-    text = f"{label}{line.text}"
-    return [text] if line.is_command else wrap(text, WIDTH, subsequent_indent=" " * LABEL)

@@ -1,0 +1,74 @@
+"""A command whose flags are the settings of a configuration."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import typer
+
+from harness.config.flags import OUTPUT, PANELS, Settings, choices, kinds
+from harness.config.type_names import TYPES
+from harness.core.command import Command, make_command
+from harness.core.errors import ends_in_one_line
+from harness.core.given_values import as_flag
+
+Config = TypeVar("Config", bound=Settings)
+
+
+def config_command(
+    kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **known: Any
+) -> Command:
+    """A command that reads the command line into a `kind` and runs `main` with it; of a Command more may be `known`."""
+
+    def function(context: typer.Context, config: str | None, **flags: Any) -> object:
+        given = {name: value for name, value in flags.items() if context.get_parameter_source(name).name != "DEFAULT"}  # type: ignore[union-attr]
+        with ends_in_one_line(f" (with --config {config})" if config else ""):
+            return main(kind.load(Path(config), **given) if config else kind(**given))
+
+    taken = parameters(kind)
+    function.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+    function.__annotations__ = {each.name: each.annotation for each in taken}
+    basic = [*map(as_flag, kind.BASIC.split()), "--config"]
+    return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
+
+
+def parameters(kind: type[Settings]) -> list[inspect.Parameter]:
+    parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+    file = typer.Option(
+        None, help="YAML file with any of these settings; flags win.", rich_help_panel=OUTPUT, metavar="FILE"
+    )
+    flags = ((name, *option(kind, name)) for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)))
+    return [
+        parameter("context", annotation=typer.Context),
+        *(parameter(name, annotation=hint, default=made) for name, hint, made in flags),
+        parameter("config", annotation=str, default=file),
+    ]
+
+
+def option(kind: type[Settings], name: str) -> tuple[Any, Any]:
+    """A flag as Typer takes it: type and default. What is neither a switch, a path, a choice nor a list of text is read
+    as text, which the settings convert and check."""
+    info = kind.model_fields[name]
+    flag, default, text = kind.flags()[name], info.default, " ".join((info.description or "").split())
+    found = kinds(kind, name)
+    words, takes = [*map(str, choices(found))], "".join(TYPES[each][0] for each in found if each in TYPES)
+    numbers = f"{takes}[,{takes}...]" if "array" in found else takes
+    hint: Any = str
+    if "boolean" in found or "path" in found:
+        hint = bool if "boolean" in found else Path
+    elif "texts" in found:
+        hint, default = list[str], list(default)
+    elif [*found] == ["choice"]:
+        hint = Literal[tuple(words)]
+    elif default is not None:
+        default = str(default)
+    return hint, typer.Option(
+        default,
+        f"{as_flag(name)}/--no-{as_flag(name)[2:]}" if hint is bool else as_flag(name),
+        help=text,
+        rich_help_panel=flag.panel,
+        hidden=not text,
+        metavar=flag.metavar or "|".join(filter(None, [numbers, *words])),
+    )

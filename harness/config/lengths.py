@@ -1,0 +1,84 @@
+"""Lengths of synthetic prompts and answers: fixed, uniform or drawn, and prefixes that requests share."""
+
+import re
+from math import exp, inf
+from random import Random
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from harness.config.flags import Settings
+from harness.core.errors import UsageError
+
+MOST_TOKENS = 10**6
+MOST_SIGMA = 3.0
+
+
+class Lengths(NamedTuple):
+    """Lengths in tokens: fixed; log-normal with this median and, as `sigma`, the standard deviation of the logarithm;
+    or, for a `sigma` above `MOST_SIGMA`, normal with that standard deviation in tokens. What is drawn out of the
+    bounds is drawn again."""
+
+    median: int
+    sigma: float = 0.0
+    low: int = 1
+    high: int | None = None
+
+    def draw(self, source: Random) -> int:
+        """One length, at least 1."""
+        for _ in range(MOST_DRAWS):
+            if self.sigma > MOST_SIGMA:
+                found = round(source.gauss(self.median, self.sigma))
+            else:
+                found = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
+            if self.low <= found <= (self.high or inf):
+                return found
+        # Both bounds are so near the median that lengths between them are about equally likely.
+        return source.randint(self.low, self.high or MOST_TOKENS)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.median}{f'~{self.sigma:g}' if self.sigma else ''}{f':{self.low}-{self.high}' if self.high else ''}"
+        )
+
+
+LENGTHS = r"(?a)(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?"  # N~S:LOW-HIGH
+SALT_TOKENS = 8
+MOST_DRAWS = 1000  # of a length, before all between its bounds are taken as equally likely
+
+
+class Shared(Settings):
+    """What prompts share: one of `prefixes` beginnings of `prefix_len` tokens, and the turns before in a conversation
+    of `turns`. Where `salt` is put in, prompts share nothing, or nothing but that."""
+
+    prefix_len: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = 0
+    prefixes: Annotated[int, Field(ge=1, le=10**5)] = 1
+    turns: Annotated[int, Field(ge=1, le=1000)] = 1
+    salt: Literal["none", "start", "after-prefix"] = "none"
+
+    RULES: ClassVar = {"prefixes needs prefix_len.": lambda shared: shared.prefixes > 1 and not shared.prefix_len}
+    named = str
+
+    @property
+    def text(self) -> str:
+        parts = {
+            f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens": self.prefix_len,
+            f"conversations of {self.turns:,} turns": self.turns > 1,
+            f"{SALT_TOKENS} tokens of salt {'at the start' if self.salt == 'start' else 'after the prefix'}": (
+                self.salt != "none"
+            ),
+        }
+        return "".join(f"; {part}" for part, applies in parts.items() if applies)
+
+
+def lengths(name: str, given: object) -> Lengths:
+    """What --input-len or --output-len gives: N, N~S or N~S:LOW-HIGH. Raises UsageError."""
+    if written := re.fullmatch(LENGTHS, str(given)):
+        median, sigma, low, high = written.groups()
+        found = Lengths(int(median), float(sigma or 0), int(low or 1), int(high) if high else None)
+        if 1 <= found.low <= found.median <= (found.high or MOST_TOKENS) <= MOST_TOKENS >= found.sigma:
+            return found
+    raise UsageError(
+        f"{name} takes N tokens from 1 to {MOST_TOKENS:,}, N~S, as in 512~0.5 (log-normal) or 6000~1500 (normal), "
+        f"or N~S:LOW-HIGH with N in these bounds; got {given!r}."
+    )

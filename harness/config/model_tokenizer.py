@@ -1,0 +1,84 @@
+"""The tokenizer of a checkpoint, and why it cannot be loaded."""
+
+import functools
+import socket
+from os import environ
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from harness.config.checkpoint import POINTER, is_pointer
+from harness.config.engine import EngineConfig
+from harness.core.errors import UsageError
+
+HUB_TIMEOUT_S = 5.0
+
+
+def loaded(kind: Any, config: EngineConfig) -> Any:
+    """What one of the library's loaders makes of the model. Without a way to the hub it looks in its cache on this
+    machine alone, where it would try for a minute. Raises UsageError with the way out."""
+    place = Path(config.model_path)
+    if place.exists() and not place.is_dir():
+        raise UsageError(f"--model {config.model_path}: not a folder; a model is a folder or a name of the hub.")
+    is_alone = not place.is_dir() and not is_hub_reachable()
+    try:
+        return kind.from_pretrained(
+            config.model_path, trust_remote_code=config.trust_remote_code, local_files_only=is_alone
+        )
+    except Exception as error:
+        raise UsageError(why_not_loaded(config, error)) from None
+
+
+@functools.cache
+def is_hub_reachable() -> bool:
+    """Whether the Hugging Face hub, or its mirror in HF_ENDPOINT, takes connections; through a proxy it may."""
+    if {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"} & set(environ):
+        return True
+    parts = urlsplit(environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 443), HUB_TIMEOUT_S).close()
+    except (OSError, ValueError):  # also for a port that is no number
+        return False
+    return True
+
+
+def load_tokenizer(config: EngineConfig) -> Any:
+    """The model's tokenizer. Raises UsageError."""
+    from transformers import AutoTokenizer
+
+    return loaded(AutoTokenizer, config)
+
+
+def why_not_loaded(config: EngineConfig, error: Exception) -> str:
+    """One line for a model that cannot be loaded: no such folder, no access, or no network."""
+    text = str(error)
+    if Path(config.model_path).is_dir():
+        return f"--model {config.model_path}: {why_unusable(Path(config.model_path), text)}."
+    if "gated" in text or "401" in text or "403" in text:
+        from huggingface_hub import get_token
+
+        asked = f"accept its licence on huggingface.co/{config.model_path}"
+        if not get_token():
+            return f"{config.model_path} is gated: {asked}, then set HF_TOKEN."
+        if "403" in text or "authorized list" in text:
+            return f"{config.model_path} is gated, and the account of HF_TOKEN has no access: {asked}, and wait for it."
+        return f"{config.model_path}: the hub refuses HF_TOKEN: make a new one on huggingface.co/settings/tokens."
+    return (
+        f"cannot load {config.model_path}: no such local folder, and the Hugging Face hub did not give it"
+        ": check the network, HF_TOKEN and the spelling of the name. --model demo needs neither network nor token."
+    )
+
+
+def why_unusable(folder: Path, text: str) -> str:
+    """What keeps a folder from being a model, by what is in it, else in a library's words."""
+    if pointer := next((path for path in sorted(folder.iterdir()) if path.is_file() and is_pointer(path)), None):
+        return f"{pointer.name} {POINTER}"
+    if (folder / "adapter_config.json").exists():
+        return "a LoRA adapter, not a model: merge it into its base model, and name that folder"
+    if any(folder.glob("*.gguf")):
+        return "GGUF weights, which this program does not load: name a folder with config.json and safetensors"
+    if (folder / "snapshots").is_dir():
+        return "a cache folder of the hub: name the model, or the folder below snapshots/"
+    if not (folder / "config.json").exists():
+        return "no config.json in it"
+    return f"no usable tokenizer or config in it: {text.splitlines()[0][:200].rstrip(' .:')}"

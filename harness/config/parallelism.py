@@ -1,0 +1,36 @@
+"""How an engine is spread over the GPUs: tensor parallel as far as the weights need, replicas over the rest."""
+
+import os
+from collections.abc import Sequence
+from math import inf
+
+from harness.config.engine import EngineConfig
+from harness.core.errors import UsageError
+from harness.core.nvml import GPU
+
+
+def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:
+    """Tensor and data parallel size: split only as far as the weights need, replicate over the rest.
+
+    A model fits when its weights take at most 0.8 of what vLLM may use; the rest is for the attention cache.
+    """
+    tensor, data = config.tensor_parallel_size, config.data_parallel_size
+    most, units = (len(gpus), "GPUs") if gpus else (os.cpu_count() or 1, "CPU cores, since there is no GPU")
+    if tensor == "auto":
+        smallest = min((gpu.memory for gpu in gpus), default=inf)
+        available = max(1, len(gpus) // (1 if data == "auto" or config.has_other_hosts else data))
+        usable = 0.8 * config.memory_share * smallest
+        fitting: int = next((2**n for n in range(10) if 2**n <= available and weight_bytes <= 2**n * usable), 0)
+        if not fitting:
+            raise UsageError(
+                f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
+                f"{smallest / 2**30:.0f} GiB each do not hold it. Use more GPUs or --quantization fp8."
+            )
+        tensor = fitting
+    copies = max(1, len(gpus) // tensor) if data == "auto" else data
+    if tensor * copies > most and not config.has_other_hosts:
+        raise UsageError(
+            f"--tensor-parallel-size {tensor} x --data-parallel-size {copies} needs {tensor * copies} {units}; "
+            f"{most} visible."
+        )
+    return tensor, copies

@@ -1,0 +1,108 @@
+"""How the weights of a checkpoint are stored: formats, bits and scales, from its config.json."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.config.checkpoint import load_shape
+from harness.config.engine import EngineConfig
+from harness.core import files, schema
+
+QUANT_CONFIG = "hf_quant_config.json"
+
+
+class Quantized(schema.File):
+    """quantize.json: what a quantized checkpoint says of its making, as docs/quantization.md has it."""
+
+    model: str
+    scheme: str
+    data: str
+    samples: int
+
+
+def format_of(config: EngineConfig) -> str:
+    """The number format of the weights in words, as in bf16 and fp8 (static, compressed-tensors)."""
+    stored = stored_formats(config)
+    if not stored:
+        loading = "" if config.quantization == "none" else f"{config.quantization} (made on loading), "
+        return f"{loading}{config.precision}"
+    about = dict.fromkeys(filter(None, (*(each.activations for each in stored), stored[0].method)))
+    name = " and ".join(dict.fromkeys(each.name for each in stored))
+    return f"{name} ({', '.join(word for word in about if word != name)})".replace(" ()", "")
+
+
+class StoredFormat(NamedTuple):
+    """How a group of a checkpoint's layers is stored: the numbers' name, such as fp8 or nf4, their bits, 0 where nobody
+    says, what is done to activations, and the method's name."""
+
+    name: str
+    bits: float
+    activations: str
+    method: str
+
+
+WEIGHTS_ALONE = "weights alone"
+# By what stands in their makers' own words for a format: its name and bits.
+NUMBERS = {"nvfp4": ("fp4", 4), "fp4": ("fp4", 4), "mxfp4": ("fp4", 4), "int4": ("int4", 4), "w4a": ("int4", 4)}
+NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8": ("int8", 8)}
+
+
+def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
+    """How a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for."""
+    stored = stored_words(config)
+    method = str(stored.get("quant_method", "unknown method"))
+    if groups := stored.get("config_groups"):
+        return tuple(dict.fromkeys(group_format(group, method) for group in groups.values()))
+    return (method_format(stored, method),) if stored else ()
+
+
+def group_format(group: dict[str, Any], method: str) -> StoredFormat:
+    """compressed-tensors and ModelOpt."""
+    weights, inputs = group.get("weights") or {}, group.get("input_activations") or {}
+    bits = weights.get("num_bits") or 0
+    kind = "fp" if weights.get("type", "float") == "float" else "int"
+    scales = ("dynamic" if inputs.get("dynamic", True) else "static") if inputs else WEIGHTS_ALONE
+    return StoredFormat(f"{kind}{bits}" if bits else method, bits, scales, method)
+
+
+def method_format(stored: dict[str, Any], method: str) -> StoredFormat:
+    """Those whose words are of one format: fp8 of transformers, FBGEMM, ModelOpt, Quark, torchao, bitsandbytes, AWQ,
+    GPTQ; any other is called by its name alone."""
+    bits = float(stored.get("bits") or stored.get("w_bit") or 0)
+    if method in ("awq", "gptq"):
+        return StoredFormat(method, bits, WEIGHTS_ALONE, method)
+    if method == "bitsandbytes":
+        four = stored.get("load_in_4bit")
+        name = str(stored.get("bnb_4bit_quant_type", "int4")) if four else "int8"
+        return StoredFormat(name, 4 if four else 8, WEIGHTS_ALONE, method)
+    shared = stored.get("global_quant_config") or {}  # Quark's
+    said = (stored.get("quant_algo"), shared.get("weight"), stored.get("quant_type"), method)
+    words = next(text for text in (str(each).lower() for each in said if each))
+    name, width = next((NUMBERS[key] for key in NUMBERS if key in words), (method, bits))
+    if inputs := shared.get("input_tensors"):
+        scales = "dynamic" if inputs.get("is_dynamic", True) else "static"
+    elif "activation_scheme" in stored:
+        scales = "static" if stored["activation_scheme"] == "static" else "dynamic"
+    elif method == "fbgemm_fp8" or "dynamicactivation" in words or "per_token" in words:
+        scales = "dynamic"
+    else:
+        scales = "static" if stored.get("quant_algo") else WEIGHTS_ALONE if "weightonly" in words else ""
+    return StoredFormat(name, width, scales, method)
+
+
+def stored_words(config: EngineConfig) -> dict[str, Any]:
+    """What a checkpoint says of its quantization where vLLM reads it: in config.json, or in hf_quant_config.json
+    (ModelOpt's older exports); empty of one that is not quantized."""
+    if found := getattr(load_shape(config), "quantization_config", None):
+        return dict(found)
+    from huggingface_hub import try_to_load_from_cache
+
+    path = Path(config.model_path) / QUANT_CONFIG
+    if not path.parent.is_dir():
+        cached = try_to_load_from_cache(config.model_path, QUANT_CONFIG)
+        path = Path(cached) if isinstance(cached, str) else path
+    if not path.is_file():
+        return {}
+    match files.read_json(path):
+        case {"quantization": {"quant_algo": str()} as words}:
+            return {"quant_method": "modelopt", **words}
+    return {}

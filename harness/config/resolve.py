@@ -1,0 +1,127 @@
+"""Resolve every `auto` setting of a run that needs no engine."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.config import mlperf
+from harness.config.arrival_patterns import Replay
+from harness.config.parallelism import parallelism
+from harness.config.patterns import Batched
+from harness.config.plan import Plan
+from harness.config.run import RunConfig
+from harness.config.setting_types import MOST_S
+from harness.config.workload import RequestSet
+from harness.core.errors import UsageError
+from harness.core.nvml import GPU
+
+
+def resolve(
+    config: RunConfig,
+    gpus: Sequence[GPU],
+    weight_bytes: int,
+    reference_model: bool = True,
+    request_set: RequestSet | None = None,
+    random_weights: bool = False,
+) -> Plan:
+    """Fills in every `auto` but the rates, which only a loaded engine can tell. `request_set`: in place of MLPerf's.
+
+    Raises UsageError where the sample count is more than there is, a request too long, or the GPUs are too few.
+    """
+    notes: list[str] = []
+    task = replace(config.task, samples=request_set.samples) if request_set else config.task
+    replay = request_set.replay if request_set else None
+    count = samples(config, task, replay, notes)
+    # Behind an endpoint the GPUs are the server's business.
+    tensor, data = parallelism(config, gpus, weight_bytes) if config.is_in_process else (1, 1)
+    seconds = duration(config, task, count, request_set, notes)
+    if gpus and config.is_in_process and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
+        notes.append(
+            f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
+            f"tensor parallel {tensor}, data parallel {data}"
+        )
+    seed = config.seed
+    return Plan(
+        config=config,
+        task=task,
+        samples=count,
+        min_duration_s=seconds,
+        max_model_len=context(config, request_set),
+        tensor_parallel_size=tensor,
+        data_parallel_size=data,
+        seeds=mlperf.SEEDS[config.round] if seed is None else mlperf.Seeds(seed, seed, seed),
+        reference_model=reference_model,
+        random_weights=random_weights,
+        notes=tuple(notes),
+        target_qps=rate(config, count, replay),
+        samples_per_query=query_samples(config, count),
+        concurrency=config.highest_level or None,
+        request_set=request_set,
+    )
+
+
+def samples(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
+    """How many samples are used, at most those of the task. Raises UsageError where more are asked for."""
+    count = config.sample_limit or task.samples
+    if count <= task.samples:
+        return count
+    if not replay:
+        raise UsageError(f"--total-sample-count {count}: this data set has {task.samples:,} samples.")
+    notes.append(f"samples: {task.samples:,} of {count:,}: the trace has no more that can be sent in this time")
+    return task.samples
+
+
+def duration(
+    config: RunConfig, task: mlperf.Task, count: int, request_set: RequestSet | None, notes: list[str]
+) -> float:
+    """The minimum duration in seconds: what was given, a trace's own, or the task's, in proportion to the samples where
+    LoadGen takes as many as it needs for it."""
+    given = None if config.min_duration == "auto" else config.min_duration
+    if request_set and request_set.replay:
+        return request_set.replay.least_s(given)
+    if given is not None:
+        return given
+    whole, share = task.min_duration_s, count / task.samples
+    is_repeated = request_set or config.scenario_rules.pattern.is_own_clock  # its samples, however few they are
+    least = whole if is_repeated else max(1.0, round(whole * share, 1))
+    if least != whole:
+        notes.append(f"minimum duration: {least:g} s = {whole:g} s x {count:,} / {task.samples:,}")
+    return least
+
+
+def query_samples(config: RunConfig, count: int) -> int:
+    """The samples of a query. Raises UsageError where the run has fewer."""
+    if not isinstance(config.scenario_rules.pattern, Batched):
+        return 1
+    found = config.samples_per_query
+    if (most := found if isinstance(found, int) else max(found)) > count:
+        raise UsageError(f"--samples-per-query {most}: this run has {count:,} samples.")
+    return most
+
+
+def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
+    """The rate where it is known before the engine is. Raises UsageError for one that takes for ever."""
+    pattern = config.scenario_rules.pattern
+    given = getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
+    if replay:
+        given = replay.rate
+    elif given == "auto" and config.rate_ends:  # a ramp's own, on average
+        given = sum(config.rate_ends) / 2
+    slowest = min(given) if isinstance(given, tuple) else given
+    if pattern.is_rated and isinstance(slowest, float) and count / slowest > MOST_S:
+        flag = f"--arrivals {config.arrivals}" if config.has_own_rate else f"--server-target-qps {slowest:g}"
+        raise UsageError(f"{flag}: {count:,} queries would take {count / slowest / 86400:,.0f} days.")
+    return given if isinstance(given, float) else None
+
+
+def context(config: RunConfig, request_set: RequestSet | None) -> int:
+    """The longest prompt plus answer. Raises UsageError where the model or a request asks for another."""
+    supported, given = config.model_spec.positions, config.max_model_len
+    if given != "auto" and supported and given > supported:
+        raise UsageError(
+            f"--max-model-len {given}: the {config.model} model knows contexts of {supported} tokens at most."
+        )
+    if request_set and given != "auto":
+        request_set.check_context(given, f"--max-model-len is {given:,}")
+    if request_set and supported:
+        request_set.check_context(supported, f"the {config.model} model knows {supported:,} at most")
+    return max(config.model_spec.context, request_set.longest if request_set else 0) if given == "auto" else given

@@ -1,0 +1,70 @@
+"""Addresses of servers and exporters: checked, joined, and recognised as this machine's."""
+
+import re
+from collections.abc import Sequence
+from ipaddress import ip_address
+from urllib.parse import unquote, urlsplit
+
+from harness.config.engine import PLAIN_KEYS
+from harness.core.errors import UsageError
+from harness.core.secrets import hide_text, note_address
+
+
+def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
+    """The addresses without a slash at their end. Raises UsageError; its message never holds a password."""
+    cleaned = tuple(join_url(address.rstrip("/"), "") for address in addresses)
+    for address in cleaned:
+        if not is_usable(address):
+            raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
+        parts = urlsplit(address)
+        if parts.username or parts.password or not set(query_of(parts.query)) <= PLAIN_KEYS or parts.fragment:
+            raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
+        note_address(address)
+        if cleaned.count(address) > 1:
+            raise UsageError(f"{name} {address}: given twice.")
+    return cleaned
+
+
+def query_of(text: str) -> dict[str, str]:
+    """Keys and values of an address's query; a word without `=` is a key, too."""
+    return dict(part.partition("=")[::2] for part in re.split("[&;]", text) if part)
+
+
+def exporter(url: str) -> tuple[str, list[str], str]:
+    """The page of a GPU exporter, the GPUs on it that are the server's, and their host. Raises UsageError where neither
+    is named: others' GPUs may be on it."""
+    page, _, query = url.partition("?")
+    labels = query_of(unquote(query))
+    (address,) = check_addresses([page], "--telemetry-url")
+    if not labels or set(labels) - {"gpu", "host"}:
+        raise UsageError(f"--telemetry-url {address}: name the server's GPUs by ?gpu=0,1 or ?host=NAME at its end.")
+    return address, list(filter(None, labels.get("gpu", "").split(","))), labels.get("host", "")
+
+
+def join_url(address: str, path: str, outside: bool = False) -> str:
+    """The address of a path below another, whose query it keeps; `outside` the API, below the server's own address."""
+    base, mark, query = address.partition("?")
+    base = base.rstrip("/")
+    return (base.removesuffix("/v1") if outside else base) + path + mark + query
+
+
+def is_here(addresses: Sequence[str]) -> bool:
+    """Whether all engines are on this machine, as one in this process is."""
+    return all(is_loopback_host(urlsplit(address).hostname or "") for address in addresses)
+
+
+def is_loopback_host(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"
+
+
+def is_usable(address: str) -> bool:
+    """Whether it is an http or https address with a host."""
+    try:
+        parts = urlsplit(address)
+        host = (parts.hostname or "").encode("idna")
+        return parts.scheme in ("http", "https") and host != b"" and parts.port != 0
+    except ValueError:  # a port that is no number, a part of the name with more than 63 characters
+        return False

@@ -1,0 +1,31 @@
+"""The types of settings: numbers within bounds, lists without repetition, and the bounds themselves."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+# What LoadGen can plan for, beyond which its counters overflow without a word; and requests at once, a connection each,
+# of which a client has the ports for about 60,000.
+MOST_S, MOST_MS, MOST_AT_ONCE = 30 * 24 * 3600, 10**6, 50_000
+
+
+def positive(most: float) -> Any:
+    return Field(gt=0, le=most)
+
+
+def distinct(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Raises ValueError, whose text stands in the message, for a list that names a number twice."""
+    if len(set(numbers)) < len(numbers) or not numbers:
+        raise ValueError("a number is given twice")
+    return numbers
+
+
+Auto = Literal["auto"]
+Seconds = Annotated[float, positive(MOST_S)]
+Milliseconds = Annotated[int, positive(MOST_MS)]
+AtOnce = Annotated[int, positive(MOST_AT_ONCE)]
+Count = Annotated[int, positive(10**6)]
+Context = Annotated[int, positive(10**8)]  # tokens
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Rate = Annotated[float, positive(10**6)]
+Distinct = AfterValidator(distinct)

@@ -1,0 +1,44 @@
+"""The help of a command: a line or two for each flag, topic by topic, then examples and exit codes."""
+
+import re
+from textwrap import fill
+from typing import Any
+
+# The help of a command: a line or two a flag, topic by topic, what is needed first, first; examples and exit codes.
+FLAG_COLUMNS, WIDEST_HELP = 30, 100  # columns of the flags, and of all at most
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 not accepted, 2 wrong usage or input, 3 the engine or LoadGen failed, 130 interrupted."
+)
+SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
+
+
+def entry(parameter: Any, width: int, brief: bool) -> str:
+    """A flag and what it is for, beside it or, where it is long, below."""
+    is_option, said = parameter.param_type_name == "option", parameter.help or ""
+    said = SENTENCE.split(said, 1)[0].rstrip(".") if brief else said
+    flags = ", ".join(sorted(parameter.opts, key=len)) if is_option else ""
+    name = f"  {' '.join(filter(None, [flags, parameter.metavar]))}"
+    if is_option and parameter.required:
+        said += " (required)"
+    if default := shown_default(parameter):
+        said += f" [{default}]"
+    indent = " " * FLAG_COLUMNS
+    is_long = len(name) >= FLAG_COLUMNS - 1
+    text = fill(
+        said,
+        width,
+        initial_indent=indent if is_long else name.ljust(FLAG_COLUMNS),
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    above = fill(name.replace("|", "| "), width, subsequent_indent=indent).replace("| ", "|")  # choices may be broken
+    return f"{above}\n{text}" if is_long else text
+
+
+def shown_default(parameter: Any) -> str:
+    """The default where it says something: not of a switch that is off, a list that is empty, or None."""
+    default = parameter.default
+    if callable(default) or default is False or default in (None, [], ()):
+        return ""
+    return "1" if default is True else str(default)

@@ -1,0 +1,48 @@
+"""CSV files of a run: tables that are written whole, and columns of numbers."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from harness.core import reading
+from harness.core.data_tables import read_table
+from harness.core.errors import UsageError
+from harness.core.files import write_text
+from harness.core.given_values import read_given
+
+
+def write_table(path: Path, head: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Writes a whole CSV file or none: a line a row. Raises OSError."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    write_text(path, text.getvalue())
+
+
+Columns = dict[str, list[float | None]]  # of numbers, by name
+
+
+def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
+    """The columns of numbers in a CSV file, all or those named; an empty cell is None.
+
+    Raises UsageError, naming the line, where a column is missing or a cell is no number.
+    """
+    lines = read_given("", path, "a table", read_table, csv.Error, reading.LARGEST_FILE)
+    wanted = names or [name for name in (lines[0] if lines else {}) if name]
+    columns: Columns = {name: [] for name in wanted}
+    for number, line in enumerate(lines, start=2):
+        for name in wanted:
+            try:
+                columns[name].append(finite(line[name]))
+            except reading.DAMAGED:
+                raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.") from None
+    return columns
+
+
+def finite(text: str) -> float | None:
+    """A cell's number; None for an empty one. Raises ValueError, also for infinities."""
+    value = float(text) if text else None
+    if value is not None and not math.isfinite(value):
+        raise ValueError(text)
+    return value

@@ -1,0 +1,59 @@
+"""Numbers and lists as people read them."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from harness.core.markdown import Finished
+
+Measured = float | None  # None: not measured
+
+
+def percent(share: Measured, digits: int = 2) -> str:
+    """A share of 1 as percent, without the sign; a dash for none."""
+    return "–" if share is None else f"{100 * share:.{digits}f}"
+
+
+def number(value: Measured, digits: int = 4, sign: str = "") -> str:
+    """A number as people read it: thousands separated, at most `digits` significant ones, never an exponent; a dash for
+    none. `sign`: "+" shows it always."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return "–"  # also where a line of the history was edited by hand
+    if isinstance(value, int) or value == 0:
+        return f"{value:{sign},.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:{sign},.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def joined(between: str, *parts: str | None) -> str:
+    """The parts that say something."""
+    return between.join(filter(None, parts))
+
+
+def listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def plural(count: float, noun: str) -> str:
+    """So many of a thing: 1 probe, 1,200 probes."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def sentence(said: object) -> str:
+    """Text with a capital letter at its beginning, and nothing else changed: `capitalize` makes "2 cpu cores"."""
+    text = str(said)
+    return text[:1].upper() + text[1:]
+
+
+def cell(text: str | None) -> str:
+    """Text that may stand in a Markdown table; a dash for none."""
+    found = " ".join((text or "–").split()).replace("|", "\\|")
+    return Finished(found) if isinstance(text, Finished) else found
+
+
+def gpu_names(gpus: Sequence[str] | None) -> str:
+    """GPUs as people name them: 8x NVIDIA H200; none; unknown for None."""
+    if gpus is None:
+        return "unknown"
+    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in Counter(gpus).items()) or "none"

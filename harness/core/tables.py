@@ -1,0 +1,46 @@
+"""Tables of a page, as Markdown."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from harness.core.formatting import number
+from harness.core.markdown import Finished, escape
+
+Column = str | tuple[str, int] | Callable[[Any], object]  # an attribute, also with its digits; what is made of an item
+
+
+def value_of(item: object, column: Column) -> object:
+    match column:
+        case str():
+            return getattr(item, column)
+        case (name, digits):
+            return number(getattr(item, name), digits)
+    return column(item)
+
+
+class Table(NamedTuple):
+    """A table of a page, as Markdown where it is written out: numbers as `number` has them. A page may have its own in
+    place of a named one."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    name: str = ""
+
+    @classmethod
+    def of(cls, items: Iterable[Any], columns: Mapping[str, Column], name: str = "") -> Self:
+        return cls(list(columns), [[value_of(item, column) for column in columns.values()] for item in items], name)
+
+    def __str__(self) -> str:
+        under = "|".join("-" * (len(head) + 2) for head in self.columns)
+        return "\n".join((line(self.columns), f"|{under}|", *map(line, self.rows)))
+
+
+def line(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(each if isinstance(each, Finished) else shown(each) for each in cells)} |"
+
+
+def shown(value: object) -> str:
+    """A cell: text on one line, a number as people read it."""
+    if isinstance(value, str):
+        return escape(value.replace("|", "\\|"))
+    return number(value)  # type: ignore[arg-type]

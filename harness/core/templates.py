@@ -1,0 +1,25 @@
+"""Pages made from Jinja templates."""
+
+from pathlib import Path
+from typing import Any
+
+from harness.core.formatting import cell, gpu_names, number, percent
+from harness.core.locations import ROOT
+from harness.core.markdown import code, harmless, quoted
+
+
+def jinja_environment(*folders: Path, **options: Any) -> Any:
+    """Of the templates in these folders; a name that one asks for and does not get is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(folders), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options
+    )
+
+
+def render(template: str, **values: Any) -> str:
+    """The template filled in, as Markdown."""
+    made = jinja_environment(ROOT / "templates", ROOT / "docs", finalize=harmless, keep_trailing_newline=True)
+    filters = (number, percent, cell, code, quoted)
+    made.filters |= {each.__name__: each for each in filters} | {"gpus": gpu_names}
+    return str(made.get_template(template).render(**values)).removesuffix("\n")

@@ -1,0 +1,49 @@
+"""What the installed vLLM offers, read from its sources: importing vLLM takes 10 to 20 seconds."""
+
+import ast
+import re
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def folder() -> Path | None:
+    """Where vLLM is installed; None where it is not."""
+    spec = find_spec("vllm")
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def source(*names: str) -> str:
+    """The text of a file of vLLM's; empty without vLLM."""
+    place = folder()
+    return place.joinpath(*names).read_text() if place else ""
+
+
+@cache
+def enumerations() -> frozenset[str]:
+    """The values of the enumerations among vLLM's settings; none without vLLM."""
+    place = folder()
+    files = [*place.glob("config/*.py"), *place.glob("model_executor/layers/quantization/__init__.py")] if place else []
+    lists = (found for path in files for found in re.findall(r"Literal\[([^\]]*)\]", path.read_text(errors="replace")))
+    return frozenset(word for found in lists for word in re.findall(r"[\"']([\w.+-]+)[\"']", found))
+
+
+@cache
+def architectures() -> frozenset[str]:
+    """The names of the model classes that vLLM has; none without vLLM."""
+    return frozenset(re.findall(r"(?m)^    \"(\w+)\": \(", source("model_executor", "models", "registry.py")))
+
+
+@cache
+def variables() -> frozenset[str]:
+    """The environment variables that vLLM reads; none without vLLM."""
+    return frozenset(re.findall(r"(?m)^    \"(\w+)\": ", source("envs.py")))
+
+
+@cache
+def arguments() -> frozenset[str]:
+    """The arguments of vLLM's AsyncEngineArgs; none without vLLM."""
+    classes = (node for node in ast.parse(source("engine", "arg_utils.py")).body if isinstance(node, ast.ClassDef))
+    fields = (item for each in classes if each.name in ("EngineArgs", "AsyncEngineArgs") for item in each.body)
+    named = (item.target for item in fields if isinstance(item, ast.AnnAssign))
+    return frozenset(target.id for target in named if isinstance(target, ast.Name))

@@ -1,0 +1,151 @@
+"""Clients in separate processes, so that the client of a server is not what is measured."""
+
+import asyncio
+import itertools
+import multiprocessing
+import pickle
+import signal
+import socket
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import uvloop
+
+from harness.config import model_tokenizer
+from harness.core.errors import BenchmarkError, EngineError
+from harness.core.message_text import first_line
+from harness.engines.answer_delivery import Exchange
+from harness.engines.client import Client, WireRequest
+from harness.engines.protocol import Tokens
+
+# Clients in separate processes, so that the client of a server is not what is measured.
+PROCESS_ENDED = "a client process ended unexpectedly"
+READY = "ready"
+LAST_S = 2.0  # to end by itself
+
+
+class Reply(NamedTuple):
+    """A part of an answer on its way back, by number; with `exchange`, what is known of it, nothing follows."""
+
+    number: int
+    tokens: Sequence[int] = ()
+    error: Exception | None = None
+    exchange: Exchange | None = None
+
+
+def send(writer: asyncio.StreamWriter, message: object) -> None:
+    """Sends a message; uvloop writes those of one turn of the loop together."""
+    data = pickle.dumps(message)
+    writer.write(len(data).to_bytes(8, "big") + data)
+
+
+async def receive(reader: asyncio.StreamReader) -> Any:
+    """The next message. Raises EOFError when the other side is gone."""
+    try:
+        size = int.from_bytes(await reader.readexactly(8), "big")
+        return pickle.loads(await reader.readexactly(size))
+    except ConnectionError:  # a message that is cut short is an EOFError
+        raise EOFError from None
+
+
+class RemoteClient:
+    _reader: asyncio.StreamReader  # from `open` on, as the next two
+    _writer: asyncio.StreamWriter
+    _receiving: asyncio.Task[None]
+
+    def __init__(self, client: Client) -> None:
+        self._ours, theirs = socket.socketpair()
+        work = (replace(client, tokenizer=None), theirs)
+        spawn = multiprocessing.get_context("spawn")
+        self._process = spawn.Process(target=serve, args=work, name="client", daemon=True)
+        self._process.start()
+        theirs.close()
+        self._numbers = itertools.count()
+        self._parts: dict[int, asyncio.Queue[Reply]] = {}
+        self.in_flight = 0
+        self.failure: str | None = None
+
+    async def open(self) -> None:
+        """Waits until the process is ready; to be called on the loop. Raises EngineError where it is not."""
+        self._reader, self._writer = await asyncio.open_connection(sock=self._ours)
+        try:
+            await receive(self._reader)
+        except EOFError:
+            raise EngineError(PROCESS_ENDED) from None
+        self._receiving = asyncio.create_task(self._receive())
+
+    async def _receive(self) -> None:
+        try:
+            while True:
+                reply = await receive(self._reader)
+                if reply.number in self._parts:
+                    self._parts[reply.number].put_nowait(reply)
+        except EOFError:
+            self.failure = PROCESS_ENDED
+            for number, parts in self._parts.items():
+                parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
+
+    async def answer(self, request: WireRequest, exchange: Exchange) -> Tokens:
+        """As `Client.answer`. Raises EngineError where the process is gone."""
+        number = next(self._numbers)
+        parts = self._parts[number] = asyncio.Queue()
+        try:
+            if self.failure:
+                raise EngineError(self.failure)
+            send(self._writer, (number, request))
+            while not (reply := await parts.get()).exchange and not reply.error:
+                yield reply.tokens
+            if reply.exchange:
+                exchange.sent_at, exchange.delivery = reply.exchange.sent_at, reply.exchange.delivery
+            if reply.error:
+                raise reply.error
+        finally:
+            del self._parts[number]
+
+    async def disconnect(self) -> None:
+        """The process ends once nobody talks to it; to be called on the loop."""
+        self._receiving.cancel()
+        self._writer.close()
+
+    def close(self) -> None:
+        self._process.join(LAST_S)
+        self._process.kill()
+
+
+def serve(client: Client, theirs: socket.socket) -> None:
+    """What the process does: answer until the other side is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
+    if not (client.form.ids_in and client.form.ids_out):
+        client.tokenizer = model_tokenizer.load_tokenizer(client.config)
+    uvloop.run(answer_all(client, theirs))
+
+
+async def answer_all(client: Client, theirs: socket.socket) -> None:
+    client.open()
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    send(writer, READY)
+    tasks = set[asyncio.Task[None]]()
+    try:
+        while True:
+            task = asyncio.create_task(answer(client, writer, *await receive(reader)))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+    except EOFError:
+        await client.session.close()
+
+
+async def answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
+    """Sends the parts of one answer on as they come."""
+    exchange = Exchange()
+    error: Exception | None = None
+    try:
+        async for tokens in client.answer(request, exchange):
+            send(writer, Reply(number, tokens))
+    except BenchmarkError as known:
+        error = known
+    except Exception as unknown:
+        traceback.print_exception(unknown)  # to engine.log
+        error = RuntimeError(f"{type(unknown).__name__}: {first_line(unknown)}")
+    send(writer, Reply(number, error=error, exchange=exchange))

@@ -1,0 +1,119 @@
+"""vLLM's arguments for a plan, and which of them the installed vLLM refuses."""
+
+import re
+from collections.abc import Collection, Iterable
+from os import environ
+from typing import Any
+
+import psutil
+
+from harness.config.engine import EngineConfig
+from harness.config.plan import Plan
+from harness.core import given_values, nvml, software, system, vllm_source
+from harness.core.errors import UsageError
+from harness.core.message_text import first_line
+from harness.engines import patches
+
+DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+CPU_BLOCK = 32
+
+
+def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
+    """The arguments for vLLM's AsyncEngineArgs of a run; `choosing`: of one that asks with `Engine.score_choices`.
+
+    A benchmark repeats its samples, and answers from the prefix cache would flatter every number: it is off unless
+    asked for. Questions share their beginnings, so it is on; their log-probabilities are those after the restriction.
+    """
+    config = plan.config
+    args = {
+        "model": config.model_path,
+        "dtype": DTYPES[config.precision],
+        "quantization": None if config.quantization == "none" else config.quantization,
+        "kv_cache_dtype": config.kv_cache_dtype,
+        "load_format": config.load_format,
+        "trust_remote_code": config.trust_remote_code,
+        "tensor_parallel_size": plan.tensor_parallel_size,
+        "data_parallel_size": plan.data_parallel_size,
+        "max_model_len": plan.max_model_len,
+        "gpu_memory_utilization": config.memory_share,
+        "enable_prefix_caching": choosing,
+        "disable_log_stats": not config.extra_metrics,
+    }
+    for name in ("max_num_seqs", "max_num_batched_tokens", "seed"):
+        if (value := getattr(config, name)) is not None:
+            args[name] = value
+    if choosing:
+        args["logprobs_mode"] = "processed_logprobs"
+    if not nvml.gpus():
+        spec = config.model_spec
+        if choosing:
+            args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
+        if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in environ:
+            # vLLM would take this share of main memory, which other programs need too.
+            args["kv_cache_memory_bytes"] = spec.cache_bytes or psutil.virtual_memory().available // 4
+        if spec.sequences:
+            args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
+            args.setdefault("max_num_seqs", spec.sequences)
+    return args | extra_args(config)
+
+
+def extra_args(config: EngineConfig) -> dict[str, object]:
+    """What --engine-arg gives, its keys checked with vLLM, and the names of --engine-patch, which vLLM then hashes."""
+    known = vllm_source.arguments()
+    for key in config.engine_args:
+        if known and key not in known:
+            raise UsageError(
+                f"--engine-arg {key}: this vLLM has no such argument{given_values.did_you_mean(key, sorted(known))}"
+            )
+    if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
+        return config.engine_args
+    own = config.engine_args.get("additional_config")
+    return config.engine_args | {"additional_config": {**(own if isinstance(own, dict) else {}), "engine_patch": names}}
+
+
+def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
+    """Which engine arguments and VLLM_ variables the installed vLLM does not have, or ignores with so many copies
+    of the model, in words; empty if it has all."""
+    missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
+    missing += [
+        f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in vllm_source.variables()
+    ]
+    said = [f"this vLLM has {', '.join(missing)}"] if missing else []
+    if copies == 1 and "prefill_schedule_interval" in arguments and installed_version() < (0, 33):
+        said.append("prefill_schedule_interval works only under data parallelism before vLLM 0.33")
+    return "; ".join(said)
+
+
+def installed_version() -> tuple[int, ...]:
+    """The first two numbers of the installed vLLM's version; none without vLLM."""
+    version = system.System(packages=software.versions()).vllm_version or ""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
+def refusal(error: Exception) -> str:
+    """What vLLM has against its arguments first; pydantic, with which it checks them, says so below a heading."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return first_line(error)
+    where, what = errors()[0]["loc"][:1], " ".join(errors()[0]["msg"].removeprefix("Value error, ").split())
+    return ": ".join([*map(str, where), what]).rstrip(".")
+
+
+def check_quantization(model: Any) -> None:
+    """Raises UsageError for quantization that vLLM accepts in vain.
+
+    Some of its methods quantize experts alone: without any, the model would run as it is, under a wrong name. And on
+    a CPU, where it has no 8-bit floating-point arithmetic, it finds that out only once it computes.
+    """
+    from vllm.platforms import current_platform
+
+    checkpoint = getattr(model.hf_config, "quantization_config", None) or {}
+    in_fp8 = str(model.quantization).startswith("fp8") or checkpoint.get("format") == "float-quantized"
+    if current_platform.is_cpu() and in_fp8 and not current_platform.supports_fp8():
+        raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
+    online = model.quantization_config
+    dense = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
+    if online is not None and not dense and not model.is_moe:
+        raise UsageError(
+            f"--quantization {model.quantization} quantizes nothing in this model, only experts: use another, or none."
+        )

@@ -1,0 +1,89 @@
+"""Models and data sets of the Hugging Face hub, or of a folder that `datasets` reads."""
+
+from pathlib import Path
+from typing import Any
+
+from harness.config import engine, model_tokenizer
+from harness.config.run import RunConfig
+from harness.core.errors import UsageError, ends_in_one_line
+from harness.core.message_text import first_line
+from harness.workloads.requests_file import CHATS, KINDS, StoredRequests, read_rows
+
+MARK = "hf:"
+DESCRIPTION = "a data set, as `datasets` loads it"
+
+
+def read(config: RunConfig) -> StoredRequests:
+    """The requests of a data set: one a row, or one a turn of a conversation. Raises UsageError in one line."""
+    data = load_rows(config.workload)
+    if most := config.sample_limit:
+        data = data.select(range(min(most, len(data))))
+    column = config.prompt_column or ""
+    columns = [column] if column else [*KINDS, *CHATS]
+    if not set(columns) & set(data.column_names):
+        wanted = "" if column else "; --prompt-column names the one with the prompt"
+        raise UsageError(
+            f"--workload {config.workload}: no column {' or '.join(columns)}; it has "
+            f"{', '.join(data.column_names)}{wanted}."
+        )
+    return read_rows(Path(config.workload), list(data), "row", column)
+
+
+def load_rows(workload: str) -> Any:
+    """The rows of hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT. Raises UsageError where they cannot
+    be had, or the split is one of several and none is named."""
+    from datasets import DatasetDict, load_dataset
+    from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS
+
+    place, _, split = workload.removeprefix(MARK).partition(":")
+    name, _, settings = place.partition("@")
+    if not name:
+        raise UsageError(f"--workload {workload}: must be hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.")
+    if name in FORMATS:
+        raise UsageError(f"--workload {workload}: {name} is a format of files, not a data set; name the file itself.")
+    try:
+        data = load_dataset(name, settings or None, split=split or None)
+    except Exception as error:  # whatever the library raises of a network, a name, a file
+        raise UsageError(f"--workload {workload}: `datasets` cannot load it: {first_line(error)}.") from None
+    if isinstance(data, DatasetDict):
+        if len(data) > 1:
+            raise UsageError(f"--workload {workload}: name a split: {', '.join(f'{workload}:{one}' for one in data)}.")
+        (data,) = data.values()
+    return data
+
+
+def download_model(name: str) -> None:
+    """A model's files into the cache, with a progress bar, or one line; what came before a download broke is kept."""
+    from huggingface_hub import snapshot_download
+
+    with ends_in_one_line():
+        try:
+            print(snapshot_download(name, ignore_patterns=["original/*"]))
+        except Exception as error:  # whatever the library raises of a network, a name, a token
+            raise UsageError(
+                f"{model_tokenizer.why_not_loaded(engine.EngineConfig(model=name), error)} Try again: what came is kept."
+            ) from None
+
+
+def download(name: str, version: str, split: str, instead: str = "check the network, or pass --dataset-path") -> Any:
+    """A split of a data set from the Hugging Face hub (or its local cache). Raises UsageError."""
+    from datasets import load_dataset
+
+    try:
+        return load_dataset(name, version, split=split)
+    except Exception as error:
+        raise UsageError(f"cannot download {name} ({type(error).__name__}): {instead}.") from None
+
+
+def read_saved(folder: Path, split: str) -> Any:
+    """A split of what `datasets` saved in a folder, or the one that was saved alone. Raises UsageError."""
+    from datasets import DatasetDict, load_from_disk
+
+    try:
+        data = load_from_disk(str(folder))
+    except Exception as error:
+        raise UsageError(f"--dataset-path {folder}: not a folder saved by `datasets`: {error}") from None
+    splits = data if isinstance(data, DatasetDict) else {split: data}
+    if split not in splits:
+        raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(splits)}.")
+    return splits[split]

@@ -1,0 +1,104 @@
+"""Recorded arrivals: a CSV file of when each request came, how long it and its answer were, and what it shared."""
+
+import csv
+import math
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.config.arrival_patterns import COLUMNS, MOST_RATE, PREFIX, SHAPES
+from harness.config.lengths import MOST_TOKENS
+from harness.core.errors import UsageError
+from harness.core.given_values import read_given, require, unknown_file_error
+
+# Recorded arrivals: a CSV file of when each request came, how long it and its answer were, and what it shared.
+FLAG = "--arrivals"
+MOST_BYTES = 2**30
+MOST_S = 10**10
+PAGE = "docs/workloads.md#recorded-arrivals"
+
+
+class Recorded(NamedTuple):
+    """One request of a trace; `line` is counted from 1. Those of one `prefix` begin with the same tokens."""
+
+    at_s: float
+    prompt_tokens: int
+    output_tokens: int
+    line: int
+    prefix: str
+    prefix_tokens: int
+
+
+class Trace(NamedTuple):
+    """A trace in the order of its times. Of the rows up to its last request, `unfit` are longer than the context, and
+    `empty` have no length; both are left out."""
+
+    path: Path
+    requests: tuple[Recorded, ...]
+    unfit: int
+    empty: int
+
+    @property
+    def span_s(self) -> float:
+        return self.requests[-1].at_s - self.requests[0].at_s
+
+
+def read_trace(path: Path, most: int | None = None, context: int | None = None) -> Trace:
+    """The trace of a file, or the first `most` of its requests that can be sent, in a context of so many tokens. Raises
+    UsageError in one line."""
+    if not path.exists():
+        raise unknown_file_error(FLAG, str(path), list(SHAPES))
+    text = read_given(FLAG, path, "text", str, most=MOST_BYTES).removeprefix("\ufeff")
+    if text.partition("\n")[0].strip() not in (COLUMNS, COLUMNS + PREFIX):
+        raise UsageError(
+            f"{path}: not a trace; the first line must be {COLUMNS}[{PREFIX}]: {PAGE} says how to make it."
+        )
+    reader, kept, unfit, empty = csv.reader(text.splitlines(), strict=True), list[Recorded](), 0, 0
+    try:
+        names = next(reader)
+        for cells in filter(None, reader):
+            if cells[1:3] == ["", ""]:  # a request that failed
+                empty += 1
+                continue
+            found = recorded(f"{path}: line {reader.line_num}", reader.line_num, names, cells)
+            if context and found.prompt_tokens + found.output_tokens > context:
+                unfit += 1
+            else:
+                kept.append(found)
+            if len(kept) == most:
+                break
+    except csv.Error as error:
+        raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
+    trace = Trace(path, tuple(sorted(kept, key=lambda one: one.at_s)), unfit, empty)
+    if len(kept) < 2 or len(kept) > MOST_RATE * trace.span_s:
+        fits = f" that fit {context:,} tokens" if unfit else ""
+        raise UsageError(
+            f"{path}: needs at least two requests at different times{fits}, and no more than {MOST_RATE:,} requests/s "
+            "on average."
+        )
+    return trace
+
+
+def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
+    """The request of a row. Raises UsageError."""
+    if len(cells) != len(names):
+        raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
+    seconds, prompt, answer, prefix, shared = *cells, *("", "")[len(cells) - 3 :]
+    try:
+        at = float(seconds)
+    except ValueError:
+        at = math.nan
+    wanted = f"a number from 0 to {MOST_S:,}; convert dates to seconds since the first request"
+    require(0 <= at <= MOST_S, f"{where}: seconds", wanted, seconds)
+    length = whole(f"{where}: input_tokens", prompt, MOST_TOKENS)
+    new = whole(f"{where}: output_tokens", answer, MOST_TOKENS)
+    beginning = whole(f"{where}: prefix_tokens", shared, length) if prefix else 0
+    if shared and not prefix:
+        raise UsageError(f"{where}: prefix_tokens needs a prefix_id.")
+    return Recorded(at, length, new, line, prefix, beginning)
+
+
+def whole(name: str, text: str, most: int) -> int:
+    found = int(float(text)) if re.fullmatch(r"[0-9]{1,7}(\.0*)?", text) else -1  # 47.0, as pandas writes it
+    require(1 <= found <= most, name, f"a whole number from 1 to {most:,}", text)
+    return found
