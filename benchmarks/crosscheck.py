@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from harness.config import model_tokenizer
+from harness.config import pretrained
 from harness.config.run import RunConfig
 from harness.core import files, processes
 from harness.core.command import make_command, start
@@ -254,7 +254,7 @@ def crosscheck(
 
 
 def write_prompts(load: CrosscheckLoad) -> None:
-    tokenizer = model_tokenizer.load_tokenizer(load.config)
+    tokenizer = pretrained.load_tokenizer(load.config)
     library = cnn_dailymail.load(load.config, tokenizer, load.requests)
     texts = (tokenizer.decode(prompt, skip_special_tokens=True) for prompt in library.prompts)
     files.write_text(load.prompts, "".join(json.dumps({"prompt": text}) + "\n" for text in texts))

@@ -21,7 +21,7 @@ from datasets import Dataset
 from rich.console import Console
 
 from harness.config import checkpoint as model
-from harness.config import model_tokenizer
+from harness.config import pretrained
 from harness.config.plan import Plan
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
@@ -154,7 +154,7 @@ class Laboratory:
     def __init__(self, results_dir: Path, category: str = "datacenter") -> None:
         config = RunConfig(model="demo", mode="accuracy", category=category, results_dir=results_dir)
         self.plan: Plan = resolve(config, nvml.gpus(), model.weight_bytes(config))
-        self.tokenizer = model_tokenizer.load_tokenizer(config)
+        self.tokenizer = pretrained.load_tokenizer(config)
         self.library: Library = samples.load(config, self.tokenizer, self.plan.samples)
         self.engine = Remembering(args_for(self.plan))
         self.engine.start()

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import psutil
 from huggingface_hub import constants, try_to_load_from_cache
 
-from harness.config import checkpoint, model_tokenizer, quantization
+from harness.config import checkpoint, pretrained, quantization
 from harness.config.engine import EndpointFlags
 from harness.config.parallelism import parallelism
 from harness.config.run import RunConfig
@@ -336,7 +336,7 @@ def memory(config: RunConfig) -> str:
 
 def tokenizer(config: RunConfig) -> str:
     served = discovery.with_served_model(config)
-    return f"of {served.model}, {len(model_tokenizer.load_tokenizer(served)):,} tokens"
+    return f"of {served.model}, {len(pretrained.load_tokenizer(served)):,} tokens"
 
 
 def sentences(config: RunConfig) -> str:

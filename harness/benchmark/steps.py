@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from harness import engines
 from harness.benchmark import doctor
 from harness.benchmark.rate import DoneTests, find_rate, rate_source
-from harness.config import checkpoint, model_tokenizer, quantization
+from harness.config import checkpoint, pretrained, quantization
 from harness.config.plan import Plan
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
@@ -87,7 +87,7 @@ class Begun(NamedTuple):
 def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGenSession | None = None) -> Begun:
     """A run up to its tests. With another session it has that one's requests: the salt of each test, and LoadGen's
     settings, which a process reads once."""
-    tokenizer = model_tokenizer.load_tokenizer(config)
+    tokenizer = pretrained.load_tokenizer(config)
     plan, workload = prepare_plan(config, tokenizer)
     run = BenchmarkRun.begin(plan, folder, display)
     library = workload or official_samples(plan, tokenizer)
@@ -112,7 +112,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     config = discovery.with_served_model(config)
     say(config.headline)
     doctor.require(config)
-    tokenizer = model_tokenizer.load_tokenizer(config)
+    tokenizer = pretrained.load_tokenizer(config)
     plan, library = prepare_plan(config, tokenizer)
     library = library or official_samples(plan, tokenizer)
     for line in lines(replace(plan, official_data=library.official), library, nvml.gpus()):

@@ -1,18 +1,15 @@
 """The checkpoint: its shape, how much memory its weights take, whether it is the reference model; its tokenizer."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
-from harness.config.model_tokenizer import loaded
 from harness.config.models import QUANTIZE_JSON, QUANTIZED, SHAPE
+from harness.config.pretrained import POINTER, is_pointer, load_shape
 from harness.config.quantization import Quantized, stored_formats
 from harness.core import files, vllm_source
 from harness.core.errors import UsageError
 
-POINTER = "is a Git LFS pointer, not the file: run `git lfs pull` in the folder"
-LARGEST_POINTER, LARGEST_CONFIG = 1024, 2**22  # bytes
 MOST_BYTES = 2**46  # of weights: 64 TiB
 MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
 
@@ -60,11 +57,6 @@ def head_width(shape: Any) -> int:
     return int(getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads)
 
 
-def is_pointer(path: Path) -> bool:
-    """Whether a file is what Git LFS leaves where it did not run."""
-    return path.stat().st_size < LARGEST_POINTER and path.read_bytes().startswith(b"version https://git-lfs")
-
-
 def title(config: EngineConfig) -> str:
     """What a report calls a model whose engine says that it came quantized.
 
@@ -88,23 +80,6 @@ def is_reference(config: EngineConfig) -> bool:
 def has_random_weights(config: EngineConfig) -> bool:
     """Whether the checkpoint says of itself that its weights were drawn at random (`benchmarks.random_llama`)."""
     return getattr(load_shape(config), "random_weights", False) is True
-
-
-@functools.cache
-def load_shape(config: EngineConfig) -> Any:
-    """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""
-    from transformers import AutoConfig
-
-    file = Path(config.model_path) / "config.json"
-    if file.is_file() and file.stat().st_size > LARGEST_CONFIG:
-        raise UsageError(f"--model {config.model}: config.json has {file.stat().st_size:,} bytes: it may be damaged.")
-    shape = loaded(AutoConfig, config)
-    if missing := [key for key in SHAPE if not hasattr(shape, key)]:
-        raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
-    for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
-        if not (type(value := getattr(shape, key, 1)) is int and value > 0):
-            raise UsageError(f"--model {config.model}: config.json has {key} {value!r:.40}: it may be damaged.")
-    return shape
 
 
 def check_architecture(config: EngineConfig) -> None:

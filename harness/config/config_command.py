@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar
 
 import typer
 
-from harness.config.flags import OUTPUT, PANELS, Settings, choices, kinds
-from harness.config.type_names import TYPES
+from harness.config.flags import OUTPUT, PANELS, Settings
+from harness.config.value_types import TYPES, choices, kinds
 from harness.core.command import Command, make_command
 from harness.core.errors import ends_in_one_line
 from harness.core.given_values import as_flag

@@ -154,7 +154,6 @@ class EngineConfig(Settings):
         return self.load_format == "dummy"
 
 
-PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key
 # What only an engine in this process can obey: a server was started with its own settings.
 IN_PROCESS = names_in(
     """

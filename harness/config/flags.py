@@ -1,8 +1,7 @@
 """What a setting is: type, default, topic, help, what it affects; the rules across settings; and their command line."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -10,7 +9,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    TypeAdapter,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -19,10 +17,11 @@ from pydantic import (
 from pydantic_core import to_jsonable_python
 
 from harness.config.rules import Rules, broken
-from harness.config.type_names import mistake
+from harness.config.value_types import choices, describe, kinds
 from harness.core.errors import UsageError
-from harness.core.given_values import RENAMED, as_flag, check_path, check_printable, read_given
+from harness.core.given_values import RENAMED, as_flag, check_path, check_printable, read_given, unknown_setting
 from harness.core.reading import MIB, load_yaml
+from harness.core.secrets import hide_word
 
 Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
 MODEL, ENGINE = "Model", "Engine and GPUs"
@@ -163,25 +162,16 @@ class Settings(BaseModel):
         return tuple(name for name, flag in cls.flags().items() if flag.affects in what)
 
 
-@cache
-def kinds(settings: type[BaseModel], name: str) -> dict[str, dict[str, Any]]:
-    """The types that a setting may have, but for null, as JSON schemas, each by what it is: "texts" are a list."""
-    schema = TypeAdapter(settings.model_fields[name].rebuild_annotation()).json_schema()
-    found = {}
-    for each in schema.get("anyOf", [schema]):
-        match each:
-            case {"const": only}:
-                found["choice"] = {"enum": [only]}
-            case {"enum": _}:
-                found["choice"] = each
-            case {"items": {"type": "string"}}:
-                found["texts"] = each
-            case {"format": what} | {"type": what}:
-                found[what] = each
-    found.pop("null", None)
-    return found
-
-
-def choices(found: Mapping[str, Mapping[str, Any]]) -> Sequence[Any]:
-    """The values that are chosen from, if any."""
-    return found["choice"]["enum"] if "choice" in found else ()
+def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, Any]) -> str:
+    """The first thing that is wrong with settings, in one line."""
+    errors = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    name = str(errors[0]["loc"][0])
+    if errors[0]["type"] == "extra_forbidden":
+        return unknown_setting(name, list(kind.model_fields))
+    if own := [said for each in errors if each["type"] == "value_error" and (said := str(each["ctx"]["error"]))]:
+        return f"{kind.named(name)}: {own[0]}."
+    if errors[0]["type"] == "missing":
+        return f"{kind.named(name)} is missing."
+    takes = " or ".join(describe(*each, kind.flags()[name].metavar) for each in kinds(kind, name).items())
+    got = hide_word(value) if isinstance(value := settings[name], str) else value
+    return f"{kind.named(name)} takes {takes}; got {got!r}."

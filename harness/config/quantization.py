@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.config.checkpoint import load_shape
 from harness.config.engine import EngineConfig
+from harness.config.pretrained import load_shape
 from harness.core import files, schema
 
 QUANT_CONFIG = "hf_quant_config.json"

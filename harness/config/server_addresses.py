@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
-from harness.config.engine import PLAIN_KEYS
 from harness.core.errors import UsageError
 from harness.core.secrets import hide_text, note_address
 
@@ -68,3 +67,6 @@ def is_usable(address: str) -> bool:
         return parts.scheme in ("http", "https") and host != b"" and parts.port != 0
     except ValueError:  # a port that is no number, a part of the name with more than 63 characters
         return False
+
+
+PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key

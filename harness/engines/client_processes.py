@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from harness.config import model_tokenizer
+from harness.config import pretrained
 from harness.core.errors import BenchmarkError, EngineError
 from harness.core.message_text import first_line
 from harness.engines.answer_delivery import Exchange
@@ -118,7 +118,7 @@ def serve(client: Client, theirs: socket.socket) -> None:
     """What the process does: answer until the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
     if not (client.form.ids_in and client.form.ids_out):
-        client.tokenizer = model_tokenizer.load_tokenizer(client.config)
+        client.tokenizer = pretrained.load_tokenizer(client.config)
     uvloop.run(answer_all(client, theirs))
 
 

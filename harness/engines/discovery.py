@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from harness.config import model_tokenizer
+from harness.config import pretrained
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
 from harness.config.server_addresses import join_url
@@ -200,7 +200,7 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
         return config
     served = config.changed(model=names[0]) if "/" in names[0] or names[0] in MODELS else config
     try:
-        model_tokenizer.load_tokenizer(served)
+        pretrained.load_tokenizer(served)
     except UsageError:
         raise UsageError(
             f"the server serves {names[0]}, but its tokenizer was not found: name a folder or a hub name that has it "

@@ -14,7 +14,7 @@ from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
 import uvloop
 
-from harness.config import engine, model_tokenizer, run, server_addresses
+from harness.config import engine, pretrained, run, server_addresses
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
@@ -59,7 +59,7 @@ class OpenAI(Engine):
         self.config = config
         self.max_model_len = max_model_len
         self.processes = processes or max(1, min(MOST_CLIENTS, core_count() // 2))
-        self.tokenizer = tokenizer = model_tokenizer.load_tokenizer(config)
+        self.tokenizer = tokenizer = pretrained.load_tokenizer(config)
         self.name = f"the client of {', '.join(config.endpoint)}"
         self.starting = f"connecting to {', '.join(config.endpoint)}"
         self.servers: list[Server] = []

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from pydantic import JsonValue
 
 from harness import engines
-from harness.config import checkpoint, model_tokenizer
+from harness.config import checkpoint, pretrained
 from harness.config.resolve import resolve
 from harness.core import errors, last_screen, nvml, processes, progress, secrets, statistics
 from harness.core.csv_files import write_table
@@ -364,7 +364,7 @@ def evaluate(config: MMLUConfig, run: folder.RunFolder, display: progress.Displa
 
     subjects = questions.chosen_subjects(config.subjects)
     data = questions.load(config.folder, subjects, config.num_fewshot, config.total_sample_count, config.seed)
-    tokenizer = model_tokenizer.load_tokenizer(config)
+    tokenizer = pretrained.load_tokenizer(config)
     begin = time.perf_counter()
     built = questions.build(data, config.num_fewshot, tokenizer, config.context)
     facts.prompts_s = round(time.perf_counter() - begin, 3)

@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 
 from pydantic import Field, JsonValue, NonNegativeInt, computed_field
 
-from harness.config import engine, model_tokenizer, run
+from harness.config import engine, pretrained, run
 from harness.config.mlperf import GATE, ROUGE, Scores, Task, bounds
 from harness.config.plan import Plan
 from harness.core import reading, statistics, system, templates
@@ -296,7 +296,7 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
     scores made here would be others."""
     if scores.splitter != (here := sentence_splitter()[0]):
         raise UsageError(f"made with {scores.splitter} sentences, and here is {here}: `make punkt` on both.")
-    tokenizer = model_tokenizer.load_tokenizer(plan.config)
+    tokenizer = pretrained.load_tokenizer(plan.config)
     return custom.load(plan.config, tokenizer) or cnn_dailymail.load(plan.config, tokenizer, scores.samples), tokenizer
 
 
@@ -355,7 +355,7 @@ def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     its text."""
     records = cnn_dailymail.from_json(dataset)
     answers = read_log(log, len(records), token_bytes)
-    texts = to_text(answers, model_tokenizer.load_tokenizer(engine.EngineConfig(model=model)))
+    texts = to_text(answers, pretrained.load_tokenizer(engine.EngineConfig(model=model)))
     text = accuracy_txt(totals(score(texts, [record.reference for record in records])), len(answers), digest(log))
     write_text(log.parent / "accuracy.txt", text)
     return text

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from huggingface_hub import constants
 
-from harness.config import model_tokenizer
+from harness.config import pretrained
 from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT, OFFICIAL, PROMPT
 from harness.config.run import RunConfig
 from harness.core import given_values, locations, reading
@@ -71,7 +71,7 @@ def find(config: RunConfig) -> str:
     kept = Path(constants.HF_HOME) / "datasets" / name.replace("/", "___") / version
     if kept.exists():
         return str(kept)
-    if not model_tokenizer.is_hub_reachable():
+    if not pretrained.is_hub_reachable():
         raise UsageError(f"{name} not found, and the hub not reachable: {instead(config)}.")
     return f"{name}, to be downloaded"
 

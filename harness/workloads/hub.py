@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from harness.config import engine, model_tokenizer
+from harness.config import engine, pretrained
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError, ends_in_one_line
 from harness.core.message_text import first_line
@@ -61,7 +61,7 @@ def download_model(name: str) -> None:
             print(snapshot_download(name, ignore_patterns=["original/*"]))
         except Exception as error:  # whatever the library raises of a network, a name, a token
             raise UsageError(
-                f"{model_tokenizer.why_not_loaded(engine.EngineConfig(model=name), error)} Try again: what came is kept."
+                f"{pretrained.why_not_loaded(engine.EngineConfig(model=name), error)} Try again: what came is kept."
             ) from None
 
 

@@ -15,7 +15,7 @@ from benchmarks.random_llama import QUANTIZATION
 from harness.__main__ import main
 from harness.benchmark import steps
 from harness.benchmark.rate import after_trial, rate_source
-from harness.config import model_tokenizer, quantization
+from harness.config import pretrained, quantization
 from harness.config.mlperf import SCENARIO, Scenario
 from harness.config.plan import Plan, minutes
 from harness.config.resolve import resolve
@@ -68,7 +68,7 @@ def test_it_says_what_would_be_run(flags: dict[str, Any], words: list[str], tmp_
 def test_after_the_first_answers_the_whole_is_said_again() -> None:
     """64 requests of 3 s, alone and two at a time, and 10 s of four at a time, which answer 64 in 48 s."""
     config = RunConfig(model="demo", mode="performance", concurrency="1,2,4", min_duration=10)
-    plan, _ = steps.prepare_plan(config, model_tokenizer.load_tokenizer(config))
+    plan, _ = steps.prepare_plan(config, pretrained.load_tokenizer(config))
     rate_of_one = 1 / 3 / OFFLINE_MARGIN
 
     def tried(plan: Plan, level: int, samples: int) -> Plan:
@@ -176,5 +176,5 @@ def test_a_variable_of_the_checkouts_env_file_is_read_and_what_is_set_wins(
 
 def test_queries_of_several_samples_are_counted_as_loadgen_counts_them() -> None:
     config = RunConfig(model="demo", mode="performance", scenario="multistream", samples_per_query=8, min_duration=30)
-    plan, _ = steps.prepare_plan(config, model_tokenizer.load_tokenizer(config))
+    plan, _ = steps.prepare_plan(config, pretrained.load_tokenizer(config))
     assert plan.pattern.length(replace(plan, expected_latency_ms=100.0)) == (300, 30.0)

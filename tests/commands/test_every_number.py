@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.__main__ import main
-from harness.config import model_tokenizer
+from harness.config import pretrained
 from harness.config.engine import EngineConfig
 from harness.loadgen import folder
 from tests.commands.test_every_path import LONGEST_S, alarm
@@ -44,7 +44,7 @@ CASES += [(*option, text) for option in TYPES.values() for text in ONCE]
 @pytest.fixture(scope="module", autouse=True)
 def imports() -> None:
     """What a run imports first takes longer than the alarm allows on a busy machine, and must not be cut in half."""
-    model_tokenizer.load_tokenizer(EngineConfig(model="demo"))
+    pretrained.load_tokenizer(EngineConfig(model="demo"))
 
 
 @pytest.mark.parametrize(("words", "parameter", "text"), CASES, ids=lambda value: getattr(value, "name", value)[:20])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.__main__ import main
-from harness.config.model_tokenizer import load_tokenizer
+from harness.config.pretrained import load_tokenizer
 from harness.config.run import RunConfig
 from harness.core.given_values import as_flag
 from harness.core.secrets import hide_text

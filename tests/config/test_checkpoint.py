@@ -2,14 +2,14 @@
 
 import pytest
 
-from harness.config import checkpoint, model_tokenizer
+from harness.config import checkpoint, pretrained
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 
 
 def test_a_model_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    shape = checkpoint.load_shape(RunConfig(model="demo"))
-    monkeypatch.setattr(checkpoint, "load_shape", lambda config: shape)
+    shape = pretrained.load_shape(RunConfig(model="demo"))
+    monkeypatch.setattr(pretrained, "load_shape", lambda config: shape)
     monkeypatch.setattr(shape, "num_hidden_layers", 10**18)
     with pytest.raises(UsageError, match=r"--model demo: .* 1,000,000,000,000,000,000 layers"):
         checkpoint.weight_bytes(RunConfig(model="demo"))
@@ -23,4 +23,4 @@ def test_a_mirror_with_a_port_that_is_no_number_is_not_reached(monkeypatch: pyte
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://mirror:port")
-    assert not model_tokenizer.is_hub_reachable.__wrapped__()
+    assert not pretrained.is_hub_reachable.__wrapped__()

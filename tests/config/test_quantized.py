@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from harness.config import models
-from harness.config.checkpoint import is_reference, load_shape, title
+from harness.config.checkpoint import is_reference, title
 from harness.config.engine import EngineConfig
+from harness.config.pretrained import load_shape
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from aiohttp import web
 
-from harness.config import model_tokenizer, server_addresses
+from harness.config import pretrained, server_addresses
 from harness.config.models import DEFAULT_MODEL
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
@@ -642,7 +642,7 @@ def test_the_model_is_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Fake(models=("demo",))) as fake:
         assert with_served_model(RunConfig(endpoint=(fake.address,))).model == "demo"
         assert with_served_model(RunConfig(model="demo", endpoint=(fake.address,))).model == "demo"
-    monkeypatch.setattr(model_tokenizer, "load_tokenizer", lambda config: None)
+    monkeypatch.setattr(pretrained, "load_tokenizer", lambda config: None)
     with serving(Fake(models=("an-alias",))) as fake:  # the default model's tokenizer has to do
         assert with_served_model(RunConfig(endpoint=(fake.address,))).model == DEFAULT_MODEL
     monkeypatch.undo()

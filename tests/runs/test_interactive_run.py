@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.config.model_tokenizer import load_tokenizer
+from harness.config.pretrained import load_tokenizer
 from harness.config.run import RunConfig
 from harness.loadgen import folder as results
 from harness.loadgen import log as loadgen_log

@@ -17,8 +17,8 @@ import pytest
 from harness import __main__
 from harness.commands import submission as command_line
 from harness.config import mlperf, models
-from harness.config.checkpoint import load_shape
 from harness.config.models import DEFAULT_MODEL
+from harness.config.pretrained import load_shape
 from harness.core.errors import UsageError
 from harness.core.system import detect
 from harness.loadgen import log

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config import arrival_patterns
-from harness.config.model_tokenizer import load_tokenizer
 from harness.config.plan import Plan
+from harness.config.pretrained import load_tokenizer
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError

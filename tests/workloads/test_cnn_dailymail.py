@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from harness.config import mlperf
-from harness.config.model_tokenizer import load_tokenizer
 from harness.config.models import DEMO
+from harness.config.pretrained import load_tokenizer
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.core.locations import ROOT

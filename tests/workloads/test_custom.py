@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from harness.benchmark.rate import known_offline
 from harness.config.lengths import Lengths, lengths
-from harness.config.model_tokenizer import load_tokenizer
 from harness.config.plan import Plan
+from harness.config.pretrained import load_tokenizer
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS, is_profile

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config.lengths import SALT_TOKENS, Shared, lengths
-from harness.config.model_tokenizer import load_tokenizer
+from harness.config.pretrained import load_tokenizer
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError

@@ -1,4 +1,4 @@
-"""The tokenizer of a checkpoint, and why it cannot be loaded."""
+"""A model's config and tokenizer, from a folder or the hub, and why they cannot be loaded."""
 
 import functools
 import socket
@@ -7,9 +7,35 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.config.checkpoint import POINTER, is_pointer
 from harness.config.engine import EngineConfig
+from harness.config.models import SHAPE
 from harness.core.errors import UsageError
+
+POINTER = "is a Git LFS pointer, not the file: run `git lfs pull` in the folder"
+LARGEST_POINTER, LARGEST_CONFIG = 1024, 2**22  # bytes
+
+
+def is_pointer(path: Path) -> bool:
+    """Whether a file is what Git LFS leaves where it did not run."""
+    return path.stat().st_size < LARGEST_POINTER and path.read_bytes().startswith(b"version https://git-lfs")
+
+
+@functools.cache
+def load_shape(config: EngineConfig) -> Any:
+    """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""
+    from transformers import AutoConfig
+
+    file = Path(config.model_path) / "config.json"
+    if file.is_file() and file.stat().st_size > LARGEST_CONFIG:
+        raise UsageError(f"--model {config.model}: config.json has {file.stat().st_size:,} bytes: it may be damaged.")
+    shape = loaded(AutoConfig, config)
+    if missing := [key for key in SHAPE if not hasattr(shape, key)]:
+        raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
+    for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
+        if not (type(value := getattr(shape, key, 1)) is int and value > 0):
+            raise UsageError(f"--model {config.model}: config.json has {key} {value!r:.40}: it may be damaged.")
+    return shape
+
 
 HUB_TIMEOUT_S = 5.0
 

@@ -1,0 +1,58 @@
+"""The types that a setting may have, and how they are named in help and messages."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+# What a flag of a type takes: in the help, and in messages.
+TYPES = {
+    "integer": ("N", "a whole number"),
+    "number": ("X", "a number"),
+    "path": ("PATH", "a path"),
+    "string": ("TEXT", "text"),
+    "boolean": ("[0|1]", "true or false"),
+    "array": ("", "numbers with commas between"),
+}
+
+
+def describe(name: str, schema: Mapping[str, Any], metavar: str) -> str:
+    """A type in words, for messages; `metavar` is an item of a list of texts."""
+    if name == "texts":
+        return f"a list of {metavar}"
+    if name == "choice":
+        return " or ".join(map(str, schema["enum"]))
+    _, words = TYPES[name]
+    match schema:
+        case {"exclusiveMinimum": low, "maximum": high}:
+            return f"{words} above {low}, at most {high:,}"
+        case {"minimum": low, "maximum": high}:
+            return f"{words} from {low:,} to {high:,}"
+        case {"minimum": low}:
+            return f"{words} of {low} or more"
+    return words
+
+
+@cache
+def kinds(settings: type[BaseModel], name: str) -> dict[str, dict[str, Any]]:
+    """The types that a setting may have, but for null, as JSON schemas, each by what it is: "texts" are a list."""
+    schema = TypeAdapter(settings.model_fields[name].rebuild_annotation()).json_schema()
+    found = {}
+    for each in schema.get("anyOf", [schema]):
+        match each:
+            case {"const": only}:
+                found["choice"] = {"enum": [only]}
+            case {"enum": _}:
+                found["choice"] = each
+            case {"items": {"type": "string"}}:
+                found["texts"] = each
+            case {"format": what} | {"type": what}:
+                found[what] = each
+    found.pop("null", None)
+    return found
+
+
+def choices(found: Mapping[str, Mapping[str, Any]]) -> Sequence[Any]:
+    """The values that are chosen from, if any."""
+    return found["choice"]["enum"] if "choice" in found else ()
