@@ -26,7 +26,7 @@ from harness.core import csv_files
 from harness.core.errors import UsageError
 from harness.core.formatting import number
 from harness.core.locations import ROOT
-from harness.results import accuracy
+from harness.results import accuracy, scoring
 
 SIZES = (25, 50, 100, 200, 256)  # samples that are judged
 SET = 13_368  # of which those count as a part, so that the interval decides
@@ -119,15 +119,15 @@ def run(variant: Variant, model: Path, out: Path) -> None:
     shutil.rmtree(folder)
 
 
-def rows_of(out: Path) -> list[accuracy.Row]:
+def rows_of(out: Path) -> list[scoring.Row]:
     """The scores of each sample of a run, in the order of the data."""
     columns = csv_files.read_columns(out / "latest" / "Accuracy" / "samples.csv", (*mlperf.ROUGE, "characters"))
     return [tuple(value or 0.0 for value in row) for row in zip(*columns.values(), strict=True)]
 
 
-def task_of(rows: list[accuracy.Row], samples: int = SET) -> mlperf.Task:
+def task_of(rows: list[scoring.Row], samples: int = SET) -> mlperf.Task:
     """The scores of the reference rows as those of a whole set of so many samples."""
-    scores = accuracy.totals(rows)
+    scores = scoring.totals(rows)
     return mlperf.Task(samples, replace(scores, gen_len=round(scores.gen_len * samples / len(rows))))
 
 
@@ -141,7 +141,7 @@ def table(out: Path) -> Iterator[str]:
         if not (out / str(place) / "latest").exists():
             continue
         rows = rows_of(out / str(place))
-        mine, theirs = asdict(accuracy.totals(rows)), asdict(accuracy.totals(reference))
+        mine, theirs = asdict(scoring.totals(rows)), asdict(scoring.totals(reference))
         cells = [
             f"{number(mine[name])} ({100 * (mine[name] / theirs[name] - 1):+.1f} %)"
             for name in (*mlperf.ROUGE, "gen_len")

@@ -17,12 +17,12 @@ import numpy as np
 
 from harness.config.mlperf import SCENARIO, Limits
 from harness.config.patterns import Poisson
-from harness.loadgen.outcome import Outcome
-from harness.loadgen.outcome import Times as Latencies
 from harness.rates import law, search
 from harness.rates.law import Alone, Goal
 from harness.rates.search import Candidate
 from harness.results import load
+from harness.results.outcome import Outcome
+from harness.results.outcome import Times as Latencies
 
 Times = Any  # an array of seconds
 FULL_S, SURE = 600.0, 459

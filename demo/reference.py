@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness.results import accuracy
+from harness.results import scoring
 from harness.workloads import cnn_dailymail as samples
 
 HERE = Path(__file__).parent
@@ -48,8 +48,8 @@ def generate(model, prompts: Sequence[list[int]], **settings: object) -> list[li
 
 def measured(tokenizer, answers: Sequence[list[int]], references: Sequence[str]) -> dict[str, float]:
     """The scores as the runner's own accuracy check makes them, and how the answers ended."""
-    texts = accuracy.to_text(answers, tokenizer)
-    scores = accuracy.totals(accuracy.score(texts, references))
+    texts = scoring.to_text(answers, tokenizer)
+    scores = scoring.totals(scoring.score(texts, references))
     return asdict(scores) | {
         "samples": len(texts),
         "tokens": sum(map(len, answers)),  # the end-of-text token counts as one

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from benchmarks import crosscheck
 from docs.wrapping import wrapped
-from harness.benchmark import rate
 from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
 from harness.config.run import RunConfig
@@ -18,7 +17,8 @@ from harness.core.files import write_text
 from harness.core.given_values import as_flag
 from harness.core.tables import Table
 from harness.report import compare_page, regression
-from harness.results import summary
+from harness.results import history_line
+from harness.runner import rate
 from harness.submission import refusals, tree
 from harness.sweep import findings, loop
 
@@ -41,7 +41,7 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "`--fail-if`: latencies": regression.OF_LATENCIES,
     "`--fail-if`: answers": regression.OF_ANSWERS,
     "Offline run of the history, for `auto`": rate.IGNORED,
-    "earlier runs of the history, for the scatter": summary.IGNORED,
+    "earlier runs of the history, for the scatter": history_line.IGNORED,
     "runs of one entry of a submission": tree.IGNORED,
     "entries of one submission": refusals.IGNORED,
 }

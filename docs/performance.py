@@ -19,10 +19,10 @@ from harness.core.formatting import number
 from harness.core.tables import Column, Table
 from harness.core.templates import render
 from harness.loadgen.test_run import Recording
-from harness.results.economics import ACCELERATORS, Published, results_of
+from harness.results.gpu_time_shares import GpuTime, shares_of
 from harness.results.performance import Performance
+from harness.results.published import ACCELERATORS, Published, results_of
 from harness.results.summary import Summary
-from harness.results.telemetry import GpuTime, shares_of
 from harness.sweep import findings, report
 from harness.sweep.experiment import from_summary
 from harness.sweep.findings import experiment_rows

@@ -20,8 +20,8 @@ from harness.report import report as rendering
 from harness.report.charts import Panel
 from harness.report.page import LoadPicture
 from harness.results import telemetry
+from harness.results.gpu_time_shares import shares_of
 from harness.results.summary import Summary
-from harness.results.telemetry import shares_of
 from tests.browser import browser
 
 HERE = Path(__file__).parent

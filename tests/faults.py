@@ -31,13 +31,13 @@ from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import Engine, Sampling
 from harness.engines.vllm import VLLM
 from harness.engines.vllm_arguments import args_for
-from harness.loadgen import folder as results
 from harness.loadgen import session
 from harness.loadgen.patterns import Batches
 from harness.loadgen.requests import Request
 from harness.loadgen.session import SUT, LoadGenSession
 from harness.loadgen.watchdog import Watchdog
 from harness.results.accuracy import Accuracy, evaluate
+from harness.runs import run_folder
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.sample_library import Library
 from tests.servers import whole
@@ -162,7 +162,7 @@ class Laboratory:
 
     def score(self, fault: Fault) -> Accuracy:
         """Runs LoadGen's accuracy test with the fault in place and judges what comes out."""
-        run = results.open_run(self.plan.config.results_dir, "fault")
+        run = run_folder.open_run(self.plan.config.results_dir, "fault")
         library = replace(self.library, prompts=fault.prompts(self.library.prompts))
         watchdog = Watchdog(self.engine, self.plan.config.stall_timeout)
         bench = LoadGenSession(run, self.engine, library, Display(Console(quiet=True)), watchdog)

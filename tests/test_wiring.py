@@ -16,8 +16,8 @@ from harness.config.lengths import SALT_TOKENS
 from harness.config.run import RunConfig
 from harness.core import secrets
 from harness.engines.protocol import ChoiceLogprobs
+from harness.loadgen import gpu_readings
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import recorder
 from harness.loadgen.requests import Request
 from harness.loadgen.session import SUT
 from harness.loadgen.test_run import steady_part
@@ -69,7 +69,9 @@ def test_a_server_that_slows_down_has_a_trend_below_one() -> None:
 def test_what_holds_a_clock_down(reason: int) -> None:
     """nvmlClocksEventReasons in nvml.h: the hardware's slowdowns, and both thermal ones, are heat."""
     nvml = SimpleNamespace(nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: reason)
-    found = [recorder.throttle_percent(nvml, None, mask) for mask in (recorder.TOO_HOT, recorder.POWER_CAPPED)]
+    found = [
+        gpu_readings.throttle_percent(nvml, None, mask) for mask in (gpu_readings.TOO_HOT, gpu_readings.POWER_CAPPED)
+    ]
     assert found == [100 * (reason in (0x8, 0x20, 0x40)), 100 * (reason in (0x4, 0x80))]
 
 

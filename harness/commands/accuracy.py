@@ -6,7 +6,8 @@ from typing import Literal
 
 from harness.config.models import DEFAULT_MODEL
 from harness.core.command import argument, make_command, option
-from harness.results.accuracy import score_log, sentence_splitter
+from harness.results.accuracy import score_log
+from harness.results.scoring import sentence_splitter
 
 TOKEN_BYTES = {"int32": 4, "int64": 8}
 

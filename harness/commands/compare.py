@@ -15,6 +15,7 @@ from harness.config.setting_types import positive
 from harness.core.errors import DONE
 from harness.core.given_values import as_flag
 from harness.report.compare_page import letters
+from harness.runs import find
 from harness.sweep.file import SWEEP_FLAGS, FileSettings, Source, Sweep, SweepFile, Variant, merged
 
 ABOUT = """Compare servers under the same requests, in rounds A B B A, until their difference is known; or finished
@@ -87,12 +88,11 @@ def parse_sides(words: Sequence[str]) -> Iterator[str]:
 
 
 def compare(config: CompareConfig) -> int:
-    from harness.loadgen import folder as results
 
     if config.side:
         from harness.commands.report import compare_runs
 
-        compare_runs(results.folders(config.side, config.results_dir), None, None, None)
+        compare_runs(find.folders(config.side, config.results_dir), None, None, None)
         return DONE
     from harness.core import processes
     from harness.report import regression

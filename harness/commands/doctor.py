@@ -23,8 +23,8 @@ def doctor(config: RunConfig) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from harness.benchmark.doctor import findings
     from harness.core.progress import safe_markup
+    from harness.runner.doctor import findings
 
     found = [*findings(config)]
     console, table = Console(highlight=False), Table(box=None, show_header=False, pad_edge=False)

@@ -16,11 +16,12 @@ from harness.core.reading import as_text
 from harness.core.secrets import hide_text
 from harness.core.system import System
 from harness.core.word_list import names_in
-from harness.loadgen import folder as results
-from harness.loadgen.outcome import KINDS, RunStatus
 from harness.mmlu.evaluation import MMLUFacts, Overall
-from harness.results import metrics
+from harness.results import benchmark_run, metrics
+from harness.results.outcome import KINDS
 from harness.results.summary import Summary
+from harness.runs import run_folder
+from harness.runs.status import RunStatus
 
 # Finished runs, evaluations and sweeps -> MLflow. As a command: send a folder (again).
 #
@@ -77,7 +78,7 @@ class Store:
         uri = environ.get("MLFLOW_TRACKING_URI")
         local = results_dir.resolve()
         if not uri:
-            results.check_writable(local)
+            run_folder.check_writable(local)
         self.place = hide_text(uri) if uri else str(local / "mlflow.db")
         self.client = MlflowClient(tracking_uri=uri or f"sqlite:///{local / 'mlflow.db'}")
         name = environ.get("MLFLOW_EXPERIMENT_NAME", NAME)
@@ -122,7 +123,7 @@ class Store:
 
 def entry(folder: Path) -> TrackedRun:
     """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
-    run_status = results.status_of(folder)
+    run_status = run_folder.status_of(folder)
     status = run_status.status if run_status else "not a run folder"
     is_sweep = (folder / "sweep.json").exists()
     if is_sweep and status == "running":
@@ -134,7 +135,7 @@ def entry(folder: Path) -> TrackedRun:
 
 
 def benchmark(folder: Path) -> TrackedRun:
-    facts, summary = results.facts_of(folder), read(folder / "summary.json", Summary)
+    facts, summary = benchmark_run.facts_of(folder), read(folder / "summary.json", Summary)
     meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
     numbers: dict[str, float | None] = {}
     for kind in KINDS:

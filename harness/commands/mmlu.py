@@ -5,6 +5,7 @@ from typing import NoReturn
 from harness.config.config_command import config_command
 from harness.core import progress
 from harness.mmlu.data import MMLUConfig
+from harness.runs import ending, run_folder
 
 DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood of A to D."
 
@@ -13,11 +14,10 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in its own folder; ends the process with the exit code."""
     from harness.core import processes
     from harness.engines.discovery import with_served_model
-    from harness.loadgen import folder
     from harness.mmlu import evaluation
 
     processes.install_signal_handlers()
-    run = folder.open_run(config.runs, label="")
+    run = run_folder.open_run(config.runs, label="")
     log = run.path / "engine.log"
     with progress.screen(log) as (console, errors):
         try:
@@ -25,8 +25,8 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
                 config = config.changed(model=with_served_model(config.run, display.say).model)
                 code = evaluation.evaluate(config, run, display)
         except (Exception, KeyboardInterrupt) as error:
-            code = folder.fail(error, run, errors)
-        folder.exit(code, log)
+            code = ending.fail(error, run, errors)
+        ending.exit(code, log)
 
 
 command = config_command(MMLUConfig, evaluation_run, DESCRIPTION)

@@ -10,11 +10,11 @@ from harness.core import csv_files, given_values, last_screen, progress
 from harness.core.command import argument, make_command, option, take_several
 from harness.core.document import Document, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
-from harness.loadgen import folder as names
 from harness.report import compare as comparison
 from harness.report import compare_page, regression
 from harness.report import report as rendering
 from harness.report.matrix import Matrix
+from harness.runs import find
 from harness.sweep import report as sweep_report
 
 ABOUT = """Render a run or sweep again from its logs, or compare runs. A RUN is a path, or in --results-dir a run's id,
@@ -72,7 +72,7 @@ def report(
     if baseline:
         return gate(read_runs(baseline, results_dir), read_runs(run, results_dir), fail_if, may_differ)
     if check:
-        return check_run(names.find_run(run, results_dir, "one is checked at a time."))
+        return check_run(find.find_run(run, results_dir, "one is checked at a time."))
     if matrix:
         runs = read_runs(run, results_dir)
         found = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
@@ -84,7 +84,7 @@ def report(
         print(f"\nThese runs differ in: {compare_page.difference(runs)}.")
         return DONE
     if run:
-        folder = names.find_run(run, results_dir, "one is rendered at a time, --compare takes several.")
+        folder = find.find_run(run, results_dir, "one is rendered at a time, --compare takes several.")
         if csv and not (folder / "config.json").exists():
             raise UsageError(f"--csv writes a run's numbers; {folder} is not a run.")
         (sweep_report if (folder / "sweep.json").exists() else rendering).build(folder)
@@ -92,7 +92,7 @@ def report(
         if csv:
             compare_page.write_csv(csv, [comparison.read(folder)])
     else:
-        folders = names.folders(compare, results_dir) if compare else comparison.last_runs(results_dir, last or 0)
+        folders = find.folders(compare, results_dir) if compare else comparison.last_runs(results_dir, last or 0)
         compare_runs(folders, csv, plot, page)
     return DONE
 
@@ -102,7 +102,7 @@ command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("-
 
 def read_runs(words: list[str], results_dir: Path) -> list[comparison.ComparedRun]:
     """The finished runs that the words name. Raises UsageError."""
-    return [comparison.read(folder.resolve()) for folder in names.folders(words, results_dir)]
+    return [comparison.read(folder.resolve()) for folder in find.folders(words, results_dir)]
 
 
 def check_run(folder: Path) -> int:

@@ -6,6 +6,7 @@ from harness.config.config_command import config_command
 from harness.config.run import RunConfig
 from harness.core import progress
 from harness.core.errors import ENGINE_FAILED
+from harness.runs import ending, run_folder
 
 DESCRIPTION = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
 EXAMPLES = (
@@ -21,14 +22,13 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     """Runs the benchmark in its own folder; ends the process with the exit code."""
     from harness.core import processes
     from harness.engines.discovery import with_served_model
-    from harness.loadgen import folder
 
     if config.dry_run:
-        from harness.benchmark import steps
+        from harness.runner import steps
 
         raise SystemExit(steps.dry_run(config, print))
     processes.install_signal_handlers()
-    run = folder.open_run(config.results_dir, f"{config.category}-{config.scenario}")
+    run = run_folder.open_run(config.results_dir, f"{config.category}-{config.scenario}")
     log = run.path / "engine.log"
     with progress.screen(log) as (console, errors):
         try:
@@ -36,7 +36,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
                 config = with_served_model(config, display.say)  # a server that is not there is found first
                 display.say(config.headline)
                 display.say(f"results: {run.path}")
-                from harness.benchmark import steps
+                from harness.runner import steps
 
                 code = steps.run_benchmark(config, run, display)
             if config.json:
@@ -46,10 +46,10 @@ def benchmark_run(config: RunConfig) -> NoReturn:
                     errors.print("error: standard output: No space left on device.", markup=False)
                     code = code or ENGINE_FAILED
         except (Exception, KeyboardInterrupt) as error:
-            code = folder.fail(error, run, errors)
+            code = ending.fail(error, run, errors)
             if not config.quick and any(run.path.rglob("mlperf_log_detail.txt")):
                 steps.report_partial(run, errors if config.json else console)
-        folder.exit(code, log)
+        ending.exit(code, log)
 
 
 command = config_command(RunConfig, benchmark_run, DESCRIPTION, EXAMPLES)

@@ -8,6 +8,7 @@ from typing import Any
 from harness.core import given_values, last_screen, progress, tables
 from harness.core.command import make_command, option, take_several
 from harness.core.errors import UsageError
+from harness.runs import find, history
 
 
 def runs(
@@ -16,7 +17,6 @@ def runs(
     results_dir: Path = option(Path("results"), "Folder with the runs.", "PATH"),
 ) -> None:
     """List finished runs, of each scenario the best first and flawed ones last, or delete runs and their lines."""
-    from harness.loadgen import folder as results
     from harness.report.report import write_index
     from harness.results.metrics import BY_NAME, value_at
 
@@ -25,7 +25,7 @@ def runs(
     if by not in BY_NAME:
         raise UsageError(f"--by {by}: no such metric{given_values.did_you_mean(by, [*BY_NAME])}")
     if delete:
-        for name in results.delete_runs(results.folders(delete, results_dir), results_dir):
+        for name in history.delete_runs(find.folders(delete, results_dir), results_dir):
             print(f"deleted {name}")
         write_index(results_dir)
         return
@@ -36,7 +36,7 @@ def runs(
         value = line.get(by)
         return str(line.get("scenario")), bool(line.get("flaws")), inf if value is None else -sign * value
 
-    kept = (line for line in results.history(results_dir) if (results_dir / str(line["run"])).is_dir())
+    kept = (line for line in history.read_history(results_dir) if (results_dir / str(line["run"])).is_dir())
     names = ("run", "label", "scenario", "engine", "result", by)
     rows = [
         [*map({**line, "engine": value_at(line, ("setup", "backend"))}.get, names)] for line in sorted(kept, key=rank)

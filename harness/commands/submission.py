@@ -9,7 +9,7 @@ from harness.core.command import HELP, Group, argument, make_command, option, ta
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import write_json
 from harness.core.system import detect
-from harness.loadgen.folder import facts_of
+from harness.results.benchmark_run import facts_of
 from harness.submission import refusals, tree
 
 ROUNDS = sorted(mlperf.SEEDS)

@@ -7,7 +7,7 @@ from typing import Literal
 from harness.config.setting_types import MOST_S
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE
-from harness.loadgen import folder as results
+from harness.runs import run_folder
 from harness.sweep import experiment, file
 
 
@@ -51,7 +51,7 @@ def sweep(
     reasons = file.find_unsupported(whole)
     places = experiment.lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:
-        results.check_writable(results_dir)
+        run_folder.check_writable(results_dir)
         file.show(whole, chosen, reasons)
         return DONE
     options = loop.SweepOptions(repeat, timeout, 60 * (time_limit or inf), finalists, only, alternate, mlflow)

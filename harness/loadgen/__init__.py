@@ -1,1 +1,1 @@
-"""LoadGen's tests, and the folder of a run: SUT, settings, logs, what is watched. May import workloads and below."""
+"""LoadGen's tests: SUT, settings, logs, and what is recorded beside a test. May import runs and below."""

@@ -27,10 +27,10 @@ from harness.core.message_text import first_line
 from harness.engines import server_metrics
 from harness.engines.answer_delivery import Delivery, Exchange, ServerUse
 from harness.engines.protocol import Engine, Result
-from harness.loadgen import outcome, patterns, recorder, test_run
-from harness.loadgen.folder import FOLDER, RunFolder, Test
+from harness.loadgen import background_load, exporter, gpu_readings, machine_use, patterns, test_run
 from harness.loadgen.requests import ANSWERS, TRACE, Request, take_times, write_requests
 from harness.loadgen.watchdog import Watchdog
+from harness.runs.run_folder import FOLDER, RunFolder, Test
 from harness.workloads.sample_library import Library
 
 
@@ -389,16 +389,18 @@ class LoadGenSession:
         """Records what a test takes of the machine, and of a server, while the block runs."""
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / test_run.RECORDING
-        wanted, models = config.extra_metrics and tested.timed, recorder.readings(urls)[1]
-        recorded = recorder.recording(path, wanted, engine.prometheus_metrics, gpus, lambda: recorder.readings(urls)[0])
-        before, exposed = recorder.joules(gpus), engine.prometheus_metrics()
+        wanted, models = config.extra_metrics and tested.timed, exporter.readings(urls)[1]
+        recorded = gpu_readings.recording(
+            path, wanted, engine.prometheus_metrics, gpus, lambda: exporter.readings(urls)[0]
+        )
+        before, exposed = gpu_readings.joules(gpus), engine.prometheus_metrics()
         taken, here = (self.busy_gpus, bool(nvml.gpus())) if config.is_in_process else ([], False)
-        with recorded as lines, recorder.watch_others(taken, here, config.endpoint) as load:
+        with recorded as lines, background_load.watch_others(taken, here, config.endpoint) as load:
             yield
         slower, others = "" if config.endpoint else ": the speed may be lower than this machine's", load.warnings()
         lines += [f"{warning}{slower}" for warning in others if not self.warned]
         self.warned |= bool(others)
-        after = recorder.joules(gpus)
+        after = gpu_readings.joules(gpus)
         used = None if before is None or after is None else after - before
         if urls and tested.timed:
             exported = test_run.Recording.read(path)
@@ -408,7 +410,7 @@ class LoadGenSession:
                     f"--telemetry-url: no values in {exported.missing:,} of {len(exported.seconds):,} readings"
                 )
         told = engine.prometheus_metrics()
-        use = outcome.MachineUse(
+        use = machine_use.MachineUse(
             others_cpu_cores=load.cpu_cores,
             background_load=others,
             gpu_joules=None if used is None else round(used, 1),

@@ -29,7 +29,7 @@ from harness.loadgen.requests import FILE, Request, read_requests, spread, times
 if TYPE_CHECKING:
     from harness.config.plan import Plan
     from harness.engines.answer_delivery import ServerUse
-    from harness.loadgen.outcome import MachineUse
+    from harness.loadgen.machine_use import MachineUse
 
 PLACEHOLDER = 2  # tokens of an answer that there is none of: the fewest that LoadGen takes without an error
 LOWER = "lower the target rate"
@@ -275,7 +275,7 @@ class TestRun:
     @cached_property
     def machine(self) -> "MachineUse":
         """What it took of the machine. Raises UsageError for a damaged file."""
-        from harness.loadgen.outcome import MachineUse
+        from harness.loadgen.machine_use import MachineUse
 
         return files.read_if_any(self.folder / MACHINE, MachineUse) or MachineUse()
 

@@ -1,1 +1,1 @@
-"""An MMLU evaluation on the same engine. May import report and below."""
+"""An MMLU evaluation on the same engine. May import runner and below."""

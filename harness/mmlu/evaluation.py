@@ -23,17 +23,20 @@ from harness.core.formatting import Measured, gpu_names, listed, number, percent
 from harness.core.schema import SCHEMA, File, fields_from
 from harness.core.tables import Table
 from harness.engines.protocol import ChoiceLogprobs, Engine
-from harness.loadgen import folder, outcome
-from harness.loadgen.watchdog import Watchdog, start
+from harness.loadgen.watchdog import Watchdog
 from harness.mmlu import data as questions
 from harness.mmlu.data import DOMAIN_OF, DOMAINS, LETTERS, Data, MMLUConfig, Prompt
 from harness.report.answer import model_name
 from harness.report.charts import Bar, Bars, Panel, Part, Scale, save
 from harness.report.page import page
+from harness.results import benchmark_run, records
+from harness.runner import tracking
+from harness.runner.start import start
+from harness.runs import history, run_folder
 
 
 # What an MMLU evaluation leaves behind, typed: config.json, overall.json and the lines of its history.
-class MMLUFacts(outcome.Facts):
+class MMLUFacts(records.Facts):
     """config.json: every setting, and what is known of the evaluation."""
 
     config: dict[str, JsonValue]
@@ -198,7 +201,7 @@ FEW = 30  # questions of a subject, below which its interval is wider than 30 po
 
 
 def write(
-    run: folder.RunFolder,
+    run: run_folder.RunFolder,
     config: MMLUConfig,
     facts: MMLUFacts,
     data: Data,
@@ -354,11 +357,11 @@ def bars(scores: Scores) -> Bars:
 QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
-def evaluate(config: MMLUConfig, run: folder.RunFolder, display: progress.Display) -> int:
+def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Display) -> int:
     """The way of one evaluation."""
     settings = config.model_dump() | {"engine_arg": [secrets.hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
-    facts = MMLUFacts(config=as_json(settings), **folder.first_facts())
+    facts = MMLUFacts(config=as_json(settings), **benchmark_run.first_facts())
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
@@ -391,11 +394,11 @@ def evaluate(config: MMLUConfig, run: folder.RunFolder, display: progress.Displa
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     summary, report = write(run, config, facts, data, seconds, rows)
     known = {"started": facts.started, "gpus": facts.system.gpus}
-    folder.finish(run, facts.config | summary.model_dump(mode="json") | known, say=display.done)
-    with folder.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
-        folder.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
+    history.finish(run, facts.config | summary.model_dump(mode="json") | known, say=display.done)
+    with history.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
+        history.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
     last_screen.show(display.console, report, run.path / "report.html")
-    folder.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.done)
+    tracking.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.done)
     return errors.DONE
 
 

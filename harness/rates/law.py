@@ -15,7 +15,7 @@ import numpy as np
 from harness.config.mlperf import Limits
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan
-from harness.loadgen.outcome import SURE, Outcome, Queue
+from harness.results.outcome import SURE, Outcome, Queue
 
 POINTS = 1_200_000  # queries that are simulated, in all
 FEWEST, MOST = 60, 100  # tests that are simulated

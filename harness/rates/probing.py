@@ -19,23 +19,24 @@ from harness.core.formatting import number
 from harness.core.progress import Display
 from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import EVERY_S, Engine, Tokens
-from harness.loadgen.folder import BenchmarkRun, new_folder
-from harness.loadgen.outcome import Outcome
 from harness.loadgen.patterns import ask, trial, trial_size
 from harness.loadgen.requests import Request
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.rates import search
 from harness.rates.law import Alone, Goal
-from harness.results import metrics
+from harness.results import test_table
+from harness.results.benchmark_run import BenchmarkRun
 from harness.results.load import outcome_of
+from harness.results.outcome import Outcome
+from harness.runs.run_folder import new_folder
 from harness.workloads.sample_library import Prompt
 
 
 def leave_row(display: Display, outcome: Outcome) -> None:
     """Leaves a test's line behind, and below it why its load is too high where LoadGen's verdict does not say it."""
     why = "" if outcome.has_own_limits else outcome.why
-    display.leave_row(metrics.head(outcome), metrics.cells(outcome), good=not outcome.reasons, why=why)
+    display.leave_row(test_table.head(outcome), test_table.cells(outcome), good=not outcome.reasons, why=why)
 
 
 # Short trials on the loaded engine, without LoadGen: how fast it is, before a test that has to know.

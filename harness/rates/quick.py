@@ -8,9 +8,9 @@ from harness.config.patterns import Poisson
 from harness.config.plan import Plan
 from harness.core.formatting import Measured, number
 from harness.core.schema import Model
-from harness.loadgen.outcome import SURE, Queue
 from harness.rates.law import Goal, error_of
 from harness.rates.search import SearchFacts
+from harness.results.outcome import SURE, Queue
 
 FILE = "estimate.json"
 QUICK = r" --quick([ =][01])?(?= |$)"  # in the words of a command

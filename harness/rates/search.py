@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import minutes
 from harness.core.formatting import number
-from harness.loadgen.outcome import SETTLED, Outcome
 from harness.rates.law import FARTHEST, Alone, Goal, SharedServer, approached, error_of, is_full
 from harness.results.load import DRIFT
+from harness.results.outcome import SETTLED, Outcome
 
 # Constants that a simulation chose name its case of benchmarks.search.
 PROBE_S = 30.0  # seconds of a probe at a rate that was given, at least, and of as many queries as early stopping takes

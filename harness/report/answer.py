@@ -13,18 +13,18 @@ from harness.core.formatting import joined, number, plural
 from harness.core.processes import with_flag
 from harness.core.statements import names_of
 from harness.core.tables import Table
-from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
-from harness.loadgen.outcome import KINDS, MOST, Doubt, Outcome
-from harness.results import accuracy, advice, metrics
+from harness.results import accuracy, advice, metrics, test_table
+from harness.results.outcome import KINDS, MOST, Doubt, Outcome
 from harness.results.performance import Performance
 from harness.results.summary import Summary
+from harness.runs.run_folder import FOLDER
 
 
 def tested(summary: Summary) -> Table:
     """The tests of a search or a curve; with a price per hour what a million tokens cost at each level."""
     unit, price = summary.tests[0].unit, summary.price
-    columns = metrics.columns(metrics.TABLES[unit], summary.tests, unit, "load")
+    columns = test_table.columns(metrics.TABLES[unit], summary.tests, unit, "load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
     columns["why"] = lambda test: test.why or test.verdict.word * (test.verdict.tone == "careful")
@@ -146,7 +146,7 @@ def levels(summary: Summary) -> list[Cells]:
     is_known = len(found) < 2 or found[0].unit == Poisson.unit  # by the test that followed
     if not found or (is_known and summary.performance):
         return []
-    return [metrics.head(found[0]), *map(metrics.cells, found)]
+    return [test_table.head(found[0]), *map(test_table.cells, found)]
 
 
 def subject(summary: Summary, *more: Summary) -> str:

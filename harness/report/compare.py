@@ -11,11 +11,12 @@ from harness.core import csv_files, files, reading, statistics
 from harness.core.document import Tone
 from harness.core.errors import UsageError
 from harness.core.formatting import Measured, gpu_names, number
-from harness.loadgen.folder import FOLDER, facts_of, readable_status
-from harness.loadgen.outcome import RunFacts
 from harness.loadgen.requests import ANSWERS
-from harness.results.accuracy import read_log
+from harness.results.benchmark_run import facts_of
+from harness.results.records import RunFacts
+from harness.results.scoring import read_log
 from harness.results.summary import Summary
+from harness.runs.run_folder import FOLDER, readable_status
 
 # The answers of two runs to the same samples: where they part, and their scores with a paired interval.
 SAMPLES = "samples.csv"

@@ -16,14 +16,15 @@ from harness.core import csv_files, files
 from harness.core.document import Block, Document, Line, Picture, Section
 from harness.core.formatting import number
 from harness.core.tables import Column, Table
-from harness.loadgen.outcome import Doubt, Figure
 from harness.report import answer, charts, compare, matrix, pictures
 from harness.report.charts import Bar, Bars, Panel, Part
 from harness.report.compare import ComparedRun, Pair, Runs
 from harness.report.page import LoadPicture, page
-from harness.results.metrics import BY_NAME, METHOD, Change, Metric, metrics_of, value_at
-from harness.results.metrics import columns as metric_columns
-from harness.results.profile import ProfileValue, side_by_side
+from harness.results.change import METHOD, Change
+from harness.results.metrics import BY_NAME, Metric, metrics_of, value_at
+from harness.results.outcome import Doubt, Figure
+from harness.results.profile_comparison import ProfileValue, side_by_side
+from harness.results.test_table import columns as metric_columns
 
 # Runs side by side as a picture.
 NAME = "comparison"

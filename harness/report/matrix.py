@@ -8,10 +8,10 @@ from typing import NamedTuple
 from harness.core.errors import UsageError
 from harness.core.formatting import gpu_names, joined, number
 from harness.core.tables import Table
-from harness.loadgen.outcome import Figure, Outcome
 from harness.report import answer
 from harness.report.charts import Bar, Bars, Part
 from harness.results.metrics import BY_NAME, COST, Metric, Place, metrics_of
+from harness.results.outcome import Figure, Outcome
 from harness.results.summary import Summary
 
 BATCH = "batch"  # an axis of the levels within a run

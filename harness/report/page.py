@@ -22,14 +22,14 @@ from harness.core.locations import ROOT
 from harness.core.message_text import plain
 from harness.core.reading import read_text
 from harness.core.templates import jinja_environment
-from harness.loadgen.folder import FOLDER
-from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.requests import Request
 from harness.report import answer
 from harness.report.charts import Panel, Point, Scale, Tick
-from harness.results import metrics, telemetry
-from harness.results.economics import ACCELERATORS, Published, Unit, as_marked, results_of
+from harness.results import gpu_time_shares, metrics, test_table
+from harness.results.outcome import Doubt, Outcome
+from harness.results.published import ACCELERATORS, Published, Unit, as_marked, results_of
 from harness.results.summary import CURVES, Summary
+from harness.runs.run_folder import FOLDER
 
 POINTS = ("p50", "p90", "p99")
 WIDE = 20  # times the smallest: from here on an axis is logarithmic
@@ -48,7 +48,7 @@ class LoadPoint(NamedTuple):
     mark: str
     stands: bool
     is_full: bool
-    spent: telemetry.GpuTime | None
+    spent: gpu_time_shares.GpuTime | None
     overruled: str = ""
 
     @property
@@ -186,7 +186,7 @@ class LoadPicture(NamedTuple):
     @property
     def columns(self) -> list[metrics.Metric]:
         """What a table of the loads shows of each."""
-        return metrics.told(metrics.TABLES[self.unit], [one.test for one in self.loads])
+        return test_table.told(metrics.TABLES[self.unit], [one.test for one in self.loads])
 
     @property
     def cells(self) -> list[tuple[str, str]]:

@@ -10,17 +10,18 @@ from harness.core.document import Picture
 from harness.core.formatting import number
 from harness.core.progress import Stage
 from harness.core.statements import Statement
-from harness.loadgen.outcome import Doubt, Outcome
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import Recording, TestRun
 from harness.report import answer
 from harness.report.charts import HOLLOW, RING, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
 from harness.report.page import LATENCIES, LoadPicture, LoadPoint
 from harness.results.accuracy import Accuracy
+from harness.results.gpu_time_shares import SHARES, GpuTime
+from harness.results.kernel_profile import Profile
+from harness.results.outcome import Doubt, Outcome
 from harness.results.performance import Performance
-from harness.results.profile import Profile
 from harness.results.summary import Summary
-from harness.results.telemetry import BY_NAME, QUANTITIES, SHARES, GpuTime
+from harness.results.telemetry import BY_NAME, QUANTITIES
 
 TITLES = {
     "scores": "Scores against their thresholds",

@@ -16,7 +16,8 @@ from harness.core.formatting import joined, number
 from harness.core.processes import command_of
 from harness.report import answer, compare, compare_page
 from harness.report.compare import ComparedRun, Pair, Runs
-from harness.results.metrics import ALONE, BY_NAME, METHOD, Change, Metric
+from harness.results.change import ALONE, METHOD, Change
+from harness.results.metrics import BY_NAME, Metric
 
 Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
 GATE = "accuracy gate"  # a condition that nobody writes

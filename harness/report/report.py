@@ -18,20 +18,25 @@ from harness.core.formatting import number
 from harness.core.message_text import first_line
 from harness.core.schema import RENDERED, SCHEMA
 from harness.core.statements import Kind, Statement
-from harness.loadgen import folder as results
-from harness.loadgen import log, outcome
-from harness.loadgen.folder import FOLDER, ended_early, facts_of, history
-from harness.loadgen.outcome import RunFacts, at_load
+from harness.loadgen import log
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, page
 from harness.report.charts import Bar, Bars, Part, overview
 from harness.report.pictures import draw_pictures, gpu_times
 from harness.report.sections import PARTS, RunReport
-from harness.results import accuracy, claims, load, metrics
-from harness.results import profile as traces
+from harness.results import accuracy, benchmark_run, claims, load, metrics, outcome, test06_verdict
+from harness.results import kernel_profile
+from harness.results.benchmark_run import facts_of
 from harness.results.claims import MADE, PAGES, Claim, compare, differing
+from harness.results.history_line import History
+from harness.results.outcome import at_load
 from harness.results.performance import Performance, performance
-from harness.results.summary import CURVES, History, Logs, Meta, Run, Summary
+from harness.results.records import RunFacts
+from harness.results.summary import CURVES, Logs, Meta, Run, Summary
+from harness.runner import test06_run
+from harness.runs import history, run_folder
+from harness.runs.history import read_history
+from harness.runs.run_folder import FOLDER, ended_early
 
 TestOfRun = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
 
@@ -85,13 +90,13 @@ def build(folder: Path) -> Summary:
 
     Raises UsageError, LogError where a file cannot be read or no test finished.
     """
-    facts = results.facts_of(folder)
+    facts = benchmark_run.facts_of(folder)
     check_format(folder, facts, RENDERED, "renders")
-    ended = results.ended_early(folder, reported=bool(facts.stages))
+    ended = run_folder.ended_early(folder, reported=bool(facts.stages))
     found = result_test(folder, facts, whole=ended is None)
     summary, test = summarize(folder, facts, found, ended), found[0] if found else None
     if not summary.run.model_dump(exclude_none=True):
-        status = results.status_of(folder)
+        status = run_folder.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
     loads = page.LoadPicture.of(summary, facts.plan.limits)
@@ -119,14 +124,14 @@ def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
 
 def summarize(folder: Path, facts: RunFacts, test: TestOfRun | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
-    judged = read_if_any(folder / FOLDER["test06"] / accuracy.RESULT, accuracy.Compliance)
+    judged = read_if_any(folder / FOLDER["test06"] / test06_run.RESULT, test06_verdict.Compliance)
     run = Run(
         accuracy=read_if_any(folder / FOLDER["accuracy"] / accuracy.SCORES_FILE, accuracy.ScoresFile),
         performance=performance(*test, folder) if test else None,
         search=facts.probes or None,
         attempts=facts.attempts or None,
         compliance={"test06": judged} if judged else None,
-        profile=read_if_any(folder / traces.FOLDER / traces.RESULT, traces.Profile),
+        profile=read_if_any(folder / kernel_profile.FOLDER / kernel_profile.RESULT, kernel_profile.Profile),
     )
     counted = facts.plan.engine_state.cache_counted
     deviations = [*facts.deviations, *result_deviations(run, facts.config.mode, counted, ended)]
@@ -209,7 +214,7 @@ def history_line(summary: Summary) -> dict[str, object]:
 
 
 def write_index(results_dir: Path) -> None:
-    results.write_index(results_dir, "index.md.j2", History, metrics=metrics.metrics_of("index"))
+    history.write_index(results_dir, "index.md.j2", History, metrics=metrics.metrics_of("index"))
 
 
 HISTORY, AGAIN = "history.jsonl", "made again"
@@ -244,7 +249,7 @@ def check(folder: Path) -> tuple[list[str], str]:
                 name = path.relative_to(copy)
                 found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[:MOST]
             if (beside / HISTORY).exists() and ended_early(folder) is None:
-                kept = [line for line in history(beside) if line.pop("run") == summary.meta.run]
+                kept = [line for line in read_history(beside) if line.pop("run") == summary.meta.run]
                 found += compare(f"{HISTORY}: ", kept, AGAIN, [history_line(summary)])
         except BenchmarkError as error:
             found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))

@@ -10,10 +10,10 @@ from harness.core.formatting import cell, listed, number, percent, plural
 from harness.core.markdown import Finished, code
 from harness.core.tables import Column, Table
 from harness.engines import server_metrics
-from harness.loadgen.outcome import RunFacts
 from harness.report import answer, page
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
+from harness.results.records import RunFacts
 from harness.results.summary import Summary
 
 Rows = Mapping[str, str]  # of a table of two columns; empty ones are left out

@@ -12,9 +12,9 @@ from harness.core.schema import fields_from
 from harness.core.statements import Statement
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.loadgen.log import MORE, TestResult
-from harness.loadgen.outcome import SURE, Outcome, Queue
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
+from harness.results.outcome import SURE, Outcome, Queue
 
 SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
 BLOCKS = 20  # of the time looked at; their completions tell how even the server's work is

@@ -13,12 +13,14 @@ from harness.config.mlperf import Limits, Tail
 from harness.core import formatting, statements, statistics
 from harness.core.schema import Measured, Model, Said, fields_from
 from harness.engines.answer_delivery import ServerUse
-from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency, LogError
-from harness.loadgen.outcome import KINDS, Doubt, MachineUse, Outcome, RunFacts, Usage
+from harness.loadgen.machine_use import MachineUse, Usage
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun, steady_part
-from harness.results import claims, economics, telemetry
+from harness.results import claims, cost, gpu_time_shares, telemetry
+from harness.results.outcome import KINDS, Doubt, Outcome
+from harness.results.records import RunFacts
+from harness.runs.run_folder import FOLDER
 
 Values = dict[str, Any]  # of fields, by name
 Intervals = dict[str, dict[str, tuple[float, Measured] | None]]
@@ -218,7 +220,7 @@ class Machine(MachineUse):
     """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
     usage: dict[str, Usage] = {}
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
-    gpu_time: list[telemetry.GpuTime] = []
+    gpu_time: list[gpu_time_shares.GpuTime] = []
     """Where the GPUs' time went in each probe, each attempt and, last, this test; empty without --extra-metrics."""
     ran_out: list[Said] = []
     """What was lost or used up during the test, what bounds it first."""
@@ -231,7 +233,7 @@ class Machine(MachineUse):
     def of(test: TestRun, facts: RunFacts) -> Values:
         used, is_client = telemetry.usage_of(test.recording), bool(facts.plan.config.endpoint)
         peak = used.get("gpu_memory_gib") if facts.plan.config.may_see_gpus else None
-        times = telemetry.gpu_times(test, facts)
+        times = gpu_time_shares.gpu_times(test, facts)
         others = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
         return dict(
             peak_memory_gib=peak.max if peak else None,
@@ -244,7 +246,7 @@ class Machine(MachineUse):
         )
 
 
-class Performance(economics.Economics, Machine, Latencies, Throughput, Conditions):
+class Performance(cost.Economics, Machine, Latencies, Throughput, Conditions):
     """LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds."""
 
     steady: Steady | None = None
@@ -322,7 +324,7 @@ def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
         if found != planned:
             raise LogError(f"{test.folder}: a log of another run: its {name}: {found}, not {planned}.")
     fields = fields_from(Performance, log) | fields_from(Throughput, test)
-    for part in (Conditions, Latencies, Machine, economics.Economics):
+    for part in (Conditions, Latencies, Machine, cost.Economics):
         fields |= part.of(test, facts)
     made = Performance(**fields | {"steady": Steady.of(test, facts), "folder": str(test.folder.relative_to(run))})
     if plan.pattern.is_paced or not made.duration_s:

@@ -5,27 +5,27 @@ schema of summary.json. What is shown where: `metrics`.
 """
 
 import json
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import SCENARIO, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.run import ScenarioName
 from harness.config.workload import OFFICIAL
-from harness.core import locations, progress, word_list
-from harness.core.formatting import Measured, number, plural
-from harness.core.schema import SCHEMA, File, Model, stored_as
+from harness.core import locations, progress
+from harness.core.formatting import Measured
+from harness.core.schema import File, Model
 from harness.core.system import System
-from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import DETAIL
-from harness.loadgen.outcome import Deviations, Known, Outcome, deciding
-from harness.results.accuracy import SCORES_FILE, Accuracy, Compliance, Verdict
+from harness.results.accuracy import SCORES_FILE, Accuracy, Verdict
+from harness.results.kernel_profile import Profile
+from harness.results.outcome import Known, Outcome, deciding
 from harness.results.performance import Performance
-from harness.results.profile import Profile
+from harness.results.records import Deviations
+from harness.results.test06_verdict import Compliance
+from harness.runs.run_folder import FOLDER
 
 SCHEMA_FILE = locations.ROOT / "templates" / "summary.schema.json"
 
@@ -219,77 +219,3 @@ class Summary(File):
 
 def schema() -> str:
     return json.dumps(Summary.model_json_schema(mode="serialization"), indent=2) + "\n"
-
-
-# A line of results/history.jsonl: what outlives a run's folder.
-IGNORED = ("software", "rate")  # of earlier runs, whose speeds stand beside this one
-
-
-def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
-    """How far a metric of earlier runs of the same settings, work and GPUs differs, by the lines of a history and that
-    of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a valid
-    test."""
-    mine = Comparable.from_history(own)._replace(busyness={})
-    if mine.validity:
-        return ""
-    like = (line for line in lines if not differences(mine, Comparable.from_history(line), IGNORED))
-    values = [value for line in like if isinstance(value := line.get(name), float)]
-    if not values:
-        return "first run with these settings: run-to-run scatter unknown"
-    count = f"{plural(len(values), 'earlier run')} of these settings"
-    ends = dict.fromkeys((number(min(values)), number(max(values))))
-    return f"{count}: {' to '.join(ends)} {label}"
-
-
-KEPT = word_list.names_in(
-    """
-    started mlperf_version mode samples kv_cache_dtype load_format batch_size tensor_parallel_size data_parallel_size
-    max_new_tokens setup work
-    """
-)
-
-
-class History(File):
-    """A line of results/history.jsonl: what outlives the run folder. Further keys are KEPT of the summary's `meta`, and
-    metrics by name; here is what the index reads."""
-
-    model_config = ConfigDict(extra="allow")
-
-    run: str
-    label: str = ""
-    model: str | None = None
-    category: str | None = None
-    scenario: str | None = None
-    workload: str = OFFICIAL
-    comparable: bool | None = None
-    precision: str | None = None
-    quantization: str | None = None
-    weights: str | None = None
-    valid: bool | None = None
-    verdict: Verdict | None = None
-    gpus: list[str] | None = None
-    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
-    result: str | None = None
-    """What it came to in a word: LoadGen's verdict, or that on one's own limits; null in lines of older versions."""
-    flaws: list[str] = []
-    """What keeps its figures from being compared."""
-
-    @classmethod
-    def of(cls, summary: Summary, metrics: dict[str, Measured]) -> Self:
-        """The line of a run; `metrics` by name."""
-        test, score, found = summary.performance, summary.accuracy, summary.result
-        tokens = test.total_new_tokens if test else None
-        values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *KEPT)}
-        values |= metrics | dict(
-            schema_version=SCHEMA,
-            valid=test.valid if test else None,
-            samples_per_query=test.samples_per_query if test else None,
-            mean_new_tokens=tokens / test.samples if test and tokens and test.samples else None,
-            verdict=summary.gate,
-            scores=score.scores if score else None,
-            gpus=summary.gpu_models,
-            background_load=summary.background_load,
-            result=found.verdict.word if found else None,
-            flaws=found.flaws if found else [],
-        )
-        return cls(**values)

@@ -7,91 +7,10 @@ from typing import NamedTuple
 
 from harness.core.data_tables import table_beside
 from harness.core.formatting import Measured, number
-from harness.core.schema import Model
 from harness.core.statements import Kind, Statement
-from harness.loadgen.folder import FOLDER
-from harness.loadgen.outcome import RunFacts, Usage
-from harness.loadgen.test_run import RECORDING, Recording, TestRun
-
-# Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv.
-SHARES = {  # of a GPU's time, in words
-    "idle": "idle, empty queue",
-    "idle_while_waiting": "idle while requests waited",
-    "held_by_power": "clock lowered by power",
-    "held_by_heat": "clock lowered by heat",
-    "busy": "busy, counted at the maximum clock",
-}
-
-
-class GpuTime(Model):
-    """Percent of the seconds of a test, over its GPUs; the shares add up to 100. The clock was lowered for load x
-    (1 - clock / maximum) of each second."""
-
-    test: str
-    folder: str = ""
-    """Of the test; empty in summaries of older versions."""
-    idle: float
-    """No kernel ran and no request waited; or no kernel ran, where the engine does not tell what waits."""
-    idle_while_waiting: Measured
-    """No kernel ran while requests waited; null where that is not known."""
-    held_by_power: float
-    held_by_heat: float
-    busy: float
-    """Counted at the maximum clock."""
-    max_clock_mhz: float
-    is_clock_of_nvml: bool
-    """Whether the maximum is NVML's; else it is the highest that the run recorded."""
-
-
-def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
-    """Of each probe, each attempt and, last, the test itself, as far as its GPUs reported their load and clock."""
-    names = {
-        probe.folder: f"{kind} at {probe.text}"
-        for kind, probes in (("probe", facts.probes), ("attempt", facts.attempts))
-        for probe in probes
-        if probe.folder
-    }
-    names[FOLDER["performance"]] = "performance test"
-    root = next(place for place in test.folder.parents if (place / "config.json").exists())
-    own = str(test.folder.relative_to(root))
-    recordings = {name: Recording.read(root / name / RECORDING) for name in names if name != own} | {
-        own: test.recording
-    }
-    return [time.model_copy(update={"test": names[time.folder]}) for time in shares_of(recordings)]
-
-
-def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
-    """The shares of each, by the highest clock that NVML allows or any of them recorded."""
-    allowed, recorded = (
-        max((one.highest(name) for one in recordings.values()), default=0.0) for name in ("max_clock_mhz", "clock_mhz")
-    )
-    for name, recording in recordings.items():
-        spent = seconds_of(recording, allowed or recorded)
-        if whole := sum(spent.values()):
-            shares: dict[str, Measured] = {share: 100 * spent[share] / whole for share in SHARES}
-            if "requests_waiting" not in recording.columns:
-                shares["idle_while_waiting"] = None
-            clock = {"max_clock_mhz": allowed or recorded, "is_clock_of_nvml": bool(allowed)}
-            yield GpuTime.model_validate({"test": name, "folder": name, **shares, **clock})
-
-
-def seconds_of(recording: Recording, clock: float) -> dict[str, float]:
-    """Seconds of all GPUs by what became of them; none of a GPU that does not tell its load and clock."""
-    spent = dict.fromkeys(SHARES, 0.0)
-    waiting = recording.column("requests_waiting")
-    for gpu in recording.gpus:
-        names = ("load_percent", "clock_mhz", "too_hot_percent", "power_capped_percent")
-        told = zip(recording.durations, *(recording.column(f"{gpu}_{name}") for name in names), waiting, strict=True)
-        for seconds, load, mhz, hot, capped, waits in told:
-            if load is None or mhz is None:
-                continue
-            ran = seconds * load / 100
-            held = ran * max(0.0, 1 - mhz / clock) if clock and (hot or capped) else 0.0
-            spent["idle_while_waiting" if waits else "idle"] += seconds - ran
-            spent["held_by_heat" if hot else "held_by_power"] += held
-            spent["busy"] += ran - held
-    return spent
-
+from harness.loadgen.machine_use import Usage
+from harness.loadgen.test_run import Recording
+from harness.results.gpu_time_shares import GpuTime
 
 FULL_PERCENT = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
 BUSY_PERCENT = 95.0

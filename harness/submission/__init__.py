@@ -1,1 +1,1 @@
-"""Finished runs as an MLPerf submission. May import report and below."""
+"""Finished runs as an MLPerf submission. May import runner and below."""

@@ -14,7 +14,7 @@ from harness.core import errors, formatting, reading, statements
 from harness.loadgen import requests, test_run
 from harness.loadgen.log import TestResult
 from harness.loadgen.requests import ANSWERS
-from harness.results import accuracy, claims
+from harness.results import accuracy, claims, scoring, test06_verdict
 from harness.submission.tree import BENCHMARK, DECLARED, SCENARIO, Description, Entry, SubmittedRun, engine_of
 
 # The scenarios a closed submission must cover: each of these sets needs its own.
@@ -169,7 +169,7 @@ def test06(entry: Entry) -> Reasons:
         yield "no TEST06 (run it with --compliance test06)"
         return
     folder, (recorded, eos) = entry.test06.folder("test06"), entry.test06.test06
-    outcome, text = accuracy.judge_test06(folder, eos, entry.config)
+    outcome, text = test06_verdict.judge_test06(folder, eos, entry.config)
     verdict = folder / "verify_accuracy.txt"
     if not (recorded.passed and outcome.passed):
         yield "TEST06 failed"
@@ -220,12 +220,12 @@ def score_differences(entry: Entry) -> Reasons:
     run = entry.accuracy
     try:
         library, tokenizer = accuracy.load_again(run.facts.plan, run.scores)
-        answers = accuracy.read_log(run.folder("accuracy") / ANSWERS, run.scores.samples)
+        answers = scoring.read_log(run.folder("accuracy") / ANSWERS, run.scores.samples)
     except errors.BenchmarkError as error:
         yield f"its scores cannot be computed again: {str(error).rstrip('.')}"
         return
     checks = accuracy.judge(
-        accuracy.score(accuracy.to_text(answers, tokenizer), library.references),
+        scoring.score(scoring.to_text(answers, tokenizer), library.references),
         run.config.task,
         run.config.high_accuracy,
     )

@@ -30,11 +30,14 @@ from harness.core.system import CPUINFO, System, cpu_line
 from harness.core.templates import render
 from harness.core.word_list import names_in
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.folder import FOLDER, Test, facts_of, status_of
-from harness.loadgen.outcome import RunFacts
 from harness.loadgen.requests import ANSWERS
-from harness.results import accuracy
-from harness.results.accuracy import CUT, SCORES_FILE, Compliance, ScoresFile, accuracy_txt, digest
+from harness.results.accuracy import SCORES_FILE, ScoresFile, accuracy_txt, digest
+from harness.results.benchmark_run import facts_of
+from harness.results.records import RunFacts
+from harness.results.scoring import CUT
+from harness.results.test06_verdict import Compliance
+from harness.runner import test06_run
+from harness.runs.run_folder import FOLDER, Test, status_of
 
 # Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
 FIELDS = names_in(
@@ -218,7 +221,11 @@ SCENARIO = {name: rules.loadgen for name, rules in mlperf.SCENARIO.items()} | {"
 MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
 
 # What a test leaves where it finished.
-RESULT_FILES: dict[Test, str] = {"accuracy": SCORES_FILE, "performance": loadgen_log.DETAIL, "test06": accuracy.RESULT}
+RESULT_FILES: dict[Test, str] = {
+    "accuracy": SCORES_FILE,
+    "performance": loadgen_log.DETAIL,
+    "test06": test06_run.RESULT,
+}
 
 # What two runs of an entry may differ in: LoadGen's settings, of which an accuracy test needs none; and of their speed
 # the refusals tell.
@@ -254,7 +261,7 @@ class SubmittedRun(NamedTuple):
     @property
     def test06(self) -> tuple[Compliance, int]:
         """What came of TEST06, and the id of the end-of-text token that it was judged with."""
-        path = self.folder("test06") / accuracy.RESULT
+        path = self.folder("test06") / test06_run.RESULT
         outcome = read(path, Compliance)
         return outcome, parse_as(path, outcome.facts.get("eos"), int)
 

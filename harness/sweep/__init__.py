@@ -1,1 +1,1 @@
-"""Settings, or servers, side by side: the file, the loop, rounds, the report. May import benchmark and below."""
+"""Settings, or servers, side by side: the file, the loop, rounds, the report. May import submission and below."""

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from harness.core import errors, files, formatting, locations, nvml, processes, schema, system
-from harness.loadgen.folder import RunFolder, status_of
-from harness.loadgen.outcome import RunStatus
 from harness.rates.quick import FILE, Estimate
 from harness.report import answer
-from harness.results import metrics
+from harness.results import change, metrics
 from harness.results.summary import Summary
+from harness.runs.run_folder import RunFolder, status_of
+from harness.runs.status import RunStatus
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
 # Where experiments run: on the whole machine one after the other, or side by side, each on its own GPU.
@@ -173,7 +173,7 @@ class State:
     @property
     def error(self) -> float:
         """The chance that any of its changes is called one that is none."""
-        return LOOK_ERROR if self.within else metrics.ERROR
+        return LOOK_ERROR if self.within else change.ERROR
 
 
 class Job(NamedTuple):

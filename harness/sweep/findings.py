@@ -18,7 +18,8 @@ from harness.core.given_values import as_flag
 from harness.core.progress import clock
 from harness.report import answer, compare, regression
 from harness.report.regression import Condition, Judgement
-from harness.results.metrics import BY_NAME, FEWEST, SCATTER, Change, Metric, metrics_of, paired
+from harness.results.change import FEWEST, SCATTER, Change, paired
+from harness.results.metrics import BY_NAME, Metric, metrics_of
 from harness.sweep.experiment import SHARING_NOTE, ExperimentOutcome, ExperimentRecord, State
 from harness.sweep.file import BASELINE, Experiment
 

@@ -14,7 +14,6 @@ from statistics import mean
 from threading import Event, RLock
 from typing import NamedTuple, NoReturn
 
-from harness.benchmark import doctor, steps
 from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import MIN_DURATION_S
 from harness.config.plan import Plan
@@ -25,11 +24,13 @@ from harness.core.formatting import plural
 from harness.core.message_text import why
 from harness.core.progress import Display
 from harness.engines.discovery import with_served_model
-from harness.loadgen import folder
-from harness.loadgen.folder import FOLDER, RunFolder, now, open_run, point_latest
 from harness.report import regression
 from harness.report import report as rendering
 from harness.results import accuracy
+from harness.runner import doctor, steps, tracking
+from harness.runs import ending
+from harness.runs.history import point_latest
+from harness.runs.run_folder import FOLDER, RunFolder, now, open_run
 from harness.sweep import experiment, report
 from harness.sweep.experiment import (
     ENDED,
@@ -387,10 +388,10 @@ def command(state: SweepState, places: Sequence[Lane]) -> NoReturn:
         with ends_in_one_line(), progress.screen(log) as (console, _), Display(console) as display:
             code = run(state, places, display)
             results_dir = state.folder.results_dir.parent
-            folder.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.done)
+            tracking.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.done)
     except SystemExit as end:
         code = int(end.code or DONE)
-    folder.exit(code, log)
+    ending.exit(code, log)
 
 
 def runner_of(state: SweepState, places: Sequence[Lane], display: Display, lock: int) -> Runner:

@@ -16,10 +16,12 @@ from harness.core.errors import UsageError
 from harness.core.formatting import cell, joined, listed, number, plural
 from harness.core.markdown import Finished, code, escape
 from harness.core.tables import Column, Table
-from harness.loadgen.folder import FOLDER, RunFolder, ended_early, facts_of, open_run
 from harness.report import answer, compare, page, regression
 from harness.report.charts import HOLLOW, RING, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
-from harness.results.metrics import Change, Metric, metrics_of
+from harness.results.benchmark_run import facts_of
+from harness.results.change import Change
+from harness.results.metrics import Metric, metrics_of
+from harness.runs.run_folder import FOLDER, RunFolder, ended_early, open_run
 from harness.sweep.experiment import ExperimentRecord, State
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.findings import (

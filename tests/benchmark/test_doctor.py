@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from harness.__main__ import main
-from harness.benchmark import doctor
 from harness.config import checkpoint
 from harness.config.run import RunConfig
 from harness.core import locations, nvml, vllm_source
 from harness.core.errors import UsageError
+from harness.runner import doctor
 from tests.conftest import ROOT, called, ended
 from tests.servers import Fake, serving
 

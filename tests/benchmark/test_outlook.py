@@ -13,8 +13,6 @@ import pytest
 
 from benchmarks.random_llama import QUANTIZATION
 from harness.__main__ import main
-from harness.benchmark import steps
-from harness.benchmark.rate import after_trial, rate_source
 from harness.config import pretrained, quantization
 from harness.config.mlperf import SCENARIO, Scenario
 from harness.config.plan import Plan, minutes
@@ -23,6 +21,8 @@ from harness.config.run import RunConfig
 from harness.core import command, startup
 from harness.core.errors import UsageError
 from harness.rates.probing import OFFLINE_MARGIN, Trial
+from harness.runner import steps
+from harness.runner.rate import after_trial, rate_source
 from tests.conftest import ROOT, called, ended
 
 

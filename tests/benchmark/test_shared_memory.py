@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmark import doctor
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.core.nvml import GPU
+from harness.runner import doctor
 
 DEMO = RunConfig(model="demo")
 

@@ -9,7 +9,7 @@ import pytest
 from harness.__main__ import main
 from harness.config import pretrained
 from harness.config.engine import EngineConfig
-from harness.loadgen import folder
+from harness.runs import ending
 from tests.commands.test_every_path import LONGEST_S, alarm
 from tests.conftest import called, patience
 from tests.hostile import command_words, commands, end
@@ -57,7 +57,7 @@ def test_a_number_that_is_none_ends_in_one_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(folder, "exit", end)
+    monkeypatch.setattr(ending, "exit", end)
     with alarm(patience(LONGEST_S)):
         done = called(main, "llama31-mlperf", *command_words(words, parameter, text, tmp_path))
     assert "Traceback" not in done.stderr, done.stderr

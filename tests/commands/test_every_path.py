@@ -16,8 +16,8 @@ from harness.config.pretrained import load_tokenizer
 from harness.config.run import RunConfig
 from harness.core.given_values import as_flag
 from harness.core.secrets import hide_text
-from harness.loadgen import folder
 from harness.mmlu.data import MMLUConfig
+from harness.runs import ending
 from tests.conftest import called, ended, patience
 from tests.hostile import command_words, commands, end
 
@@ -127,7 +127,7 @@ def test_a_path_that_is_none_ends_in_one_line(
     work.mkdir()
     (tmp_path / "hostile").mkdir()
     monkeypatch.chdir(work)
-    monkeypatch.setattr(folder, "exit", end)
+    monkeypatch.setattr(ending, "exit", end)
     path = HOSTILE[kind](tmp_path / "hostile")
     begin = time.monotonic()
     with alarm(patience(LONGEST_S) + 5):

@@ -18,16 +18,16 @@ from mlflow import MlflowClient
 from rich.console import Console
 
 from harness.__main__ import main
-from harness.benchmark import steps
 from harness.commands import mlflow
 from harness.config.run import RunConfig
 from harness.core.files import read, write_json
 from harness.core.locations import ROOT
 from harness.core.progress import Display
-from harness.loadgen import folder as results_folder
-from harness.loadgen.folder import send_to_mlflow
 from harness.results import metrics
 from harness.results.summary import Summary
+from harness.runner import steps
+from harness.runner.tracking import send_to_mlflow
+from harness.runs import run_folder as results_folder
 from harness.sweep.experiment import ExperimentRecord, from_summary
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.report import State

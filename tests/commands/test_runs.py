@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import main
-from harness.loadgen import folder as results
 from harness.report.report import write_index
+from harness.runs import find, history, run_folder
 from tests.conftest import called, tells
 
 SPEEDS = {"slow": 10.0, "fast": 30.0, "middling": 20.0}
@@ -16,18 +16,18 @@ SPEEDS = {"slow": 10.0, "fast": 30.0, "middling": 20.0}
 def place(tmp_path: Path) -> Path:
     """Three finished runs, one after the other."""
     for day, (label, speed) in enumerate(SPEEDS.items(), 1):
-        run = results.RunFolder(tmp_path, f"2026010{day}-100000-{label}")
+        run = run_folder.RunFolder(tmp_path, f"2026010{day}-100000-{label}")
         run.path.mkdir()
         line = {"scenario": "offline", "label": label, "tokens_per_sec": speed, "latency_p99_ms": speed}
-        results.finish(run, line)
+        history.finish(run, line)
     return tmp_path
 
 
 def test_scenarios_stand_apart_and_what_is_flawed_last(place: Path) -> None:
     for number, more in enumerate(({"flaws": ["INVALID"], "setup": {"backend": "echo"}}, {"scenario": "concurrency"})):
-        run = results.RunFolder(place, f"2026020{number + 1}-100000-more")
+        run = run_folder.RunFolder(place, f"2026020{number + 1}-100000-more")
         run.path.mkdir()
-        results.finish(run, {"scenario": "offline", "label": f"more{number}", "tokens_per_sec": 1e6, **more})
+        history.finish(run, {"scenario": "offline", "label": f"more{number}", "tokens_per_sec": 1e6, **more})
     rows = [[cell.strip() for cell in row.split("|")] for row in runs(place)[1].splitlines()[2:]]
     assert [row[2] for row in rows] == ["more1", "fast", "middling", "slow", "more0"]
     assert rows[-1][4] == "echo"
@@ -67,9 +67,9 @@ def test_a_deleted_run_leaves_nothing_behind(place: Path) -> None:
 def test_what_is_no_finished_run_of_the_folder_is_not_deleted(
     place: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    elsewhere = results.open_run(tmp_path_factory.mktemp("other"), "x")
+    elsewhere = run_folder.open_run(tmp_path_factory.mktemp("other"), "x")
     elsewhere.set_status("complete")
-    running = results.open_run(place, "running")
+    running = run_folder.open_run(place, "running")
     first = next(path.name for path in place.glob("2*-slow"))
     for name in (str(elsewhere.path), running.name, "latest"):
         code, _, said = runs(place, "--delete", first, "--delete", name)
@@ -83,5 +83,5 @@ def test_latest_of_a_run_that_was_removed_by_hand_moves_on(place: Path) -> None:
         path.unlink()
     newest.rmdir()
     assert not (place / "latest").exists()
-    assert [path.resolve().name for path in results.folders(["latest"], place)] == [(place / "latest").resolve().name]
+    assert [path.resolve().name for path in find.folders(["latest"], place)] == [(place / "latest").resolve().name]
     assert (place / "latest").resolve().name.endswith("fast")

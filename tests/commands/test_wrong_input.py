@@ -15,7 +15,7 @@ import pytest
 from harness.__main__ import main
 from harness.config.lengths import Lengths, lengths
 from harness.core.errors import UsageError
-from harness.loadgen import folder
+from harness.runs import ending
 from harness.sweep import file as sweep_file
 from tests import made
 from tests.conftest import ROOT, called, ended, patience, tells
@@ -255,7 +255,7 @@ def test_a_disk_without_room_ends_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(folder, "exit", end)
+    monkeypatch.setattr(ending, "exit", end)
     done = called(main, "llama31-mlperf", *(word.format(disk=full_disk) for word in words))
     said = done.stderr + capfd.readouterr().err
     assert (done.returncode, said.count("\n")) == (code, 1), said

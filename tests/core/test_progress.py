@@ -21,8 +21,9 @@ from harness.core import files, processes
 from harness.core.errors import BAD_INPUT, ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, UsageError
 from harness.core.files import read_json
 from harness.core.progress import Counters, Display, describe, lasting_console
-from harness.loadgen import folder
-from harness.loadgen.folder import RunFolder, facts_of, open_run
+from harness.results.benchmark_run import facts_of
+from harness.runs import ending
+from harness.runs.run_folder import RunFolder, open_run
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def test_a_reader_that_goes_away_ends_nothing(kind: Callable[[], tuple[int, int]
 )
 def test_a_run_that_is_complete_stays_so(tmp_path: Path, error: BaseException, code: int, status: str) -> None:
     def ended(run: RunFolder) -> str:
-        assert folder.fail(error, run, Console(quiet=True)) == code
+        assert ending.fail(error, run, Console(quiet=True)) == code
         return str(read_json(run.path / "status.json")["status"])
 
     run = open_run(tmp_path, "one")
@@ -76,7 +77,7 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     shutil.rmtree(run.path)
     with pytest.raises(BenchmarkError, match="folder was deleted"):
         files.check_space(run.path)
-    assert folder.fail(OSError(2, "No such file or directory"), run, screen) == ENGINE_FAILED
+    assert ending.fail(OSError(2, "No such file or directory"), run, screen) == ENGINE_FAILED
     assert "folder was deleted" in screen.export_text()
     assert not run.path.exists()
 
@@ -104,10 +105,10 @@ def test_a_run_folder_that_fails_during_the_run_is_no_wrong_input(
         patch.setattr(Path, "open", refused)
         with pytest.raises((OSError, UsageError)) as caught:
             breaks(run.path)
-    assert folder.fail(caught.value, run, screen) == ENGINE_FAILED
+    assert ending.fail(caught.value, run, screen) == ENGINE_FAILED
     (said, _) = screen.export_text().splitlines()
     assert said.startswith("error: ") and run.name in said
-    assert folder.fail(OSError(number, os.strerror(number), "elsewhere"), run, Console(quiet=True)) == BAD_INPUT
+    assert ending.fail(OSError(number, os.strerror(number), "elsewhere"), run, Console(quiet=True)) == BAD_INPUT
 
 
 def test_time_left_is_no_less_than_a_rate_needs() -> None:
@@ -149,7 +150,7 @@ def test_closed_streams_lead_nowhere(closed: str) -> None:
 def test_a_full_disk_is_named_whatever_it_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "SPARE_BYTES", 2**62)
     run = open_run(tmp_path, "one")
-    assert folder.fail(EngineError("vLLM did not start"), run, Console(quiet=True)) == ENGINE_FAILED
+    assert ending.fail(EngineError("vLLM did not start"), run, Console(quiet=True)) == ENGINE_FAILED
     assert "is full" in read_json(run.path / "status.json")["reason"]
 
 

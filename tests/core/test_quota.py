@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmark import steps
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core import system
 from harness.engines import openai
-from harness.loadgen import recorder
+from harness.loadgen import background_load, gpu_readings
+from harness.runner import steps
 
 Group = Callable[..., None]
 
@@ -52,7 +52,7 @@ def test_without_a_group_the_cores_are_those_of_the_machine(group: Group) -> Non
 def test_clients_machine_and_doctor_count_by_the_quota(group: Group) -> None:
     group("400000 100000")
     assert system.detect().cores == 4
-    assert recorder.BackgroundLoad().cores == 4
+    assert background_load.BackgroundLoad().cores == 4
     assert "4 CPU cores" in steps.machine(resolve(RunConfig(model="demo"), [], 0), [])
     engine = openai.create(resolve(RunConfig(model="demo", endpoint=("http://h/v1",)), [], 0), Path())
     engine.loop.close()
@@ -63,13 +63,13 @@ def test_other_programs_of_a_container_are_those_that_use_its_quota(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not those of the machine, which take nothing from it."""
-    monkeypatch.setattr(recorder.psutil, "cpu_times", lambda percpu: pytest.fail("the machine's times"))
+    monkeypatch.setattr(gpu_readings.psutil, "cpu_times", lambda percpu: pytest.fail("the machine's times"))
     now = iter((100.0, 110.0))
-    monkeypatch.setattr(recorder.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(gpu_readings.time, "monotonic", lambda: next(now))
     own = iter(({1: 5.0}, {1: 15.0}))
-    monkeypatch.setattr(recorder, "cpu_by_process", lambda roots: next(own) if roots else {})
+    monkeypatch.setattr(background_load, "cpu_by_process", lambda roots: next(own) if roots else {})
     group("400000 100000", 20_000_000)
-    with recorder.watch_others() as found:
+    with background_load.watch_others() as found:
         group("400000 100000", 50_000_000)
     assert found.cpu_cores == 2.0  # of 30 s in 10 s another 20 were not this process's
     assert "2.0 of 4 CPU cores" in found.warnings()[0]

@@ -16,12 +16,12 @@ from harness.config.run import RunConfig
 from harness.core import csv_files, reading
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.given_values import read_given
-from harness.loadgen import folder as results
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import TRACE, read_trace
 from harness.mmlu import data as mmlu_data
-from harness.results import accuracy
-from harness.results.accuracy import judge_test06
+from harness.results import benchmark_run, scoring
+from harness.results.test06_verdict import judge_test06
+from harness.runs import history, run_folder
 from harness.sweep import file as sweep_file
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
@@ -30,10 +30,10 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "sweep": ("sweep.yaml", sweep_file.load),
     "log": (loadgen_log.DETAIL, lambda path: loadgen_log.read(path.parent)),
     "trace": (TRACE, lambda path: read_trace(path.parent)),
-    "accuracy log": ("mlperf_log_accuracy.json", lambda path: accuracy.read_log(path, 1)),
+    "accuracy log": ("mlperf_log_accuracy.json", lambda path: scoring.read_log(path, 1)),
     "TEST06": ("mlperf_log_accuracy.json", lambda path: judge_test06(path.parent, 1, RunConfig(scenario="server"))),
-    "run folder": ("config.json", lambda path: results.facts_of(path.parent)),
-    "status": ("status.json", lambda path: results.status_of(path.parent)),
+    "run folder": ("config.json", lambda path: benchmark_run.facts_of(path.parent)),
+    "status": ("status.json", lambda path: run_folder.status_of(path.parent)),
     "table": ("samples.csv", csv_files.read_columns),
     "MMLU's table": ("astronomy_test.csv", lambda path: list(mmlu_data.from_csv([path], "test"))),
     "MMLU's parquet": ("test.parquet", lambda path: list(mmlu_data.from_parquet([path]))),
@@ -77,11 +77,11 @@ def test_no_reader_hangs_or_fills_the_memory(reader: str, make: Callable[[Path],
 @pytest.mark.parametrize("make", [fifo, device, huge])
 def test_a_history_that_is_none_takes_nothing_from_a_run(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "history.jsonl")
-    assert list(results.history(tmp_path)) == []
-    run, said = results.open_run(tmp_path, "run"), list[str]()
-    results.finish(run, {"a": 1}, say=said.append)
+    assert list(history.read_history(tmp_path)) == []
+    run, said = run_folder.open_run(tmp_path, "run"), list[str]()
+    history.finish(run, {"a": 1}, say=said.append)
     assert len(said) == 1 and said[0].startswith(f"{tmp_path / 'history.jsonl'} could not be written: ")
-    status = results.status_of(run.path)
+    status = run_folder.status_of(run.path)
     assert status is not None and status.status == "complete"
 
 

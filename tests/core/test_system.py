@@ -14,8 +14,8 @@ import pytest
 
 from harness.core import nvml, software, system
 from harness.core.nvml import GPU
-from harness.loadgen import recorder
-from harness.loadgen.recorder import tell_gpus
+from harness.loadgen import gpu_readings
+from harness.loadgen.gpu_readings import tell_gpus
 from harness.loadgen.test_run import Recording
 from harness.results import telemetry as usage
 from tests.conftest import tells
@@ -101,7 +101,7 @@ def test_energy_is_that_of_the_cards_in_use(fake_nvml: pytest.MonkeyPatch) -> No
     fake_nvml.setattr(
         NVML, "nvmlDeviceGetTotalEnergyConsumption", staticmethod(lambda card: energy[card]), raising=False
     )
-    assert [recorder.joules(count) for count in (None, 1, 2, 0)] == [21.0, 5.0, 12.0, None]
+    assert [gpu_readings.joules(count) for count in (None, 1, 2, 0)] == [21.0, 5.0, 12.0, None]
 
 
 def tell_of_stand_ins(asked: Connection, count: int) -> None:
@@ -128,7 +128,7 @@ def tell_and_crash(asked: Connection, count: int) -> None:
 def record(table: Path, troubles: list[str], told: str = "") -> list[dict[str, str]]:
     """Two lines of a recording and until it holds this text, however long that takes."""
     text, until = "", time.monotonic() + 60
-    with recorder.recording(table, True, list, None, dict) as found:
+    with gpu_readings.recording(table, True, list, None, dict) as found:
         while time.monotonic() < until and not (text.count("\n") > 2 and told in text):
             time.sleep(0.1)
             text = table.read_text() if table.exists() else ""
@@ -137,7 +137,7 @@ def record(table: Path, troubles: list[str], told: str = "") -> list[dict[str, s
 
 
 def test_what_a_card_does_not_tell_is_left_empty(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_nvml.setattr(recorder, "tell_gpus", tell_of_stand_ins)
+    fake_nvml.setattr(gpu_readings, "tell_gpus", tell_of_stand_ins)
     cells = record(table := tmp_path / "machine.csv", [], ",400,")[-1]
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
@@ -145,7 +145,7 @@ def test_what_a_card_does_not_tell_is_left_empty(fake_nvml: pytest.MonkeyPatch, 
 
 
 def test_a_library_that_crashes_costs_readings_alone(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_nvml.setattr(recorder, "tell_gpus", tell_and_crash)
+    fake_nvml.setattr(gpu_readings, "tell_gpus", tell_and_crash)
     lines = record(tmp_path / "machine.csv", troubles := list[str]())
     assert len(lines) >= 2 and {line["gpu1_memory_gib"] for line in lines} == {""}
     assert all(line["memory_gib"] for line in lines)
@@ -153,7 +153,7 @@ def test_a_library_that_crashes_costs_readings_alone(fake_nvml: pytest.MonkeyPat
 
 
 def test_gpus_that_are_gone_leave_their_columns_empty(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_nvml.setattr(recorder, "tell_gpus", tell_nothing)
+    fake_nvml.setattr(gpu_readings, "tell_gpus", tell_nothing)
     lines = record(tmp_path / "machine.csv", troubles := list[str]())
     assert {line["gpu1_memory_gib"] for line in lines} == {""} and None not in lines[0]
     assert [tells(said, "reads the GPUs ended with code 3") for said in troubles] == [True]
@@ -212,10 +212,10 @@ def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_a_link_carries_is_the_increase_of_its_counter(fake_nvml: pytest.MonkeyPatch) -> None:
     counts = iter([1_000_000, 3_000_000, 2_000_000])
     clock = iter([10.0, 12.0, 13.0])
-    fake_nvml.setattr(recorder.time, "monotonic", lambda: next(clock))
+    fake_nvml.setattr(gpu_readings.time, "monotonic", lambda: next(clock))
     field = lambda handle, fields: [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=next(counts)))]  # noqa: E731
     library = SimpleNamespace(nvmlDeviceGetFieldValues=field, nvmlDeviceGetIndex=int)
-    sent = recorder.increase(138)
+    sent = gpu_readings.increase(138)
     assert [sent(library, 0) for _ in range(3)] == [None, pytest.approx(1.024), None]  # a reset is no rate
     silent = SimpleNamespace(nvmlDeviceGetFieldValues=lambda *_: [SimpleNamespace(nvmlReturn=3)])
     with pytest.raises(ValueError, match="no such field"):
@@ -225,4 +225,4 @@ def test_what_a_link_carries_is_the_increase_of_its_counter(fake_nvml: pytest.Mo
 def test_what_pcie_carries_is_told_in_kilobytes_a_second() -> None:
     library = SimpleNamespace(nvmlDeviceGetPcieThroughput=lambda card, way: (40_000, 12_500_000)[way])
     ways = ("pcie_sent_gb_per_s", "pcie_received_gb_per_s")
-    assert [recorder.GPU_COLUMNS[way](library, 0) for way in ways] == [0.04, 12.5]
+    assert [gpu_readings.GPU_COLUMNS[way](library, 0) for way in ways] == [0.04, 12.5]

@@ -11,10 +11,10 @@ from rich.console import Console
 from harness.core import files, last_screen, markdown, templates
 from harness.core.errors import EndpointError, UsageError, ends_in_one_line
 from harness.core.progress import Display
-from harness.loadgen import folder
-from harness.loadgen.folder import RunFolder
 from harness.report import answer
 from harness.report import report as rendering
+from harness.runs import ending
+from harness.runs.run_folder import RunFolder
 from tests import made
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
@@ -64,7 +64,7 @@ def test_a_terminal_obeys_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixt
     Display(screen).say(f"a{ESCAPE}b")
     run = RunFolder(tmp_path, "run")
     run.path.mkdir()
-    folder.fail(EndpointError(f"http://h answered 500: a{ESCAPE}b"), run, screen)
+    ending.fail(EndpointError(f"http://h answered 500: a{ESCAPE}b"), run, screen)
     summary = made.rendered(tmp_path / "made")
     odd = summary.meta.model_copy(update={"model": f"[bold]{ESCAPE}"})
     last_screen.show(screen, answer.document(summary.model_copy(update={"meta": odd})))
@@ -83,7 +83,7 @@ def test_a_key_of_the_environment_is_neither_shown_nor_written(
     Display(screen).say(f"the server says {key}")
     run = RunFolder(tmp_path, "run")
     run.path.mkdir()
-    folder.fail(EndpointError(f"http://h answered 500: {key}"), run, screen)
+    ending.fail(EndpointError(f"http://h answered 500: {key}"), run, screen)
     files.write_text(tmp_path / "report.md", f"engine: {key}")
     files.write_json(tmp_path / "config.json", {"server": key})
     written: list[Any] = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]

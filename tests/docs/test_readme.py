@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from docs import flags, pictures
-from harness.benchmark import doctor
 from harness.config import mlperf
 from harness.config.run import RunConfig
 from harness.core.given_values import as_flag
 from harness.core.locations import ROOT
+from harness.runner import doctor
 
 ENGLISH = (ROOT / "README.md").read_text()
 TOP = ("README.md", "README.ko.md", "CONTRIBUTING.md", "CHANGELOG.md")

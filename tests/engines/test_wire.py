@@ -20,12 +20,11 @@ from harness.engines.answer_delivery import Delivery, ServerUse, TokenCounts
 from harness.engines.completions import BROKEN, EventReader, error_message, piece, read_usage
 from harness.engines.openai import OpenAI
 from harness.engines.request_formats import NEUTRAL
-from harness.loadgen import outcome
 from harness.report import answer as answers
 from harness.report import compare
 from harness.report import report as rendering
 from harness.report.regression import Sides
-from harness.results import metrics
+from harness.results import metrics, outcome
 from tests import made
 from tests.conftest import patience, run, tells
 from tests.engines.test_openai import PROMPT, answer, client, delivery, refused

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.loadgen import recorder
-from harness.loadgen.recorder import BackgroundLoad
+from harness.loadgen import background_load, gpu_readings
+from harness.loadgen.background_load import BackgroundLoad
 from tests.conftest import tells
 
 Times = namedtuple("Times", psutil.cpu_times()._fields, defaults=[0.0] * 10)
@@ -27,7 +27,7 @@ print(found.cpu_cores, *found.warnings(), sep="\\n")
 
 
 def own_s() -> float:
-    return sum(recorder.cpu_by_process([os.getpid()]).values())
+    return sum(background_load.cpu_by_process([os.getpid()]).values())
 
 
 def spin(seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,9 +57,9 @@ def test_what_another_program_uses_is_noticed() -> None:
 
 
 def test_a_client_that_is_at_its_limit_says_so() -> None:
-    with recorder.watch_others(endpoints=["http://192.0.2.1/v1"]) as busy:
+    with background_load.watch_others(endpoints=["http://192.0.2.1/v1"]) as busy:
         spin(2)
-    with recorder.watch_others(endpoints=["http://192.0.2.1/v1"]) as idle:
+    with background_load.watch_others(endpoints=["http://192.0.2.1/v1"]) as idle:
         time.sleep(1.1)
     assert busy.client_share is not None and busy.client_share > 0  # of a core that others may use as well
     assert idle.client_share is not None and idle.client_share < busy.client_share
@@ -74,10 +74,10 @@ def test_what_another_program_uses_of_other_cores_takes_nothing(
     """Some cores may be off, as without hyper-threads."""
     times = [Times(user=user, idle=100.0) for user in (10.0, 500.0, 3.0)]
     (tmp_path / "stat").write_text("".join(f"cpu{name} 1 2 3\n" for name in ("", *online)))
-    monkeypatch.setattr(recorder, "CPU_TIMES", tmp_path / "stat")
-    monkeypatch.setattr(recorder.psutil, "cpu_times", lambda percpu: times)
-    monkeypatch.setattr(recorder, "cores", lambda: {online[0], online[2]})
-    assert recorder.busy_s() == 13.0
+    monkeypatch.setattr(background_load, "CPU_TIMES", tmp_path / "stat")
+    monkeypatch.setattr(gpu_readings.psutil, "cpu_times", lambda percpu: times)
+    monkeypatch.setattr(gpu_readings, "cores", lambda: {online[0], online[2]})
+    assert background_load.busy_s() == 13.0
 
 
 def test_a_gpu_that_others_hold_is_named() -> None:
@@ -134,5 +134,5 @@ def test_a_server_on_the_same_cores_is_no_other_program() -> None:
 
 def test_what_cannot_be_told_from_a_server_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert behind("http://127.0.0.1:9/v1") == "None"  # nobody listens there that this process can see
-    monkeypatch.setattr(recorder, "RELAYS", ("",))
-    assert recorder.top_of(os.getpid()) is None
+    monkeypatch.setattr(background_load, "RELAYS", ("",))
+    assert background_load.top_of(os.getpid()) is None

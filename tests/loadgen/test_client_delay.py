@@ -14,12 +14,12 @@ from harness.engines.answer_delivery import Exchange
 from harness.engines.echo import Echo
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
-from harness.loadgen.folder import RunFolder
 from harness.loadgen.log import LogError
 from harness.loadgen.requests import TRACE, Request, take_times
 from harness.loadgen.session import SUT
 from harness.loadgen.test_run import gaps_ms
 from harness.report import report as rendering
+from harness.runs.run_folder import RunFolder
 from harness.workloads.sample_library import Library
 from tests import made
 from tests.conftest import run

@@ -16,7 +16,7 @@ import pytest
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.engines import discovery
-from harness.loadgen import recorder
+from harness.loadgen import exporter
 from harness.loadgen.test_run import Recording
 from tests.conftest import ended, patience
 from tests.servers import Fake, serving
@@ -64,9 +64,9 @@ def page(text: str) -> Iterator[str]:
 def test_the_servers_gpus_alone_are_read() -> None:
     with page(PAGE) as url:
         (columns,), models = (
-            list(found) for found in (recorder.read([f"{url}?gpu=0"])[0].values(), recorder.read([f"{url}?gpu=0"])[1])
+            list(found) for found in (exporter.read([f"{url}?gpu=0"])[0].values(), exporter.read([f"{url}?gpu=0"])[1])
         )
-        assert len(recorder.read([f"{url}?host=node7"])[0]) == len(recorder.read([f"{url}?gpu=0,1"])[0]) == 2
+        assert len(exporter.read([f"{url}?host=node7"])[0]) == len(exporter.read([f"{url}?gpu=0,1"])[0]) == 2
     assert models == ["NVIDIA H100 80GB HBM3"]
     assert columns == {
         "clock_mhz": 1980.0,
@@ -87,7 +87,7 @@ def test_parts_of_a_gpu_are_one_gpu() -> None:
         for part, value in enumerate(values)
     )
     with page(rows) as url:
-        (found,) = recorder.read([f"{url}?gpu=0"])[0].values()
+        (found,) = exporter.read([f"{url}?gpu=0"])[0].values()
     assert found == {"memory_gib": 31.25, "power_w": 300}
 
 
@@ -97,7 +97,7 @@ def test_values_that_no_gpu_has_are_left_out() -> None:
         for n, value in enumerate(("-5", "1e30", "+Inf", "300"))
     )
     with page(rows) as url:
-        assert list(recorder.read([f"{url}?host=n"])[0].values()) == [{"power_w": 300}]
+        assert list(exporter.read([f"{url}?host=n"])[0].values()) == [{"power_w": 300}]
 
 
 SPEECHES = {
@@ -126,8 +126,8 @@ def test_a_page_that_is_none_ends_in_a_line_with_the_flag_and_soon(kind: str) ->
         begin = time.monotonic()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics?gpu=0"
         with pytest.raises(UsageError, match="--telemetry-url"):
-            recorder.read([url])
-        assert recorder.readings([url]) == ({}, [])  # during a test: a gap
+            exporter.read([url])
+        assert exporter.readings([url]) == ({}, [])  # during a test: a gap
         assert time.monotonic() - begin < patience(20 * discovery.PAGE_S)
 
 
@@ -139,7 +139,7 @@ def test_readings_without_values_are_counted() -> None:
 
 def test_a_gpu_without_a_model_is_unknown() -> None:
     with page(re.sub(r'modelName="[^"]*",', "", PAGE)) as url:
-        assert recorder.read([f"{url}?gpu=0"])[1] == ["unknown"]
+        assert exporter.read([f"{url}?gpu=0"])[1] == ["unknown"]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_it_needs_an_endpoint() -> None:
 
 
 def test_an_exporter_that_goes_away_leaves_a_gap() -> None:
-    assert recorder.readings(["http://127.0.0.1:9/metrics?gpu=0"]) == ({}, [])
+    assert exporter.readings(["http://127.0.0.1:9/metrics?gpu=0"]) == ({}, [])
 
 
 @pytest.mark.parametrize(

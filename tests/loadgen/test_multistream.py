@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from harness.benchmark.rate import LatencyTrial
 from harness.config.patterns import SURE_P90_QUERIES
 from harness.config.plan import Plan
 from harness.config.resolve import resolve
@@ -15,6 +14,7 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen import session
 from harness.loadgen.patterns import Batches, trial, trial_size
 from harness.rates.probing import Trial
+from harness.runner.rate import LatencyTrial
 from tests import made
 from tests.conftest import run, tells
 

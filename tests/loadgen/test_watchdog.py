@@ -11,8 +11,8 @@ import pytest
 
 from harness.core.errors import EngineError
 from harness.engines.protocol import Engine
-from harness.loadgen import watchdog
 from harness.loadgen.watchdog import FIRST_ANSWER_FACTOR, PATIENCE_FACTOR, PAUSED_S, START_FACTOR, StartWatch, Watchdog
+from harness.runner import start
 from tests.conftest import patience
 
 
@@ -127,7 +127,7 @@ def test_a_timeout_of_the_work_itself_is_its_result(loop: Engine) -> None:
 def test_the_start_says_what_it_does(tmp_path: Path, lines: str, said: str) -> None:
     log = tmp_path / "engine.log"
     log.write_text(f"before\n{lines}\rWARNING something else\n")
-    assert watchdog.stage(log) == said
+    assert start.stage(log) == said
 
 
 def test_a_run_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

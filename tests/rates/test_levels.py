@@ -5,9 +5,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.benchmark import rate as levels
-from harness.loadgen.outcome import Outcome
 from harness.rates.law import Goal
+from harness.results.outcome import Outcome
+from harness.runner import rate as levels
 from tests import made
 
 LIMITS = Goal(600, 1, 1000, 100)

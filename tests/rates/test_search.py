@@ -28,8 +28,6 @@ from benchmarks.search import (
     shared,
     uneven,
 )
-from harness.benchmark import rate as rates
-from harness.benchmark.rate import DoneTests, SearchedRate, rate_source
 from harness.config import mlperf
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan
@@ -39,14 +37,15 @@ from harness.core.errors import NotAcceptedError, UsageError
 from harness.core.formatting import number
 from harness.core.progress import Display
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import outcome
-from harness.loadgen.folder import new_folder
 from harness.loadgen.log import TestResult
-from harness.loadgen.outcome import Outcome, Queue
 from harness.rates import law, probing, quick, search
 from harness.rates.law import Alone, Goal, SharedServer, approached
 from harness.rates.search import SearchFacts, crossing, rate_after
-from harness.results import load
+from harness.results import load, outcome
+from harness.results.outcome import Outcome, Queue
+from harness.runner import rate
+from harness.runner.rate import DoneTests, SearchedRate, rate_source
+from harness.runs.run_folder import new_folder
 from tests import made
 from tests.conftest import run, tells
 from tests.warm import Warm
@@ -169,7 +168,7 @@ def test_a_request_alone_over_a_limit_ends_a_search() -> None:
     assert facts.candidate.rate == 0
     plan = resolve(RunConfig(scenario="interactive", server_target_qps="max"), [], 0)
     with pytest.raises(NotAcceptedError, match=r"single request is over the limits \(TTFT .* TPOT 50"):
-        rates.from_search(plan, facts)
+        rate.from_search(plan, facts)
 
 
 def test_an_engine_that_keeps_up_with_all_that_is_sent() -> None:
@@ -263,9 +262,9 @@ SEARCHED = resolve(RunConfig(scenario="server", server_target_qps="max"), [], 0)
 
 
 def test_a_list_of_rates_ends_below_the_capacity() -> None:
-    held = rates.from_curve(CURVE, [*CARD, steady(74.4, 360, 59)])  # nothing tells the capacity yet
+    held = rate.from_curve(CURVE, [*CARD, steady(74.4, 360, 59)])  # nothing tells the capacity yet
     assert held.target_qps == 62 and held.notes[-1].endswith("(the highest that is VALID of 3 rates)")
-    found = rates.from_curve(CURVE, [*CARD, busy(74.4, 60.8, 6000)])
+    found = rate.from_curve(CURVE, [*CARD, busy(74.4, 60.8, 6000)])
     assert found.target_qps == 58
     assert tells(found.notes[-1], "62 would not last")
 

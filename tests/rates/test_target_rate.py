@@ -13,17 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.benchmark import rate
-from harness.benchmark.rate import (
-    CurveRate,
-    HistoryRate,
-    LatencyTrial,
-    RateSource,
-    TrialRate,
-    known_offline,
-    rate_source,
-    share_of,
-)
 from harness.config import mlperf
 from harness.config.plan import Plan
 from harness.config.resolve import resolve
@@ -37,7 +26,18 @@ from harness.loadgen.patterns import trial_size
 from harness.loadgen.session import LoadGenSettings, user_conf
 from harness.rates import probing
 from harness.rates.probing import TolerantEngine, Trial, run_trial
-from harness.results.summary import scatter
+from harness.results.history_line import scatter
+from harness.runner import rate
+from harness.runner.rate import (
+    CurveRate,
+    HistoryRate,
+    LatencyTrial,
+    RateSource,
+    TrialRate,
+    known_offline,
+    rate_source,
+    share_of,
+)
 from tests import made
 from tests.conftest import tells
 

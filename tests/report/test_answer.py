@@ -17,17 +17,17 @@ from docs import pictures as kept_pictures
 from harness.core import files, last_screen
 from harness.core.document import Picture
 from harness.core.statements import Statement
-from harness.loadgen import folder as results
-from harness.loadgen import outcome
-from harness.loadgen.folder import RunFolder
-from harness.loadgen.outcome import Outcome
 from harness.loadgen.test_run import Recording
 from harness.report import answer, compare, pictures
 from harness.report import report as rendering
 from harness.report.charts import Bar, Bars, Lines, Part, Scale, Series, figure
 from harness.report.page import block_html, without_places
+from harness.results import outcome
 from harness.results.advice import findings
+from harness.results.outcome import Outcome
 from harness.results.summary import Summary
+from harness.runs import history
+from harness.runs.run_folder import RunFolder
 from tests import made
 from tests.conftest import called, tells
 
@@ -381,7 +381,7 @@ def test_scores_without_the_official_splitter_are_marked_on_the_screen() -> None
 
 def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
     found = made.rendered(tmp_path / "20260131-a", label="night")
-    results.finish(RunFolder(tmp_path, "20260131-a"), rendering.history_line(found))
+    history.finish(RunFolder(tmp_path, "20260131-a"), rendering.history_line(found))
     rendering.write_index(tmp_path)
     assert found.meta.label == json.loads((tmp_path / "history.jsonl").read_text())["label"] == "night"
     assert "report.html) night |" in (tmp_path / "index.md").read_text()

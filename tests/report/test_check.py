@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from harness.commands import report
-from harness.loadgen.folder import RunFolder, facts_of
-from harness.loadgen.outcome import Outcome
 from harness.report import report as checking
 from harness.results import claims
+from harness.results.benchmark_run import facts_of
+from harness.results.outcome import Outcome
+from harness.runs.run_folder import RunFolder
 from tests.conftest import ROOT, run
 
 pytestmark = pytest.mark.slow

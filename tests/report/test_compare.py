@@ -12,10 +12,10 @@ import pytest
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.formatting import number
-from harness.loadgen.folder import RunFolder
 from harness.report import compare, compare_page, pictures, regression
 from harness.report import report as rendering
 from harness.results import metrics
+from harness.runs.run_folder import RunFolder
 from tests import made
 from tests.conftest import ROOT, called, tells
 

@@ -8,15 +8,16 @@ import pytest
 
 from harness.config import mlperf
 from harness.core.formatting import number
-from harness.loadgen.folder import RunFolder
-from harness.loadgen.outcome import Cost, Doubt, Outcome
 from harness.report import answer, compare, compare_page, pictures, regression
 from harness.report import report as rendering
 from harness.report.page import LoadPicture
 from harness.report.regression import Sides
 from harness.results import metrics
-from harness.results.metrics import Change
+from harness.results.change import Change
+from harness.results.cost import Cost
+from harness.results.outcome import Doubt, Outcome
 from harness.results.summary import Performance, Summary
+from harness.runs.run_folder import RunFolder
 from tests import made
 from tests.conftest import run
 

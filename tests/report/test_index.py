@@ -6,11 +6,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness.benchmark import steps
 from harness.core.progress import Display
-from harness.loadgen import folder as state
-from harness.loadgen.folder import RunFolder, finish, open_run
 from harness.report.report import write_index
+from harness.results import benchmark_run
+from harness.runner import steps
+from harness.runs.history import finish
+from harness.runs.run_folder import RunFolder, open_run
 from tests import made
 from tests.conftest import tells
 from tests.runs.test_folder import LABEL, LINE
@@ -84,6 +85,6 @@ def test_an_index_that_cannot_be_written_takes_nothing_from_a_run(tmp_path: Path
     screen = Console(file=io.StringIO(), width=200)
     display = Display(screen)
     display.stage("performance test")
-    run = state.BenchmarkRun(RunFolder(tmp_path, "run"), display, state.facts_of(folder))
+    run = benchmark_run.BenchmarkRun(RunFolder(tmp_path, "run"), display, benchmark_run.facts_of(folder))
     assert steps.report(run).run.performance
     assert tells(screen.file.getvalue(), "index.md ", "Is a directory")  # type: ignore[attr-defined]

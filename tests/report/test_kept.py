@@ -13,10 +13,10 @@ import pytest
 
 from harness.core import files
 from harness.core.errors import UsageError
-from harness.loadgen.outcome import KINDS, Outcome, Times, from_flat
 from harness.report import report as checking
 from harness.report import report as rendering
 from harness.results.claims import leaves
+from harness.results.outcome import KINDS, Outcome, Times, from_flat
 from harness.results.summary import CURVES, Summary
 from harness.sweep import report as sweeps
 from harness.sweep.experiment import from_summary

@@ -13,19 +13,18 @@ from harness.config.comparability import INVALID
 from harness.core.files import write_json
 from harness.core.formatting import number
 from harness.core.statistics import FEWEST_P99
-from harness.loadgen import folder as results
-from harness.loadgen import outcome
-from harness.loadgen.folder import RunFolder
-from harness.loadgen.outcome import Doubt, Outcome
 from harness.report import answer, compare, compare_page, regression
 from harness.report import report as rendering
 from harness.report.compare import ComparedRun
 from harness.report.page import LoadPicture
 from harness.report.regression import Sides, condition
 from harness.report.sections import RunReport
-from harness.results import metrics
+from harness.results import metrics, outcome
+from harness.results.outcome import Doubt, Outcome
 from harness.results.performance import Performance
 from harness.results.summary import CURVES, Summary
+from harness.runs import history
+from harness.runs.run_folder import RunFolder
 from harness.sweep.experiment import from_summary
 from tests import made
 from tests.conftest import tells
@@ -181,7 +180,7 @@ def test_an_index_says_what_a_title_says(tmp_path: Path) -> None:
         folder = made.run(tmp_path / f"2026013{n}-a", concurrency="4")
         made.levels(folder, [made.probe(None, True, tokens_per_sec=300.0, concurrency=4, why=why)])
         summary = rendering.build(folder)
-        results.finish(RunFolder(tmp_path, folder.name), rendering.history_line(summary))
+        history.finish(RunFolder(tmp_path, folder.name), rendering.history_line(summary))
     rendering.write_index(tmp_path)
     rows = [line for line in (tmp_path / "index.md").read_text().splitlines() if "-a" in line]
     assert [" within |" in row for row in rows] == [False, True] and " over: TTFT |" in rows[0]

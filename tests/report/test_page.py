@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from harness.commands import report
-from harness.loadgen.folder import RunFolder
-from harness.loadgen.outcome import Outcome, Queue
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import RECORDING
 from harness.report import report as rendering
 from harness.report.page import strip
 from harness.report.pictures import SHARE_COLORS
-from harness.results.economics import Unit, published, results_of
-from harness.results.telemetry import SHARES
+from harness.results.gpu_time_shares import SHARES
+from harness.results.outcome import Outcome, Queue
+from harness.results.published import Unit, published, results_of
+from harness.runs.run_folder import RunFolder
 from tests import made
 from tests.browser import CHROMIUM, Tab, browser
 from tests.conftest import ROOT

@@ -12,11 +12,11 @@ from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.schema import SCHEMA
-from harness.loadgen.folder import RunFolder, open_run
 from harness.loadgen.log import LogError
 from harness.report import report as rendering
 from harness.results.accuracy import ScoresFile
 from harness.results.summary import Run
+from harness.runs.run_folder import RunFolder, open_run
 from tests import made
 from tests.conftest import called
 from tests.results.test_summary import ACCURACY

@@ -1,6 +1,7 @@
 """Profiles side by side."""
 
-from harness.results.profile import Profile, Share, side_by_side
+from harness.results.kernel_profile import Profile, Share
+from harness.results.profile_comparison import side_by_side
 
 
 def profile(**percent: float) -> Profile:

@@ -15,14 +15,14 @@ from rich.console import Console
 from harness.core import files, last_screen, processes
 from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange
-from harness.loadgen import folder as names
-from harness.loadgen import outcome
-from harness.loadgen.folder import RunFolder
 from harness.report import answer, compare, compare_page, regression
 from harness.report import report as rendering
 from harness.report.charts import Lines
 from harness.report.compare import Divergence, Pair
-from harness.results.metrics import Change
+from harness.results import outcome
+from harness.results.change import Change
+from harness.runs import find
+from harness.runs.run_folder import RunFolder
 from tests import made
 from tests.conftest import ROOT, called, ended, tells
 
@@ -298,19 +298,19 @@ def test_a_label_names_all_its_finished_runs(tmp_path: Path) -> None:
     RunFolder(tmp_path, "20260131-c").set_status("interrupted")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "config.json").write_text("{")
-    assert [path.name for path in names.folders(["night"], tmp_path)] == ["20260131-a", "20260131-b"]
-    assert names.folders(["night", "20260131-a"], tmp_path) == names.folders(["night"], tmp_path)  # each once
+    assert [path.name for path in find.folders(["night"], tmp_path)] == ["20260131-a", "20260131-b"]
+    assert find.folders(["night", "20260131-a"], tmp_path) == find.folders(["night"], tmp_path)  # each once
     made.run(tmp_path / "branch", label="feature/x")
-    assert names.folders(["feature/x"], tmp_path) == [tmp_path / "branch"]
+    assert find.folders(["feature/x"], tmp_path) == [tmp_path / "branch"]
     RunFolder(tmp_path, "branch").set_status("interrupted")
     (tmp_path / "branch" / "summary.json").write_text("{}")
-    assert names.folders(["feature/x"], tmp_path) == [tmp_path / "branch"]  # it ended early, and there is none else
+    assert find.folders(["feature/x"], tmp_path) == [tmp_path / "branch"]  # it ended early, and there is none else
     with pytest.raises(UsageError, match="night: 2 runs; one at a time"):
-        names.find_run(["night"], tmp_path, "one at a time.")
-    assert names.folders(["20260131-c"], tmp_path) == [tmp_path / "20260131-c"]
-    assert names.folders([str(tmp_path / "20260131-a")], Path("nowhere")) == [tmp_path / "20260131-a"]
+        find.find_run(["night"], tmp_path, "one at a time.")
+    assert find.folders(["20260131-c"], tmp_path) == [tmp_path / "20260131-c"]
+    assert find.folders([str(tmp_path / "20260131-a")], Path("nowhere")) == [tmp_path / "20260131-a"]
     with pytest.raises(UsageError, match="did you mean night"):
-        names.folders(["nihgt"], tmp_path)
+        find.folders(["nihgt"], tmp_path)
 
 
 def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from harness.__main__ import main
 from harness.config import mlperf
 from harness.core.errors import LoadGenError
 from harness.core.statistics import FEWEST_SAMPLES, intervals
-from harness.results import accuracy
-from harness.results.accuracy import judge, overall, read_log, rouge, sentence_splitter, totals
+from harness.results import accuracy, scoring
+from harness.results.accuracy import judge, overall
+from harness.results.scoring import read_log, rouge, sentence_splitter, totals
 from tests.conftest import ROOT
 
 DEMO = json.loads((ROOT / "demo" / "cnn_eval.json").read_text())
@@ -120,7 +121,7 @@ def test_cores_change_nothing(monkeypatch: pytest.MonkeyPatch):
     texts, references = muddled(2) * 8, REFERENCES * 8
     assert len(texts) > 2000
     monkeypatch.setattr(accuracy.system, "core_count", lambda: 2)
-    assert accuracy.score(texts, references) == rouge(list(zip(texts, references, strict=True)))
+    assert scoring.score(texts, references) == rouge(list(zip(texts, references, strict=True)))
 
 
 @settings(max_examples=20, deadline=None)

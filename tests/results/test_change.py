@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from harness.results.metrics import ALONE, BY_NAME, Change, paired
+from harness.results.change import ALONE, Change, paired
+from harness.results.metrics import BY_NAME
 
 SPEED, LATENCY, POWER = (BY_NAME[name] for name in ("tokens_per_sec", "latency_p50_ms", "gpu_power_w_mean"))
 

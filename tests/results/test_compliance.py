@@ -13,7 +13,7 @@ import pytest
 from harness.config.run import RunConfig
 from harness.core.errors import LoadGenError
 from harness.loadgen import log as loadgen_log
-from harness.results import accuracy
+from harness.results import test06_verdict
 from tests.conftest import ROOT, Finished
 
 OFFICIAL = ROOT / "third_party" / "inference" / "compliance" / "TEST06" / "run_verification.py"
@@ -84,7 +84,7 @@ def test_test06_sees_each_fault_as_the_official_verification_does(
 ) -> None:
     change = FAULTS[check] if check else lambda entry: None
     folder = doctored(server.folder / "Compliance" / "TEST06", tmp_path / "log", change)
-    outcome, text = accuracy.judge_test06(folder, OFFICIAL_EOS, RunConfig(scenario="server"))
+    outcome, text = test06_verdict.judge_test06(folder, OFFICIAL_EOS, RunConfig(scenario="server"))
     assert [name for name, passed in outcome.checks.items() if not passed] == ([check] if check else [])
     assert outcome.passed == (check is None)
     if OFFICIAL.exists():
@@ -98,8 +98,8 @@ def test_test06_sees_each_fault_as_the_official_verification_does(
 def test_what_was_reported_is_how_the_answer_begins(reported: tuple[int, ...], passed: bool) -> None:
     """The reports of all published Server and Interactive logs hold two tokens."""
     entry = {"token_data": array("i", reported).tobytes().hex()}
-    assert accuracy.is_as_reported(entry, [7, 8, 9]) is passed
-    assert not accuracy.is_as_reported(entry, [7][: len(reported) - 1])
+    assert test06_verdict.is_as_reported(entry, [7, 8, 9]) is passed
+    assert not test06_verdict.is_as_reported(entry, [7][: len(reported) - 1])
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_what_was_reported_is_how_the_answer_begins(reported: tuple[int, ...], p
 )
 def test_a_first_token_is_a_whole_token(change: Any) -> None:
     entry = {"data": "0700000008000000", "token_data": "07000000"}
-    assert accuracy.is_as_reported(entry, [7, 8])
+    assert test06_verdict.is_as_reported(entry, [7, 8])
     change(entry)
-    assert not accuracy.is_as_reported(entry, [7, 8])
+    assert not test06_verdict.is_as_reported(entry, [7, 8])
 
 
 def test_too_few_answers_are_no_test06(server: Finished, tmp_path: Path) -> None:
@@ -118,15 +118,15 @@ def test_too_few_answers_are_no_test06(server: Finished, tmp_path: Path) -> None
     path = folder / "mlperf_log_accuracy.json"
     path.write_text(json.dumps(json.loads(path.read_text())[:99]))
     with pytest.raises(LoadGenError, match="99 samples logged"):
-        accuracy.judge_test06(folder, EOS, RunConfig(scenario="server"))
+        test06_verdict.judge_test06(folder, EOS, RunConfig(scenario="server"))
     path.write_text("[")
     with pytest.raises(LoadGenError, match=r"mlperf_log_accuracy.json: .*TEST06"):
-        accuracy.judge_test06(folder, EOS, RunConfig(scenario="server"))
+        test06_verdict.judge_test06(folder, EOS, RunConfig(scenario="server"))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '[{"data": ' + "7" * 5000 + "}]", '[{"data": 5, "token_count": 1}]'])
 def test_a_damaged_test06_log_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "mlperf_log_accuracy.json").write_text(text)
     with pytest.raises(LoadGenError, match="mlperf_log_accuracy") as error:
-        accuracy.judge_test06(tmp_path, EOS, RunConfig(scenario="server"))
+        test06_verdict.judge_test06(tmp_path, EOS, RunConfig(scenario="server"))
     assert "\n" not in str(error.value)

@@ -7,9 +7,9 @@ import pytest
 
 from harness.core.errors import UsageError
 from harness.core.tables import Table
-from harness.loadgen.outcome import Doubt, Figure
 from harness.report import report as rendering
 from harness.report.matrix import Matrix
+from harness.results.outcome import Doubt, Figure
 from harness.results.summary import Summary
 from tests import made
 from tests.conftest import called

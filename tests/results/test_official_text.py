@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
-from harness.results.accuracy import to_text
+from harness.results.scoring import to_text
 from tests.conftest import ROOT
 
 REFERENCE = ("transformers==4.46.2", "tokenizers==0.20.3", "huggingface-hub==0.26.2")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from harness.config import mlperf
 from harness.loadgen.requests import Request
 from harness.results import performance
-from harness.results.economics import cost
+from harness.results.cost import cost
 from tests import made
 
 LIMITS = mlperf.Limits(100, 10)

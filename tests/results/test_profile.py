@@ -20,9 +20,10 @@ from harness.core import files
 from harness.core.errors import EngineError, UsageError
 from harness.engines.protocol import Engine
 from harness.loadgen import patterns
-from harness.loadgen.folder import RunFolder
 from harness.report import report as rendering
-from harness.results import profile as profiling
+from harness.results import kernel_profile, kernel_traffic
+from harness.runner import profiling
+from harness.runs.run_folder import RunFolder
 from harness.workloads.sample_library import Library
 from tests import made
 from tests.conftest import tells
@@ -99,12 +100,12 @@ ON_CPU = [
 
 @pytest.mark.parametrize(("name", "kind"), KINDS_BY_NAME.items())
 def test_the_kind_of_a_kernel(name: str, kind: str) -> None:
-    assert profiling.kind_of(name) == kind
+    assert kernel_profile.kind_of(name) == kind
 
 
 @pytest.mark.parametrize("name", [NAME, "rank0.1.pt.trace.json"])
 def test_kernels_by_kind_and_the_idle_share(tmp_path: Path, name: str) -> None:
-    found = profiling.profile(write(tmp_path / "Profile", ON_GPU, name))
+    found = kernel_profile.profile(write(tmp_path / "Profile", ON_GPU, name))
     assert (found.device, found.seconds, found.traces) == ("GPU", 0.001, [f"Profile/{name}"])
     assert found.idle_percent == pytest.approx(10)
     assert {kind.name: (kind.ms, kind.calls) for kind in found.kinds} == {
@@ -123,14 +124,14 @@ def test_kernels_by_kind_and_the_idle_share(tmp_path: Path, name: str) -> None:
 def test_two_gpus_are_summed_and_their_idle_shares_averaged(tmp_path: Path) -> None:
     write(tmp_path, ON_GPU)
     write(tmp_path, [event("gemm", 0, 100), event("gemm", 300, 100)], "rank1.1.pt.trace.json.gz")
-    found = profiling.profile(tmp_path)
+    found = kernel_profile.profile(tmp_path)
     assert found.idle_percent == pytest.approx((10 + 50) / 2)
     assert (found.kinds[0].name, found.kinds[0].calls) == ("matrix products", 3)
     assert len(found.traces) == 2
 
 
 def test_operators_count_with_the_time_in_no_other(tmp_path: Path) -> None:
-    found = profiling.profile(write(tmp_path, ON_CPU))
+    found = kernel_profile.profile(write(tmp_path, ON_CPU))
     assert (found.device, found.idle_percent, found.seconds) == ("CPU", None, 0.0011)
     assert {kind.name: round(kind.ms, 6) for kind in found.kinds} == {
         "matrix products": 0.7,  # 200 of linear, 500 of addmm
@@ -144,33 +145,33 @@ def test_a_cut_trace_is_refused_by_name(tmp_path: Path, length: int) -> None:
     path = write(tmp_path, ON_GPU) / NAME
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(UsageError, match=NAME):
-        profiling.profile(tmp_path)
+        kernel_profile.profile(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"traceEvents": 1}', '{"traceEvents": [1]}', '{"other": []}'])
 def test_what_is_no_trace_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.pt.trace.json").write_text(text)
     with pytest.raises(UsageError, match=r"a\.pt\.trace\.json: not a whole trace"):
-        profiling.profile(tmp_path)
+        kernel_profile.profile(tmp_path)
 
 
 @pytest.mark.parametrize("bad", [{"dur": "long"}, {"dur": None}, {"args": 1}, {"ts": None}])
 def test_a_kernel_without_its_times_is_refused(tmp_path: Path, bad: dict[str, Any]) -> None:
     write(tmp_path, [event("gemm", 0, 1) | bad])
     with pytest.raises(UsageError, match=NAME):
-        profiling.profile(tmp_path)
+        kernel_profile.profile(tmp_path)
 
 
 def test_a_trace_without_work_is_no_profile(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no kernel and no operator"):
-        profiling.profile(write(tmp_path, [event("sync", 0, 1, "cuda_runtime")]))
+        kernel_profile.profile(write(tmp_path, [event("sync", 0, 1, "cuda_runtime")]))
     with pytest.raises(UsageError, match="left no trace"):
-        profiling.profile(tmp_path / "nothing")
+        kernel_profile.profile(tmp_path / "nothing")
 
 
 def test_long_names_are_cut_after_their_kind_is_known(tmp_path: Path) -> None:
-    found = profiling.profile(write(tmp_path, [event("x" * 3000 + "gemm", 0, 1)]))
-    assert (len(found.largest[0].name), found.largest[0].kind) == (profiling.NAME_LENGTH, "matrix products")
+    found = kernel_profile.profile(write(tmp_path, [event("x" * 3000 + "gemm", 0, 1)]))
+    assert (len(found.largest[0].name), found.largest[0].kind) == (kernel_profile.NAME_LENGTH, "matrix products")
 
 
 ACT_0_32 = "void vllm::act_and_mul_quant_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat1..."
@@ -196,23 +197,23 @@ Moves = dict[str, tuple[int | None, float | None, float | None]]
 def llama(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What is known of kernels that ran on an H200, by plan."""
 
-    def known(version: str, plan: Any = None, card: str = "NVIDIA H200", **steps: float) -> profiling.Profile:
-        monkeypatch.setattr(profiling.nvml, "gpus", lambda: [SimpleNamespace(name=card)])
+    def known(version: str, plan: Any = None, card: str = "NVIDIA H200", **steps: float) -> kernel_profile.Profile:
+        monkeypatch.setattr(kernel_traffic.nvml, "gpus", lambda: [SimpleNamespace(name=card)])
         told = resolve(RunConfig(model="demo", mode="performance"), [], 0)
         fp8 = replace(told.engine_state, quantization="compressed-tensors", kv_cache_dtype="fp8")
         told = replace(told, reference_model=True, engine_state=fp8)
         largest = [
-            profiling.Share(name=name, kind=profiling.kind_of(name), ms=ms, percent=percent, calls=calls)
+            kernel_profile.Share(name=name, kind=kernel_profile.kind_of(name), ms=ms, percent=percent, calls=calls)
             for name, (ms, percent, calls) in H200[version].items()
         ]
-        return profiling.with_traffic(
-            profiling.Profile(device="GPU", largest=largest, **steps), replace(told, **(plan or {}))
+        return kernel_traffic.with_traffic(
+            kernel_profile.Profile(device="GPU", largest=largest, **steps), replace(told, **(plan or {}))
         )
 
     return known
 
 
-def moves(found: profiling.Profile) -> Moves:
+def moves(found: kernel_profile.Profile) -> Moves:
     return {each.name: (each.bytes_per_token, each.tb_per_s, each.memory_percent) for each in found.largest}
 
 
@@ -288,7 +289,7 @@ def test_the_tokens_of_steps_are_in_their_names(tmp_path: Path) -> None:
             ("gpu_user_annotation", 7, 7),  # the same steps again
         ]
     ]
-    found = profiling.profile(write(tmp_path, [*ON_GPU, *steps]))
+    found = kernel_profile.profile(write(tmp_path, [*ON_GPU, *steps]))
     assert (found.tokens_per_step, found.read_per_step) == (200, 5000)
     assert {kind.name for kind in found.kinds} == {
         "matrix products",
@@ -296,7 +297,7 @@ def test_the_tokens_of_steps_are_in_their_names(tmp_path: Path) -> None:
         "normalization and activation",
         "other",
     }
-    without = profiling.profile(
+    without = kernel_profile.profile(
         write(tmp_path / "b", [*ON_GPU, event("execute_context_1(9)", 0, 9, "user_annotation")])
     )
     assert (without.tokens_per_step, without.read_per_step) == (None, None)

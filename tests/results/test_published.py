@@ -3,7 +3,7 @@
 import pytest
 
 from docs.performance import points
-from harness.results.economics import published, results_of
+from harness.results.published import published, results_of
 from tests.conftest import ROOT
 
 

@@ -12,13 +12,13 @@ from harness.config.engine import EngineState
 from harness.config.run import RunConfig
 from harness.core.given_values import as_flag
 from harness.core.locations import ROOT
-from harness.loadgen.folder import RunFolder
-from harness.loadgen.outcome import Usage
+from harness.loadgen.machine_use import Usage
 from harness.loadgen.requests import Request
 from harness.report import report as rendering
-from harness.results import economics
+from harness.results import hardware_limits
 from harness.results.advice import advice
 from harness.results.summary import Performance
+from harness.runs.run_folder import RunFolder
 from tests import made
 
 LOAD: dict[str, Any] = {
@@ -56,23 +56,23 @@ def shares(
     )
     facts = SimpleNamespace(plan=plan, concurrency=concurrency, system=SimpleNamespace(gpus=gpus))
     test: Any = SimpleNamespace(result=result, answered=requests)
-    return economics.peak_shares(test, facts)  # type: ignore[arg-type]
+    return hardware_limits.peak_shares(test, facts)  # type: ignore[arg-type]
 
 
 def test_the_weights_are_those_of_the_model() -> None:
-    embedding = economics.OUTPUT_LAYER
+    embedding = hardware_limits.OUTPUT_LAYER
     norms = (2 * models.SHAPE["num_hidden_layers"] + 1) * models.SHAPE["hidden_size"]
-    assert economics.LINEAR + 2 * embedding + norms == 8_030_261_248  # parameters, as the model's card has them
+    assert hardware_limits.LINEAR + 2 * embedding + norms == 8_030_261_248  # parameters, as the model's card has them
 
 
 def test_the_shares_of_a_card() -> None:
     found = shares(**LOAD)
     assert found is not None
-    matrices = 2 * economics.LINEAR * 908_000 + 2 * economics.OUTPUT_LAYER * 128_000
+    matrices = 2 * hardware_limits.LINEAR * 908_000 + 2 * hardware_limits.OUTPUT_LAYER * 128_000
     operations = matrices + 4 * 32 * 4096 * 1000 * 908**2 / 2
     assert found[0] == pytest.approx(100 * operations / (989.5e12 * 10))
     steps, cache = 128_000 / 256, 131_072 * 128_000 * (780 + 64)  # a token's keys and values take 128 KiB
-    weights = 2 * (economics.LINEAR + economics.OUTPUT_LAYER)
+    weights = 2 * (hardware_limits.LINEAR + hardware_limits.OUTPUT_LAYER)
     assert found[1] == pytest.approx(100 * (cache + steps * weights) / (4.8e12 * 10))
 
 

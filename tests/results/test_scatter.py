@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from harness.report import report as rendering
-from harness.results import summary
+from harness.results import history_line
 from tests import made
 from tests.conftest import tells
 
@@ -14,7 +14,7 @@ WORDS = "output tokens/s"
 
 def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) -> None:
     line = json.loads(json.dumps(rendering.history_line(made.rendered(tmp_path / "a"))))
-    assert tells(summary.scatter(line, SPEED, WORDS, []), "first run")
+    assert tells(history_line.scatter(line, SPEED, WORDS, []), "first run")
     others = [line | {"tokens_per_sec": 900.0}, line | {"tokens_per_sec": 1100.0}]
     unlike = [
         line | {"setup": {}},
@@ -23,7 +23,9 @@ def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) ->
         line | {"concurrency": 16},
         {"run": "x", "setup": 3},
     ]
-    found = summary.scatter(line, SPEED, WORDS, [*others, *unlike])
+    found = history_line.scatter(line, SPEED, WORDS, [*others, *unlike])
     assert found == "2 earlier runs of these settings: 900 to 1,100 output tokens/s"
-    assert summary.scatter(line, SPEED, WORDS, others[:1]) == "1 earlier run of these settings: 900 output tokens/s"
-    assert summary.scatter(line | {"valid": False}, SPEED, WORDS, others) == ""
+    assert (
+        history_line.scatter(line, SPEED, WORDS, others[:1]) == "1 earlier run of these settings: 900 output tokens/s"
+    )
+    assert history_line.scatter(line | {"valid": False}, SPEED, WORDS, others) == ""

@@ -16,17 +16,19 @@ from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.formatting import gpu_names
 from harness.core.schema import RENDERED, SCHEMA
-from harness.loadgen import folder as results
-from harness.loadgen.outcome import RunFacts, RunStatus, Usage
+from harness.loadgen.machine_use import Usage
 from harness.loadgen.requests import COLUMNS
 from harness.report import compare
 from harness.report import report as rendering
-from harness.results import metrics
+from harness.results import benchmark_run, metrics
 from harness.results.accuracy import Accuracy, ScoresFile
 from harness.results.metrics import Metric, Place
 from harness.results.performance import Steady
+from harness.results.records import RunFacts
 from harness.results.summary import SCHEMA_FILE, Summary, schema
 from harness.results.telemetry import QUANTITIES
+from harness.runs import history, run_folder
+from harness.runs.status import RunStatus
 from harness.sweep import report as sweep_report
 from tests import made
 from tests.conftest import called, tells
@@ -127,7 +129,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, new))
     run = made.run(tmp_path / "20260131-a")
     summary = rendering.build(run)
-    results.finish(results.RunFolder(tmp_path, run.name), rendering.history_line(summary))
+    history.finish(run_folder.RunFolder(tmp_path, run.name), rendering.history_line(summary))
     rendering.write_index(tmp_path)
     assert "| a new one | 64 |" in (run / "report.md").read_text()
     assert "a new one" in (tmp_path / "index.md").read_text()
@@ -184,9 +186,9 @@ def test_our_own_mistakes_are_not_called_a_damaged_run(tmp_path: Path, monkeypat
 
 def test_a_newer_format_is_refused_by_its_number(tmp_path: Path) -> None:
     run = made.run(tmp_path / "run")
-    made.note(results.RunFolder(tmp_path, "run"), schema_version=SCHEMA + 1)
+    made.note(run_folder.RunFolder(tmp_path, "run"), schema_version=SCHEMA + 1)
     with pytest.raises(UsageError, match=rf"config\.json: schema_version: .* {SCHEMA + 1} "):
-        results.facts_of(run)
+        benchmark_run.facts_of(run)
 
 
 def test_files_of_older_formats_are_read_and_not_rendered_again(tmp_path: Path) -> None:
@@ -206,9 +208,9 @@ def test_files_of_older_formats_are_read_and_not_rendered_again(tmp_path: Path) 
 
 
 def test_a_run_whose_status_cannot_be_read_is_not_deleted(tmp_path: Path) -> None:
-    odd = results.open_run(tmp_path, "odd")
+    odd = run_folder.open_run(tmp_path, "odd")
     (odd.path / "status.json").write_text("[]")
-    results.finish(results.open_run(tmp_path, "new"), {}, keep_all=False)
+    history.finish(run_folder.open_run(tmp_path, "new"), {}, keep_all=False)
     assert odd.path.exists()
 
 
@@ -219,14 +221,14 @@ def test_a_setting_of_an_older_version_is_read_by_its_name_or_named(tmp_path: Pa
     del record["plan"]["config"]["round"]
     record["plan"]["config"] |= {"version": "6.1", "stagger": 3}
     path.write_text(json.dumps(record))
-    facts = results.facts_of(tmp_path / "run")
+    facts = benchmark_run.facts_of(tmp_path / "run")
     assert facts.plan.config.round == "6.1" and "unread" not in facts.model_dump()
     assert rendering.build(tmp_path / "run").meta.notes[-1] == "config.json: --stagger is no setting of this version"
     assert "--stagger is no setting of this version" in (tmp_path / "run" / "report.md").read_text()
 
 
 def test_the_settings_of_a_run_come_back_typed(tmp_path: Path) -> None:
-    facts = results.facts_of(made.run(tmp_path / "run", max_num_seqs=8, engine_arg=("block_size=32",)))
+    facts = benchmark_run.facts_of(made.run(tmp_path / "run", max_num_seqs=8, engine_arg=("block_size=32",)))
     assert isinstance(facts, RunFacts)
     assert (facts.plan.config.max_num_seqs, facts.plan.config.engine_args) == (8, {"block_size": 32})
     assert set(RunConfig.model_fields) <= set(facts.settings)

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from harness.core.nvml import query_or_none
 from harness.engines import server_metrics
-from harness.loadgen import recorder
-from harness.loadgen.outcome import Usage
+from harness.loadgen import gpu_readings
+from harness.loadgen.machine_use import Usage
 from harness.loadgen.test_run import Recording
 from harness.report import pictures
 from harness.report import report as rendering
 from harness.results import telemetry as usage
-from harness.results.telemetry import SHARES, GpuTime, gpu_times, shares_of
+from harness.results.gpu_time_shares import SHARES, GpuTime, gpu_times, shares_of
 from tests import made
 from tests.conftest import tells
 
@@ -92,7 +92,7 @@ def test_any_text_is_read(text: str) -> None:
 def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
     told = iter([FIRST, THEN])
     path = tmp_path / "machine.csv"
-    with recorder.recording(path, True, lambda: [next(told, THEN)], None, dict):
+    with gpu_readings.recording(path, True, lambda: [next(told, THEN)], None, dict):
         sleep(2.4)
     lines = list(csv.DictReader(path.open()))
     assert [line["requests_running"] for line in lines] == ["7.0", "7.0"]
@@ -103,7 +103,7 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
 
 
 def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
-    of_gpus = recorder.GPU_NAMES
+    of_gpus = gpu_readings.GPU_NAMES
     columns = {column.name for column in server_metrics.COLUMNS} | {f"gpu_{name}" for name in of_gpus}
     assert columns < set(usage.BY_NAME)
     drawn = {name for name, quantity in usage.BY_NAME.items() if quantity.panel}
@@ -116,7 +116,7 @@ def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
 def test_a_gpu_without_a_memory_sensor_tells_no_temperature(failed: int, degrees: int | None) -> None:
     field = SimpleNamespace(nvmlReturn=failed, value=SimpleNamespace(uiVal=81))
     nvml = SimpleNamespace(nvmlDeviceGetFieldValues=lambda card, ids: [field] * len(ids))
-    assert query_or_none(partial(recorder.GPU_COLUMNS["memory_temperature_c"], nvml), None) == degrees
+    assert query_or_none(partial(gpu_readings.GPU_COLUMNS["memory_temperature_c"], nvml), None) == degrees
 
 
 def test_a_line_that_came_late_counts_for_longer(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from harness.core.errors import EngineError
-from harness.loadgen import folder
+from harness.runs import ending
 from tests.conftest import ROOT
 
 FORKING = """
@@ -37,9 +37,9 @@ folder.exit(130, log)
 def test_a_log_is_named_only_where_it_says_something(tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
     log.touch()
-    assert folder.explain(EngineError("it hangs"), log) == "it hangs"
+    assert ending.explain(EngineError("it hangs"), log) == "it hangs"
     log.write_text("vLLM starts\n")
-    assert folder.explain(EngineError("it hangs"), log) == f"it hangs; more in {log}"
+    assert ending.explain(EngineError("it hangs"), log) == f"it hangs; more in {log}"
 
 
 def test_a_thread_that_starts_processes_until_the_end(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ CANCELLED = "(EngineCore pid=7) ERROR [core.py:1512] RuntimeError: cancelled"
 def test_what_ended_an_engine(log: list[str], cause: str, tmp_path: Path) -> None:
     path = tmp_path / "engine.log"
     path.write_text("\n".join(log))
-    assert folder.root_cause(path) == cause
+    assert ending.root_cause(path) == cause
 
 
 def test_workers_on_a_cpu_ask_for_amx() -> None:

@@ -16,8 +16,10 @@ from harness.config.run import RunConfig
 from harness.core.errors import BAD_INPUT, UsageError
 from harness.core.files import read_json, write_json
 from harness.core.progress import Stage
-from harness.loadgen import folder as results
-from harness.loadgen.folder import RunFolder, finish, history, open_run
+from harness.results import benchmark_run
+from harness.runs import history, run_folder
+from harness.runs.history import finish, read_history
+from harness.runs.run_folder import RunFolder, open_run
 from tests import made
 from tests.conftest import tells
 
@@ -135,7 +137,7 @@ def test_a_link_that_cannot_move_takes_nothing_from_the_run(tmp_path: Path):
     assert "latest could not be moved" in said[0]
     assert not list(tmp_path.glob(".latest*"))
     assert read_json(run.path / "status.json")["status"] == "complete"
-    assert [line["run"] for line in history(tmp_path)] == [run.name]
+    assert [line["run"] for line in read_history(tmp_path)] == [run.name]
 
 
 def test_keep_all_0_deletes_only_older_runs_that_ended(tmp_path: Path):
@@ -188,11 +190,11 @@ def test_history_outlives_its_runs(tmp_path: Path):
     runs = [open_run(tmp_path, LABEL) for _ in range(3)]
     for run in runs:
         finish(run, LINE, keep_all=False)
-    assert [line["run"] for line in history(tmp_path)] == [run.name for run in runs]
+    assert [line["run"] for line in read_history(tmp_path)] == [run.name for run in runs]
 
 
 def test_there_is_no_history_before_the_first_run(tmp_path: Path):
-    assert list(history(tmp_path)) == []
+    assert list(read_history(tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -200,14 +202,14 @@ def test_there_is_no_history_before_the_first_run(tmp_path: Path):
 )
 def test_history_skips_lines_that_are_not_whole(tmp_path: Path, broken: bytes):
     (tmp_path / "history.jsonl").write_bytes(b'{"run": "a"}\n' + broken + b'\n{"run": "b"}\n')
-    assert list(history(tmp_path)) == [{"run": "a"}, {"run": "b"}]
+    assert list(read_history(tmp_path)) == [{"run": "a"}, {"run": "b"}]
 
 
 def test_a_line_cut_short_does_not_spoil_the_next(tmp_path: Path):
     (tmp_path / "history.jsonl").write_text('{"run": "a"}\n{"run": "b", "samp')
     run = open_run(tmp_path, LABEL)
     finish(run, LINE)
-    assert [line["run"] for line in history(tmp_path)] == ["a", run.name]
+    assert [line["run"] for line in read_history(tmp_path)] == ["a", run.name]
 
 
 @settings(max_examples=30, deadline=None)
@@ -215,16 +217,16 @@ def test_a_line_cut_short_does_not_spoil_the_next(tmp_path: Path):
 def test_any_line_survives_the_history(tmp_path_factory: pytest.TempPathFactory, text: str):
     results = tmp_path_factory.mktemp("results")
     finish(open_run(results, LABEL), {"model": text})
-    assert [line["model"] for line in history(results)] == [text]
+    assert [line["model"] for line in read_history(results)] == [text]
 
 
 def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
     run = open_run(tmp_path, LABEL)
     plan = resolve(RunConfig(), [], 0)
     made.record(run, plan.with_note("a lower rate", target_qps=5.0))
-    kept = results.facts_of(run.path)
+    kept = benchmark_run.facts_of(run.path)
     kept.stages = [Stage("calibrating", 1.5, "load")]
-    results.BenchmarkRun(run, None, kept).save()
+    benchmark_run.BenchmarkRun(run, None, kept).save()
     facts = read_json(run.path / "config.json")
     assert (facts["plan"]["target_qps"], facts["plan"]["notes"][-1]) == (5.0, "a lower rate")
     assert facts["stages"] == [["calibrating", 1.5, "load"]]
@@ -236,9 +238,9 @@ def test_a_full_disk_does_not_leave_a_run_running(tmp_path: Path, monkeypatch: p
 
     run = open_run(tmp_path, LABEL)
     size = (run.path / "status.json").stat().st_size
-    monkeypatch.setattr(results, "write_text", full)
+    monkeypatch.setattr(run_folder, "write_text", full)
     run.fail("failed", "the disk is full: é " * 100)
-    kept = results.status_of(run.path)
+    kept = run_folder.status_of(run.path)
     assert kept is not None and kept.status == "failed" and kept.reason.startswith("the disk is full")
     assert (run.path / "status.json").stat().st_size == size
 
@@ -249,4 +251,4 @@ def test_runs_that_began_later_are_kept(tmp_path: Path) -> None:
         run.path.mkdir()
         run.set_status("complete")
     me = RunFolder(tmp_path, "20260101-000001-me")
-    assert [path.name for path in results.older_runs(me)] == ["20260101-000000-a"]
+    assert [path.name for path in history.older_runs(me)] == ["20260101-000000-a"]

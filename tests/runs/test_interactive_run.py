@@ -6,9 +6,9 @@ import pytest
 
 from harness.config.pretrained import load_tokenizer
 from harness.config.run import RunConfig
-from harness.loadgen import folder as results
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import read_requests
+from harness.results import benchmark_run
 from harness.workloads import custom as workload_samples
 from tests.conftest import Finished, run
 from tests.runs.test_whole_runs import check
@@ -27,7 +27,9 @@ def test_interactive_performance_only(interactive: Finished) -> None:
     """And with lengths of the user's own: what the engine was asked is what it answered."""
     done = interactive
     check(done, "interactive", ("performance",))
-    drawn = workload_samples.load(results.facts_of(done.folder).plan.config, load_tokenizer(RunConfig(model="demo")))
+    drawn = workload_samples.load(
+        benchmark_run.facts_of(done.folder).plan.config, load_tokenizer(RunConfig(model="demo"))
+    )
     pairs = {(len(prompt), most) for prompt, most in drawn.requests} if drawn else set()
     requests = read_requests(done.folder / "Performance")
     assert {(each.prompt_tokens, each.output_tokens) for each in requests} == pairs and len(pairs) > 20

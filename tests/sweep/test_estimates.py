@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from harness.core.progress import Display
-from harness.loadgen.outcome import Queue
 from harness.rates import quick
 from harness.rates.law import Goal
+from harness.results.outcome import Queue
 from harness.sweep import experiment, file, findings, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch, outcome_of

@@ -7,7 +7,7 @@ import pytest
 
 from harness.core import files
 from harness.core.system import System
-from harness.loadgen import folder as results
+from harness.runs import run_folder
 from harness.sweep import report
 from harness.sweep.experiment import Job, Lane, State
 from harness.sweep.file import BASELINE, Sweep
@@ -25,7 +25,7 @@ def sweep(tmp_path: Path) -> Sweep:
 
 def task(place: Path, sweep: Sweep, name: str, node: str, speeds: tuple[float, float], **system: object) -> Path:
     """A task of one experiment that ended, in its folder."""
-    folder = results.open_run(place / name / "sweeps", sweep.name).path
+    folder = run_folder.open_run(place / name / "sweeps", sweep.name).path
     records = [replace(made.ran(item, speed), node=node) for item, speed in zip((BASELINE, name), speeds, strict=True)]
     about = System(**{"cpu": "a CPU", "cores": 2, "packages": {"vllm": "0"}, **system})  # type: ignore[arg-type]
     state = State("python sweep.py", "2026-01-31T10:00:00+0000", about, sweep, tuple(records))

@@ -16,10 +16,10 @@ from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.statistics import paired_changes
-from harness.loadgen import folder as results
 from harness.report import regression
 from harness.report.charts import HOLLOW
 from harness.report.compare import Pair
+from harness.runs import run_folder
 from harness.sweep import file as sweep_file
 from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord
@@ -209,8 +209,8 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
     for run, lacking in (("baseline/1", ["short"]), ("a/1", ["short", "speculative decoding"])):
         (tmp_path / run).mkdir(parents=True)
         plan = resolve(RunConfig(model="demo"), [], 0)
-        made.record(results.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
-        made.note(results.RunFolder(tmp_path, run), deviations=lacking)
+        made.record(run_folder.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
+        made.note(run_folder.RunFolder(tmp_path, run), deviations=lacking)
     (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
     plots.build(tmp_path)
     page = (tmp_path / "report.md").read_text()

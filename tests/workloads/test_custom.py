@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.benchmark.rate import known_offline
 from harness.config.lengths import Lengths, lengths
 from harness.config.plan import Plan
 from harness.config.pretrained import load_tokenizer
@@ -24,9 +23,10 @@ from harness.core.statistics import Spread
 from harness.engines import sampling_of
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
-from harness.loadgen.folder import RunFolder
 from harness.report import compare, compare_page
 from harness.report import report as rendering
+from harness.runner.rate import known_offline
+from harness.runs.run_folder import RunFolder
 from harness.workloads import custom as workload_samples
 from harness.workloads import requests_file
 from tests import made

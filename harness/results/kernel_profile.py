@@ -3,32 +3,23 @@
 On a GPU what counts is its kernels; on a CPU the operators' self time, which is without that of operators they call.
 """
 
-import asyncio
 import gzip
 import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import chain, cycle, groupby
-from operator import attrgetter, mul
+from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 from statistics import mean
 from typing import Any, Literal, NamedTuple
 
-from harness.config.engine import BYTES_PER_WEIGHT
-from harness.config.models import SHAPE
-from harness.config.plan import Plan
-from harness.core import files, nvml, reading, schema
-from harness.core.errors import BenchmarkError, EngineError, UsageError
+from harness.core import reading, schema
+from harness.core.errors import UsageError
 from harness.core.formatting import Measured, number
 from harness.core.message_text import first_line
-from harness.engines.protocol import Engine
-from harness.loadgen import folder as results
-from harness.loadgen import log, patterns
-from harness.loadgen.session import LoadGenSession
-from harness.results.economics import CARDS, HIDDEN, KV_SIZE
 
 FOLDER, RESULT = "Profile", "profile.json"  # in the run folder, in that folder
 PATTERN = "*.pt.trace.json*"  # as torch names them
@@ -258,136 +249,4 @@ def shares(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> li
             calls=len(each),
         )
         for name, each in sorted(sums.items(), key=lambda item: -sum(item[1]))
-    ]
-
-
-# What kernels move of each token: the operation, a pattern of their names, how many values of the weights' precision,
-# of the output's and of the KV cache's, and of which tokens. That is what the operation alone reads and writes once:
-# gate and input, and their product; input and residual, and their sum and its norm; keys and values, and both again. No
-# row has a norm without a residual, whose vectors may be any, nor attention whose kernel also reads prompts.
-INNER = SHAPE["intermediate_size"]
-MOVED = (
-    ("activation", r"(?i)^(?!triton_tem|.*fp4).*(silu|act_and_mul)", (2 * INNER, INNER, 0), "tokens_per_step"),
-    ("norm", r"(?i)^(?!triton_tem|.*fp4).*add_?rms_?norm", (3 * HIDDEN, HIDDEN, 0), "tokens_per_step"),
-    ("KV cache write", "reshape_and_cache", (2 * KV_SIZE, 0, 2 * KV_SIZE), "tokens_per_step"),
-    ("attention of decode", "kernel_mha|BatchDecode", (0, 0, 2 * KV_SIZE), "read_per_step"),
-)
-IN_8_BITS = "quant|clamp|fp8"  # in the name of a kernel: so it writes
-
-
-def with_traffic(found: Profile, plan: Plan) -> Profile:
-    """The profile with what its largest kernels move, of a model of Llama-3.1-8B's shape that each GPU holds whole.
-
-    Each call is counted with the mean tokens of a step.
-    """
-    card, state = CARDS.get("".join({gpu.name for gpu in nvml.gpus()})), plan.engine_state  # none of unlike GPUs
-    if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:
-        return found
-    width = BYTES_PER_WEIGHT[plan.config.precision]
-    cached = 1 if state.kv_cache_dtype.startswith("fp8") else width
-
-    def moved(share: Share) -> Share:
-        for operation, pattern, values, per_step in MOVED:
-            if re.search(pattern, share.name) and share.ms and (tokens := getattr(found, per_step)):
-                written = 1 if re.search(IN_8_BITS, share.name) else width
-                size = sum(map(mul, values, (width, written, cached)))
-                speed = size * tokens * share.calls / share.ms / 1e9
-                part = 100 * speed / card.memory
-                told = dict(operation=operation, bytes_per_token=size, tb_per_s=speed, memory_percent=part)
-                return share.model_copy(update=told)
-        return share
-
-    return found.model_copy(update={"largest": [*map(moved, found.largest)], "memory_tb_per_s": card.memory})
-
-
-# After the measured tests: the same load once more for a short time, under the engine's own profiler.
-#
-# No test of LoadGen's: its speed is never measured, since the profiler slows the engine down.
-SECONDS = 10.0  # of load under the profiler; it ends earlier after PROFILED_STEPS of `engines.vllm`
-LONGEST_RAMP_S = 30.0  # of load before it
-
-
-def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
-    """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
-    session.display.stage("profiling", "load")
-    folder, engine, requests = session.folder.sub(FOLDER), session.engine, session.library.requests
-    measured = log.read(session.folder.path / results.FOLDER["performance"])
-    ramp = ramp_s(plan, measured, engine.concurrency)
-    if plan.config.sort_by_length:
-        requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
-    try:
-        if plan.engine_state.prefix_caching:  # what the tests computed is not to serve the window
-            session.measure(engine.reset_prefix_cache())
-        # The load of the scenario, without end, on the run's samples over and over.
-        sender = patterns.endless(plan, engine.concurrency)
-        load = sender.send(cycle(requests), lambda prompt: patterns.ask(engine, prompt, plan.pattern))
-        session.measure(window(engine, load, ramp))
-        found = with_traffic(profile(folder), plan)
-    except BenchmarkError as error:
-        found = Profile(failure=first_line(error))
-    found = found.model_copy(update={"schema_version": schema.SCHEMA})
-    files.write_json(folder / RESULT, found.model_dump(mode="json"))
-    return found
-
-
-def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
-    """Seconds of load until the engine is as busy as in the middle of a test: about those that one answer takes.
-
-    By Little's law, from the measured test: requests in flight over their rate.
-    """
-    in_flight = plan.config.batch_size or plan.pattern.kept_in_flight(plan, concurrency)
-    if in_flight is None:
-        return min(measured.latency_ms.mean / 1000, LONGEST_RAMP_S) if measured.latency_ms else 0.0
-    return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0
-
-
-async def window(engine: Engine, work: Coroutine[Any, Any, object], ramp: float) -> None:
-    """Keeps the load up, turns the profiler on after the ramp and off after the window. Raises EngineError."""
-    loading = asyncio.create_task(work)
-    try:
-        await wait_under_load(loading, ramp)
-        await engine.profile(True)
-        await wait_under_load(loading, SECONDS)
-        await engine.profile(False)
-    finally:
-        loading.cancel()
-        await asyncio.wait([loading])
-
-
-async def wait_under_load(loading: "asyncio.Task[object]", seconds: float) -> None:
-    """Waits, unless the load fails. Raises EngineError."""
-    done, _ = await asyncio.wait([loading], timeout=seconds)
-    if done:
-        error = loading.exception()
-        first = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
-        raise EngineError(f"the load ended: {first_line(first) if first else 'no samples'}")
-
-
-# Profiles side by side.
-ProfileValue = str | float | None
-PROFILE_COLUMNS = (  # name, label, and the field of a profile
-    ("profile_s", "profile: window, s", "seconds"),
-    ("profile_active_s", "profile: a kernel ran, s", "active_s"),
-    ("profile_idle_percent", "profile: idle, %", "idle_percent"),
-    ("profile_kernel_ms", "profile: mean kernel, ms", "mean_kernel_ms"),
-    ("profile_gaps", "profile: gaps", "gaps"),
-    ("profile_gap_ms", "profile: mean gap, ms", "mean_gap_ms"),
-)
-
-
-def side_by_side(profiles: Sequence[Profile | None]) -> list[tuple[str, str, tuple[ProfileValue, ...]]]:
-    """Name, label and each run's value, the kinds by what they take in the first profile; None where there is none."""
-    found = [profile or Profile() for profile in profiles]
-    kinds = dict.fromkeys(kind for profile in found for kind in profile.shares)
-    return [
-        ("profile_failure", "profile: failed", tuple(each.failure or None for each in found)),
-        *((name, label, tuple(getattr(each, field) for each in found)) for name, label, field in PROFILE_COLUMNS),
-        *(
-            (
-                f"profile_{kind.replace(' ', '_')}_percent",
-                f"profile: {kind}, %",
-                tuple(each.shares.get(kind, 0.0) if each.device else None for each in found),
-            )
-            for kind in kinds
-        ),
     ]

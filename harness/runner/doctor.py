@@ -32,9 +32,9 @@ from harness.core.reading import MIB
 from harness.engines import answer_delivery, discovery
 from harness.engines.openai import GREETING, OpenAI
 from harness.engines.vllm_arguments import extra_args
-from harness.loadgen import folder as results
-from harness.loadgen import recorder
-from harness.results.accuracy import sentence_splitter
+from harness.loadgen import background_load, exporter
+from harness.results.scoring import sentence_splitter
+from harness.runs import run_folder
 from harness.workloads import cnn_dailymail
 
 # What servers behind an endpoint show before a run: their models, and one answer, asked for as a run asks.
@@ -284,7 +284,7 @@ def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
 
 
 def other_programs(config: RunConfig) -> str:
-    with recorder.watch_others(recorder.busy_gpus(), bool(nvml.gpus()), config.endpoint) as load:
+    with background_load.watch_others(background_load.busy_gpus(), bool(nvml.gpus()), config.endpoint) as load:
         time.sleep(WATCHED_S)
     if found := load.warnings("just now"):
         raise UsageError("; ".join(found))
@@ -292,7 +292,7 @@ def other_programs(config: RunConfig) -> str:
 
 
 def results_disk(config: RunConfig) -> str:
-    results.check_writable(config.results_dir)
+    run_folder.check_writable(config.results_dir)
     return f"{free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}"
 
 
@@ -384,7 +384,7 @@ CHECKS = (
     ),
     Requirement(
         "telemetry",
-        lambda run: gpu_names(recorder.read(run.telemetry_url)[1]),
+        lambda run: gpu_names(exporter.read(run.telemetry_url)[1]),
         attrgetter("telemetry_url"),
         first=True,
     ),

@@ -15,14 +15,15 @@ from harness.config.setting_types import MOST_AT_ONCE
 from harness.core import files, nvml
 from harness.core.errors import NotAcceptedError
 from harness.core.formatting import number, plural
-from harness.loadgen.folder import BenchmarkRun, history
 from harness.loadgen.log import TestResult
-from harness.loadgen.outcome import Outcome
 from harness.loadgen.session import LoadGenSession
 from harness.rates import quick, search
 from harness.rates.law import Goal
 from harness.rates.probing import OFFLINE_MARGIN, TRIAL_S, TYPICAL_PROBES, Bench, Trial, as_probe, at_rate, probes
 from harness.rates.search import PROBE_S
+from harness.results.benchmark_run import BenchmarkRun
+from harness.results.outcome import Outcome
+from harness.runs.history import read_history
 
 LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here
 FINAL_RATIO = 1.1  # the lowest level too high over the highest that held, where the search ends
@@ -254,7 +255,7 @@ class HistoryRate(TrialRate):
     def find(self, bench: Bench) -> Plan:
         config = bench.plan.config
         gpus = None if config.endpoint else [gpu.name for gpu in nvml.gpus()]
-        offline = known_offline(bench.plan, gpus, history(config.results_dir))
+        offline = known_offline(bench.plan, gpus, read_history(config.results_dir))
         return share_of(bench.plan, *offline) if offline else super().find(bench)
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:

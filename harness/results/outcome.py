@@ -4,21 +4,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from harness.config import comparability, flags, mlperf_deviations
+from harness.config import comparability
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
-from harness.config.run import RunConfig
-from harness.core import given_values, progress
 from harness.core.document import Tone
 from harness.core.formatting import Measured, number, plural
-from harness.core.schema import File, Model, Said, stored_as
+from harness.core.schema import Model, Said, stored_as
 from harness.core.statements import names_of
 from harness.core.statistics import FEWEST_P99
-from harness.core.system import System
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
 FREE = 0.03  # of an answer's time: what company takes of it and one cannot tell from chance
@@ -305,130 +302,3 @@ def at_load(plan: Plan, outcome: Outcome) -> Plan:
     """The plan of a test of this load."""
     load: dict[str, Any] = {plan.pattern.load: outcome.load if plan.pattern.load == "target_qps" else int(outcome.load)}
     return replace(plan, **load)
-
-
-# What a run knows of itself, typed: config.json and status.json; and what all files of a run folder have in common.
-Status = Literal["running", "complete", "failed", "interrupted"]
-
-
-class RunStatus(File):
-    """status.json."""
-
-    status: Status
-    reason: str = ""
-    time: str | None = None
-
-
-class Facts(File):
-    """What config.json holds of whatever was run; it grows while that runs."""
-
-    model_config = ConfigDict(frozen=False)
-
-    started: str
-    command: str
-    system: System
-    installed: dict[str, str] = {}
-    """Every package of the environment, with its version."""
-    engine: str | None = None  # with its version; None: an older record, or one that did not start
-    engine_start_s: Measured = None
-    engine_args: dict[str, JsonValue] = {}
-    kernels: dict[str, str] = {}
-    """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
-
-
-Deviations = Annotated[
-    list[mlperf_deviations.Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))
-]  # before 3
-
-
-class RunFacts(Facts):
-    """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
-
-    plan: Plan
-    deviations: Deviations
-    loadgen: dict[str, str] = {}
-    probes: list[Outcome] = []
-    attempts: list[Outcome] = []  # performance tests that another one followed
-    concurrency: int | None = None  # most requests computed at once
-    checkpoint: str | None = None  # where it came quantized
-    weights: str | None = None  # their number format in words, where this process loads them
-    data: str | None = None
-    mean_prompt_tokens: Measured = None
-    stages: list[progress.Stage] = []
-    unread: Annotated[list[str], Field(exclude=True)] = []
-    """What of the record this version does not read, in words."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def read_settings(cls, data: Any) -> Any:
-        """The settings of a record, of any version: by today's names, without those that there are no longer."""
-        match data:
-            case {"plan": {"config": {**config}} as plan}:
-                settings = {flags.setting(str(name)): value for name, value in config.items()}
-                unknown = sorted(settings.keys() - RunConfig.model_fields.keys())
-                left = [f"config.json: {given_values.as_flag(name)} is no setting of this version" for name in unknown]
-                return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": left}
-        return data
-
-    def adopt(self, plan: Plan) -> None:
-        """Takes the plan as it is known now, and what follows from it."""
-        self.plan, self.deviations = plan, plan.deviations
-        self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.scenario_rules.loadgen}
-
-    @property
-    def config(self) -> RunConfig:
-        return self.plan.config
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Every setting by its name: flags, and over them the values of `auto`."""
-        plan = self.model_dump()["plan"]
-        settings: dict[str, object] = plan.pop("config")
-        return settings | {name: value for name, value in plan.items() if name not in ("task", "notes")}
-
-    @property
-    def comparable(self) -> comparability.Comparable:
-        """The run by what it was asked, how, and on what."""
-        return comparability.Comparable.on(self.system, self.engine, work=self.plan.work, settings=self.plan.settings)
-
-
-class MachineUse(Model):
-    """machine.json: what a test took of the machine, and what other programs did meanwhile."""
-
-    others_cpu_cores: Measured = None
-    """CPU cores that other programs used during the test, on average."""
-    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
-    """What other programs took of the machine, in words, where it may have cost speed."""
-    gpu_joules: Measured = None
-    """Energy of the GPUs during the test, by their counters; with --telemetry-url by their power, null over a gap."""
-    server_gpus: list[str] = []
-    """The models of a server's GPUs, by --telemetry-url."""
-    waits_ms: dict[str, float] = {}
-    """Milliseconds before a first token in the engine's queue and in its prefill, each the mean of the test by the
-    engine's own histograms; empty where it has none, or statistics are off (no --extra-metrics)."""
-
-
-class Usage(Model):
-    """A quantity that was recorded once a second during a test."""
-
-    mean: float
-    max: float
-
-
-class Capacity(Model):
-    """Cost, energy and utilization at the measured rate."""
-
-    requests_per_hour: float
-    requests_per_day: float
-    full_set_s: Measured = None
-    """For all samples of MLPerf's set; null where others were asked."""
-
-
-class Cost(Model):
-    """What tokens and requests cost at --price-per-hour, in its currency."""
-
-    price_per_hour: float
-    per_million_output_tokens: Measured = None
-    per_million_tokens: Measured = None
-    """Input and output."""
-    per_thousand_requests: Measured = None

@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from harness import engines
-from harness.benchmark import doctor
-from harness.benchmark.rate import DoneTests, find_rate, rate_source
 from harness.config import checkpoint, pretrained, quantization
 from harness.config.plan import Plan
 from harness.config.resolve import resolve
@@ -20,17 +18,24 @@ from harness.core.last_screen import show
 from harness.core.progress import Display
 from harness.core.statements import merge_by_remedy
 from harness.engines import cuda_toolkit, discovery
-from harness.loadgen import recorder, test_run
-from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, finish, history, or_say, send_to_mlflow
-from harness.loadgen.outcome import Outcome
+from harness.loadgen import background_load, test_run
 from harness.loadgen.session import LoadGenSession
-from harness.loadgen.watchdog import Watchdog, start
+from harness.loadgen.watchdog import Watchdog
 from harness.rates import probing
 from harness.report import answer
 from harness.report import report as rendering
-from harness.results import accuracy, load, metrics, profile
+from harness.results import accuracy, kernel_profile, load, metrics
 from harness.results.accuracy import Accuracy
-from harness.results.summary import Summary, scatter
+from harness.results.benchmark_run import BenchmarkRun
+from harness.results.history_line import scatter
+from harness.results.outcome import Outcome
+from harness.results.summary import Summary
+from harness.runner import doctor, profiling, test06_run
+from harness.runner.rate import DoneTests, find_rate, rate_source
+from harness.runner.start import start
+from harness.runner.tracking import send_to_mlflow
+from harness.runs.history import finish, or_say, read_history
+from harness.runs.run_folder import FOLDER, RunFolder
 from harness.workloads import cnn_dailymail, custom
 from harness.workloads.sample_library import Library
 
@@ -131,13 +136,13 @@ def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | Non
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     """The run's engine, up, with the samples: the session of its tests."""
-    config, taken = run.config, recorder.busy_gpus()
+    config, taken = run.config, background_load.busy_gpus()
     if config.is_in_process and (warning := cuda_toolkit.provide(config.engine_args)):
         run.display.say(warning, style="yellow")
-    engine = engines.create(run.plan, run.folder.path / profile.FOLDER)
+    engine = engines.create(run.plan, run.folder.path / kernel_profile.FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
-    facts.engine_args |= secrets.hide(recorder.precision_of(config.endpoint), foreign=True)
+    facts.engine_args |= secrets.hide(background_load.precision_of(config.endpoint), foreign=True)
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server does not report its own
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
@@ -169,9 +174,9 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
     if config.mode != "accuracy":
         measure_performance(run, session)
     if config.compliance != "none":
-        run.display.done(f"compliance: {accuracy.run_test06(session, run.plan, tokenizer.eos_token_id).headline}")
+        run.display.done(f"compliance: {test06_run.run_test06(session, run.plan, tokenizer.eos_token_id).headline}")
     if config.profile:
-        run.display.done(f"profile: {profile.run_profile(run.plan, session).headline}")
+        run.display.done(f"profile: {profiling.run_profile(run.plan, session).headline}")
     return evaluation
 
 
@@ -220,7 +225,7 @@ def report(run: BenchmarkRun) -> Summary:
     summary = rendering.build(run.folder.path)
     line = rendering.history_line(summary)
     headline = summary.scenario.headline
-    doubt = scatter(line, headline, metrics.BY_NAME[headline].label, history(config.results_dir))
+    doubt = scatter(line, headline, metrics.BY_NAME[headline].label, read_history(config.results_dir))
     finish(run.folder, line, config.keep_all, display.done)
     with or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)

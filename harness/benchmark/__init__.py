@@ -1,1 +1,0 @@
-"""The way of one run: plan, data, engine, its load, tests; what it needs. May import report and below."""

@@ -1,0 +1,160 @@
+"""Load that is not ours: what other programs took of the machine while a test ran."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+
+from harness.core.formatting import Measured
+from harness.core.nvml import ask_gpus
+from harness.core.system import container_s, core_count, cores
+
+# Load that is not ours: what other programs took of the machine while a test ran, which a speed cannot tell.
+CPU_SHARE = 0.1  # of the cores, from which others' load counts where the answers are computed on them
+SPARE_CPU_SHARE = 0.5  # the same where a GPU or a server computes
+CLIENT_SHARE = 0.9  # of a core, from which a client process may be what is slow
+PRECISION_FLAGS = ("--dtype", "--quantization")  # of vLLM and SGLang
+RELAYS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "kube-proxy")  # into containers
+GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may take
+
+
+@dataclass
+class BackgroundLoad:
+    """What other programs used in a test: CPU cores on average, None beside a server on this machine; GPUs by index."""
+
+    cpu_cores: Measured = None
+    cores: int = field(default_factory=core_count)
+    gpus: list[int] = field(default_factory=list)
+    share: float = CPU_SHARE  # of the cores, from which it counts
+    client_share: Measured = None  # of a core, of the busiest process that asks an endpoint
+
+    def warnings(self, when: str = "during the test") -> list[str]:
+        """What of it may have cost speed, in words."""
+        why = []
+        if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
+            why.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores {when}")
+        if self.gpus:
+            why.append(f"other programs used memory of GPU {', '.join(map(str, self.gpus))}")
+        if self.client_share is not None and self.client_share > CLIENT_SHARE:
+            why.append(
+                f"this client's busiest process used {100 * self.client_share:.0f} % of a core: times may be its own, "
+                "not the server's"
+            )
+        return why
+
+
+CPU_TIMES = Path("/proc/stat")
+
+
+def busy_s() -> float:
+    """Seconds that the cores which this process may use have been busy, in all, since the machine started; those of its
+    container where a quota holds that to fewer: what others use of the machine takes nothing from a quota."""
+    if (used := container_s()) is not None:
+        return used
+    online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # those of which psutil tells, in order
+    each = zip(map(int, online), psutil.cpu_times(percpu=True), strict=False)
+    return sum(busy_time(times) for core, times in each if core in cores())
+
+
+def busy_time(times: Any) -> float:
+    guests = times.guest + times.guest_nice  # which user time holds already
+    return float(sum(times) - times.idle - times.iowait - guests)
+
+
+def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
+    """CPU seconds by process id: of the processes named, and each below them, with those of their
+    children that have ended."""
+    total = {}
+    for root in roots:
+        with suppress(psutil.Error):
+            for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
+                with suppress(psutil.Error):
+                    total[process.pid] = float(sum(process.cpu_times()[:4]))
+    return total
+
+
+def servers_here(addresses: Sequence[str]) -> set[int] | None:
+    """The processes of this machine that serve the addresses, the topmost of each; None where they are not known: of
+    another user, or in a container, of which the listener is a relay."""
+    found = set[int]()
+    for address in addresses:
+        parts = urlsplit(address)
+        if not is_here(parts.hostname or ""):
+            continue
+        port = parts.port or {"https": 443}.get(parts.scheme, 80)
+        owners = {
+            each.pid and top_of(each.pid)
+            for each in psutil.net_connections("tcp")
+            if each.status == "LISTEN" and each.laddr.port == port
+        }
+        if not owners or None in owners:
+            return None
+        found.update(filter(None, owners))
+    return found
+
+
+def precision_of(addresses: Sequence[str]) -> dict[str, str]:
+    """The flags for the number format of the weights that the servers of this machine were started with, as far as
+    their processes tell."""
+    found = dict[str, str]()
+    for pid in servers_here(addresses) or ():
+        with suppress(psutil.Error):
+            words = [part for word in psutil.Process(pid).cmdline() for part in word.split("=", 1)]
+            found |= {f"server_{name[2:]}": value for name, value in pairwise(words) if name in PRECISION_FLAGS}
+    return found
+
+
+def is_here(host: str) -> bool:
+    """Whether a host of an address is this machine."""
+    own = {each.address for name in psutil.net_if_addrs().values() for each in name}
+    with suppress(OSError):
+        return any(str(found[4][0]) in own for found in socket.getaddrinfo(host, None))
+    return False
+
+
+def top_of(pid: int) -> int | None:
+    """The process that started a server: the parent as long as it runs the same program and started none of ours.
+    None for a relay, whose server is elsewhere."""
+    with suppress(psutil.Error):
+        process, ours = psutil.Process(pid), {each.pid for each in psutil.Process().parents()}
+        if any(name in process.name() for name in RELAYS):
+            return None
+        while (parent := process.parent()) and parent.pid not in ours and parent.exe() == process.exe():
+            process = parent
+        return int(process.pid)
+    return None
+
+
+def busy_gpus() -> list[int]:
+    """The visible GPUs of which somebody holds memory; to be asked before the engine starts."""
+    memory = ask_gpus("nvmlDeviceGetMemoryInfo")
+    return [index for index, own in enumerate(memory) if own and own.used > GPU_SLACK_BYTES]
+
+
+@contextmanager
+def watch_others(
+    gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
+) -> Iterator[BackgroundLoad]:
+    """Yields what others use while the block runs; complete once it has ended. `gpus` were taken before; behind
+    `endpoints` the processes of a server on this machine are no others."""
+    found = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
+    servers, own = servers_here(endpoints), {os.getpid()}
+    known = own | (servers or set())
+    begin, busy, before = time.monotonic(), busy_s(), cpu_by_process(known)
+    yield found
+    if (seconds := time.monotonic() - begin) <= 1:
+        return
+    used = {pid: s - before.get(pid, 0.0) for pid, s in cpu_by_process(known).items()}
+    if endpoints:
+        found.client_share = max(round(used.get(pid, 0.0) / seconds, 2) for pid in cpu_by_process(own))
+    if servers is not None:
+        found.cpu_cores = max(0.0, round((busy_s() - busy - sum(used.values())) / seconds, 2))

@@ -1,0 +1,84 @@
+"""A run under way: its folder, the screen, and what is known of it."""
+
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from harness.config.plan import Plan
+from harness.config.run import RunConfig
+from harness.core import secrets, software, statements, system
+from harness.core.errors import UsageError
+from harness.core.files import parse_as, read_json, write_json
+from harness.core.processes import command_line
+from harness.core.progress import Display
+from harness.core.schema import SCHEMA
+from harness.results.records import RunFacts
+from harness.runs.run_folder import RunFolder, now
+
+
+def first_facts() -> dict[str, Any]:
+    """What a record begins with: the command, the time, the machine and its software."""
+    return {
+        "schema_version": SCHEMA,
+        "command": command_line(),
+        "started": now(),
+        "system": system.detect(),
+        "installed": software.installed_packages(),
+    }
+
+
+def facts_of(folder: Path) -> RunFacts:
+    """What config.json keeps of a run of run.py. Raises UsageError for any other folder."""
+    path = folder / "config.json"
+    if not path.exists():
+        is_kept = (folder / "summary.json").exists()
+        what = "the summary that was kept of a run, without its logs" if is_kept else "no config.json in it"
+        raise UsageError(f"{folder}: {what}; not a run folder.")
+    match facts := read_json(path):
+        case {"plan": {**plan}} if "running" not in plan:
+            raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
+        case {**found} if "plan" not in found:
+            raise UsageError(f"{folder}: not a run.py results folder (from mmlu.py?).")
+    return parse_as(path, facts, RunFacts)
+
+
+class BenchmarkRun(NamedTuple):
+    """One run under way: its folder, the screen, and what is known of it, which config.json always holds."""
+
+    folder: RunFolder
+    display: Display
+    facts: RunFacts
+
+    @classmethod
+    def begin(cls, plan: Plan, folder: RunFolder, display: Display) -> Self:
+        """A run whose settings are known as far as they can be before its samples are read."""
+        run = cls(folder, display, RunFacts(plan=plan, deviations=[], **first_facts()))
+        run.adopt(plan)
+        return run
+
+    @property
+    def plan(self) -> Plan:
+        return self.facts.plan
+
+    @property
+    def config(self) -> RunConfig:
+        return self.plan.config
+
+    def adopt(self, plan: Plan) -> None:
+        """Takes the plan as it is known now, and says what is new in it: a rate, or why nothing can be compared."""
+        if plan.notes != self.plan.notes:
+            self.display.done(plan.notes[-1])
+        told = self.facts.deviations
+        self.facts.adopt(plan)
+        self.save()
+        if new := [reason for reason in plan.deviations if reason not in told]:
+            self.display.say(f"not comparable with MLPerf results: {statements.merge_by_remedy(new)}", style="yellow")
+
+    def save(self) -> None:
+        """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""
+        kept = self.facts.model_dump(mode="json")
+        kept["plan"]["config"]["engine_arg"] = [secrets.hide_word(pair) for pair in self.config.engine_arg]
+        write_json(self.folder.path / "config.json", kept)
+
+    def warn_short(self) -> None:
+        if self.plan.too_short:
+            self.display.say(self.plan.too_short, style="yellow")

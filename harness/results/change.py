@@ -1,0 +1,115 @@
+"""The change of a metric from one run to another: its interval, its verdict and its words."""
+
+from collections.abc import Mapping, Sequence
+from math import exp, log, sqrt
+from statistics import NormalDist, fmean
+from typing import Literal, NamedTuple, Self
+
+from harness.core.formatting import number
+from harness.core.statistics import NORMAL, student, welch
+from harness.results.metrics import Metric
+
+# Whether B is faster than A: a change with its interval, its verdict and its words, for all that compare.
+ERROR = 0.05  # the chance that a comparison calls any of its changes faster or slower that is none
+SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/evidence/performance.md)
+FEWEST = 3  # pairs of runs that show their own scatter
+SMALLEST, EQUAL = 0.005, 0.02  # a smaller change is none; an interval within this shows that there is none
+ALONE = "one run of each"
+# Of finished runs.
+METHOD = f"of 95 % each; fewer than {FEWEST} runs of each are taken to scatter by {100 * SCATTER:g} % at least"
+LEAST = 1e-18  # of a variance, for ratios that are all the same
+LITTLE, MANIFOLD = 0.05, 1.95  # ratios beyond which, from about twice, the change is said as one
+TIMES = {"2": "twice", "3": "three times", "4": "four times"}
+
+
+class Change(NamedTuple):
+    """The ratio of B to A: the geometric mean, its interval, and in words what they rest on."""
+
+    mean: float
+    low: float
+    high: float
+    basis: str = ALONE
+
+    @classmethod
+    def around(cls, middle: float, half: float, basis: str) -> Self:
+        """By the logarithm of the mean, and half of its interval."""
+        return cls(exp(middle), exp(middle - half), exp(middle + half), basis)
+
+    @classmethod
+    def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
+        """Of runs of either side, by Welch's interval; fewer than FEWEST are taken to scatter by SCATTER at least."""
+        middle, half = welch(*([log(value) for value in side] for side in (before, after)))
+        counts = len(before), len(after)
+        if max(counts) < FEWEST:
+            half = max(half, NORMAL * SCATTER * sqrt(sum(1 / count for count in counts)))
+        return cls.around(middle, half, ALONE if counts == (1, 1) else f"{counts[0]} and {counts[1]} runs")
+
+    def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
+        """On which side of a change of `bound` percent the whole interval lies."""
+        low, high = (100 * (ratio - 1) - bound for ratio in (self.low, self.high))
+        return "above" if low > 0 else "below" if high < 0 else "unclear"
+
+    @property
+    def effect(self) -> Literal["above", "below", "equal", "unclear"]:
+        """Whether there is a change: of its verdict those that are too small are none."""
+        if self.verdict() != "unclear" and abs(self.mean - 1) > SMALLEST:
+            return self.verdict()
+        return "equal" if self.reach <= EQUAL else "unclear"
+
+    @property
+    def reach(self) -> float:
+        """How large a change may be, at most, by its interval."""
+        return max(1 - self.low, self.high - 1)
+
+    def speed_change(self, metric: Metric) -> "Change":
+        """The change of the speed: of a time its inverse, as a third of it is three times the speed."""
+        return Change(1 / self.mean, 1 / self.high, 1 / self.low, self.basis) if metric.is_time else self
+
+    @property
+    def signed(self) -> str:
+        """In percent: +12.1 % (+9.2 to +15.4 %)."""
+        mean, low, high = (number(100 * (ratio - 1), 3, "+") for ratio in self[:3])
+        return f"{mean} % ({low} to {high} %)" if self.low < self.high else f"{mean} %"
+
+    def describe(self, metric: Metric) -> str:
+        """As people say it, with its interval and what it rests on: 19 % faster (5 to 25 %, 4 of 4 pairs)."""
+        change, (up, down, as_much) = self.speed_change(metric), metric.words
+        if change.effect == "equal":
+            return f"equal within {number(round(100 * change.reach, 1) or 0.1, 2)} % ({self.basis})"
+        if change.effect == "unclear":
+            return f"not clearly {up} or {down}: {change.signed}, {self.basis}"
+        is_share = LITTLE < change.mean < MANIFOLD
+        mean, *ends = (100 * abs(ratio - 1) if is_share else ratio for ratio in change[:3])
+        size, low, high = (number(value, 2) for value in (mean, *sorted(ends)))
+        faster = f"{size} % {up if change.mean > 1 else down}"
+        said = faster if is_share else f"{TIMES.get(size, f'{size} times')} {as_much}"
+        between = f"{low} to {high} {'%' if is_share else 'times'}, " * (low != high)
+        return f"{said} ({between}{self.basis})"
+
+
+def paired(ratios: Mapping[str, Sequence[float]], error: float = ERROR) -> dict[str, Change]:
+    """The change of each experiment, by its ratios to the baseline of the same round.
+
+    The verdicts together are wrong in at most `error` of such comparisons: Holm's procedure (1979) on Student's t of
+    the logarithms; an interval is of the level at which its verdict is given. All experiments are taken to scatter
+    alike, but one that scatters more as it does itself. Ratios to one baseline are correlated by 1/2, so that their
+    pooled variance has (1 + (k - 1) / 4) / k of the variance of one experiment's, and degrees of freedom by that.
+    """
+    logs = {name: [log(ratio) for ratio in found] for name, found in ratios.items()}
+    means = {name: fmean(found) for name, found in logs.items()}
+    squares = {name: sum((value - means[name]) ** 2 for value in found) for name, found in logs.items()}
+    free = sum(len(found) - 1 for found in logs.values())
+    pooled, errors = sum(squares.values()) / max(free, 1), dict[str, float]()
+    for name, found in logs.items():
+        known, own = 2 * SCATTER**2 if len(found) < FEWEST else LEAST, squares[name] / max(len(found) - 1, 1)
+        errors[name] = sqrt(max(known, pooled, own) / len(found))
+    changes, left = dict[str, Change](), len(logs)
+    for name in sorted(logs, key=lambda name: -abs(means[name]) / errors[name]):
+        share, count = 1 - error / left, len(logs[name])
+        freedom = free / (1 + (len(logs) - 1) / 4)
+        quantile = NormalDist().inv_cdf((1 + share) / 2) if count < FEWEST else student(freedom, share)
+        agreeing = sum(value * means[name] > 0 for value in logs[name])
+        basis = ALONE if count == 1 else f"{agreeing} of {count} pairs"
+        changes[name] = Change.around(means[name], quantile * errors[name], basis)
+        left -= changes[name].verdict() != "unclear"
+    return {name: changes[name] for name in logs}

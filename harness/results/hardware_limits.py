@@ -1,0 +1,59 @@
+"""How near an Offline test came to its GPUs' arithmetic and memory bandwidth, from their data sheets."""
+
+from typing import NamedTuple
+
+from harness.config import models
+from harness.config.models import SHAPE
+from harness.core import csv_files, data_tables
+from harness.core.schema import Measured
+from harness.loadgen.test_run import TestRun
+from harness.results.records import RunFacts
+
+
+class Card(NamedTuple):
+    """Peak rates of a GPU: dense 16-bit and 8-bit floating point, 10^12 operations/s; memory, 10^12 bytes/s."""
+
+    bf16: float
+    fp8: Measured
+    memory: float
+
+
+# By NVML's whole name, so that a MIG slice is none; from NVIDIA's data sheets, without sparsity.
+CARDS = {
+    name: Card(*map(csv_files.finite, rates))  # type: ignore[arg-type]
+    for name, *rates in map(dict.values, data_tables.table_beside(__file__, "cards.csv"))
+}
+LAYERS, HIDDEN = SHAPE["num_hidden_layers"], SHAPE["hidden_size"]
+KV_SIZE = SHAPE["num_key_value_heads"] * (HIDDEN // SHAPE["num_attention_heads"])
+KV_VALUES = 2 * LAYERS * KV_SIZE  # of a token
+LINEAR = LAYERS * HIDDEN * (2 * HIDDEN + 2 * KV_SIZE + 3 * SHAPE["intermediate_size"])
+OUTPUT_LAYER = SHAPE["vocab_size"] * HIDDEN
+
+
+def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
+    """Percent of the arithmetic, and at least so many of the bandwidth, of an Offline test of the reference model, all
+    of it computed as the formula has it, on the GPUs of this host; else None, as on a card that is not known here."""
+    plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
+    if not (facts.concurrency and seconds and test.answered and plan.reference_model) or test.result.ttft_ms:
+        return None
+    is_other = plan.config.has_other_hosts or plan.config.precision == "fp32" or engine_state.speculation
+    if is_other or engine_state.prefix_caching is not False:
+        return None
+    model = plan.config.model
+    is_known = model in models.QUANTIZED or models.made_of(model)  # another checkpoint may have any number of bits
+    bits = {"none": 16, "fp8": 8}.get(engine_state.quantization, 8 if is_known else 0)  # of the linear layers
+    gpus = facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size]
+    card = CARDS.get("".join(set(gpus)))  # none of unlike GPUs
+    peak = {16: card.bf16, 8: card.fp8}.get(bits) if card else None
+    if not (card and peak):
+        return None
+    whole = 1e12 * len(gpus) * seconds / 100
+    pairs = [(each.prompt_tokens, each.output_tokens) for each in test.answered]
+    new = sum(wrote for _, wrote in pairs)
+    attention = 4 * LAYERS * HIDDEN * sum(sum(pair) ** 2 / 2 for pair in pairs)
+    operations = 2 * LINEAR * sum(map(sum, pairs)) + 2 * OUTPUT_LAYER * new + attention
+    earlier = sum(wrote * (read + wrote / 2) for read, wrote in pairs)
+    weights = LINEAR * bits / 8 + 2 * OUTPUT_LAYER
+    steps, kv_bytes = new / facts.concurrency, 1 if engine_state.kv_cache_dtype.startswith("fp8") else 2
+    bytes_read = KV_VALUES * kv_bytes * earlier + plan.data_parallel_size * steps * weights
+    return operations / (peak * whole), bytes_read / (card.memory * whole)

@@ -1,0 +1,87 @@
+"""A line of results/history.jsonl: what outlives a run's folder."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import ConfigDict
+
+from harness.config.comparability import Comparable, differences
+from harness.config.workload import OFFICIAL
+from harness.core import word_list
+from harness.core.formatting import Measured, number, plural
+from harness.core.schema import SCHEMA, File, stored_as
+from harness.results.accuracy import Verdict
+from harness.results.summary import Summary
+
+# A line of results/history.jsonl: what outlives a run's folder.
+IGNORED = ("software", "rate")  # of earlier runs, whose speeds stand beside this one
+
+
+def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
+    """How far a metric of earlier runs of the same settings, work and GPUs differs, by the lines of a history and that
+    of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a valid
+    test."""
+    mine = Comparable.from_history(own)._replace(busyness={})
+    if mine.validity:
+        return ""
+    like = (line for line in lines if not differences(mine, Comparable.from_history(line), IGNORED))
+    values = [value for line in like if isinstance(value := line.get(name), float)]
+    if not values:
+        return "first run with these settings: run-to-run scatter unknown"
+    count = f"{plural(len(values), 'earlier run')} of these settings"
+    ends = dict.fromkeys((number(min(values)), number(max(values))))
+    return f"{count}: {' to '.join(ends)} {label}"
+
+
+KEPT = word_list.names_in(
+    """
+    started mlperf_version mode samples kv_cache_dtype load_format batch_size tensor_parallel_size data_parallel_size
+    max_new_tokens setup work
+    """
+)
+
+
+class History(File):
+    """A line of results/history.jsonl: what outlives the run folder. Further keys are KEPT of the summary's `meta`, and
+    metrics by name; here is what the index reads."""
+
+    model_config = ConfigDict(extra="allow")
+
+    run: str
+    label: str = ""
+    model: str | None = None
+    category: str | None = None
+    scenario: str | None = None
+    workload: str = OFFICIAL
+    comparable: bool | None = None
+    precision: str | None = None
+    quantization: str | None = None
+    weights: str | None = None
+    valid: bool | None = None
+    verdict: Verdict | None = None
+    gpus: list[str] | None = None
+    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
+    result: str | None = None
+    """What it came to in a word: LoadGen's verdict, or that on one's own limits; null in lines of older versions."""
+    flaws: list[str] = []
+    """What keeps its figures from being compared."""
+
+    @classmethod
+    def of(cls, summary: Summary, metrics: dict[str, Measured]) -> Self:
+        """The line of a run; `metrics` by name."""
+        test, score, found = summary.performance, summary.accuracy, summary.result
+        tokens = test.total_new_tokens if test else None
+        values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *KEPT)}
+        values |= metrics | dict(
+            schema_version=SCHEMA,
+            valid=test.valid if test else None,
+            samples_per_query=test.samples_per_query if test else None,
+            mean_new_tokens=tokens / test.samples if test and tokens and test.samples else None,
+            verdict=summary.gate,
+            scores=score.scores if score else None,
+            gpus=summary.gpu_models,
+            background_load=summary.background_load,
+            result=found.verdict.word if found else None,
+            flaws=found.flaws if found else [],
+        )
+        return cls(**values)

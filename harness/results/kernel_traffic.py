@@ -1,0 +1,49 @@
+"""What kernels move of each token, and so how near they are to the memory's bandwidth."""
+
+import re
+from operator import mul
+
+from harness.config.engine import BYTES_PER_WEIGHT
+from harness.config.models import SHAPE
+from harness.config.plan import Plan
+from harness.core import nvml
+from harness.results.hardware_limits import CARDS, HIDDEN, KV_SIZE
+from harness.results.kernel_profile import Profile, Share
+
+# What kernels move of each token: the operation, a pattern of their names, how many values of the weights' precision,
+# of the output's and of the KV cache's, and of which tokens. That is what the operation alone reads and writes once:
+# gate and input, and their product; input and residual, and their sum and its norm; keys and values, and both again. No
+# row has a norm without a residual, whose vectors may be any, nor attention whose kernel also reads prompts.
+INNER = SHAPE["intermediate_size"]
+MOVED = (
+    ("activation", r"(?i)^(?!triton_tem|.*fp4).*(silu|act_and_mul)", (2 * INNER, INNER, 0), "tokens_per_step"),
+    ("norm", r"(?i)^(?!triton_tem|.*fp4).*add_?rms_?norm", (3 * HIDDEN, HIDDEN, 0), "tokens_per_step"),
+    ("KV cache write", "reshape_and_cache", (2 * KV_SIZE, 0, 2 * KV_SIZE), "tokens_per_step"),
+    ("attention of decode", "kernel_mha|BatchDecode", (0, 0, 2 * KV_SIZE), "read_per_step"),
+)
+IN_8_BITS = "quant|clamp|fp8"  # in the name of a kernel: so it writes
+
+
+def with_traffic(found: Profile, plan: Plan) -> Profile:
+    """The profile with what its largest kernels move, of a model of Llama-3.1-8B's shape that each GPU holds whole.
+
+    Each call is counted with the mean tokens of a step.
+    """
+    card, state = CARDS.get("".join({gpu.name for gpu in nvml.gpus()})), plan.engine_state  # none of unlike GPUs
+    if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:
+        return found
+    width = BYTES_PER_WEIGHT[plan.config.precision]
+    cached = 1 if state.kv_cache_dtype.startswith("fp8") else width
+
+    def moved(share: Share) -> Share:
+        for operation, pattern, values, per_step in MOVED:
+            if re.search(pattern, share.name) and share.ms and (tokens := getattr(found, per_step)):
+                written = 1 if re.search(IN_8_BITS, share.name) else width
+                size = sum(map(mul, values, (width, written, cached)))
+                speed = size * tokens * share.calls / share.ms / 1e9
+                part = 100 * speed / card.memory
+                told = dict(operation=operation, bytes_per_token=size, tb_per_s=speed, memory_percent=part)
+                return share.model_copy(update=told)
+        return share
+
+    return found.model_copy(update={"largest": [*map(moved, found.largest)], "memory_tb_per_s": card.memory})

@@ -1,0 +1,87 @@
+"""What a run records of itself: config.json, and what all files of a run folder have in common."""
+
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
+
+from harness.config import comparability, flags, mlperf_deviations
+from harness.config.plan import Plan
+from harness.config.run import RunConfig
+from harness.core import given_values, progress
+from harness.core.formatting import Measured
+from harness.core.schema import File
+from harness.core.system import System
+from harness.results.outcome import Outcome
+
+
+class Facts(File):
+    """What config.json holds of whatever was run; it grows while that runs."""
+
+    model_config = ConfigDict(frozen=False)
+
+    started: str
+    command: str
+    system: System
+    installed: dict[str, str] = {}
+    """Every package of the environment, with its version."""
+    engine: str | None = None  # with its version; None: an older record, or one that did not start
+    engine_start_s: Measured = None
+    engine_args: dict[str, JsonValue] = {}
+    kernels: dict[str, str] = {}
+    """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
+
+
+Deviations = Annotated[
+    list[mlperf_deviations.Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))
+]  # before 3
+
+
+class RunFacts(Facts):
+    """config.json of a run of run.py: every resolved setting, and what is known of the run beside its tests."""
+
+    plan: Plan
+    deviations: Deviations
+    loadgen: dict[str, str] = {}
+    probes: list[Outcome] = []
+    attempts: list[Outcome] = []  # performance tests that another one followed
+    concurrency: int | None = None  # most requests computed at once
+    checkpoint: str | None = None  # where it came quantized
+    weights: str | None = None  # their number format in words, where this process loads them
+    data: str | None = None
+    mean_prompt_tokens: Measured = None
+    stages: list[progress.Stage] = []
+    unread: Annotated[list[str], Field(exclude=True)] = []
+    """What of the record this version does not read, in words."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_settings(cls, data: Any) -> Any:
+        """The settings of a record, of any version: by today's names, without those that there are no longer."""
+        match data:
+            case {"plan": {"config": {**config}} as plan}:
+                settings = {flags.setting(str(name)): value for name, value in config.items()}
+                unknown = sorted(settings.keys() - RunConfig.model_fields.keys())
+                left = [f"config.json: {given_values.as_flag(name)} is no setting of this version" for name in unknown]
+                return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": left}
+        return data
+
+    def adopt(self, plan: Plan) -> None:
+        """Takes the plan as it is known now, and what follows from it."""
+        self.plan, self.deviations = plan, plan.deviations
+        self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.scenario_rules.loadgen}
+
+    @property
+    def config(self) -> RunConfig:
+        return self.plan.config
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Every setting by its name: flags, and over them the values of `auto`."""
+        plan = self.model_dump()["plan"]
+        settings: dict[str, object] = plan.pop("config")
+        return settings | {name: value for name, value in plan.items() if name not in ("task", "notes")}
+
+    @property
+    def comparable(self) -> comparability.Comparable:
+        """The run by what it was asked, how, and on what."""
+        return comparability.Comparable.on(self.system, self.engine, work=self.plan.work, settings=self.plan.settings)

@@ -1,0 +1,137 @@
+"""Score answers: mlperf_log_accuracy.json, to token ids, to text, to ROUGE."""
+
+import contextlib
+import json
+import re
+import zlib
+from array import array
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal
+from zipfile import BadZipFile
+
+from harness.config.mlperf import ROUGE, Scores
+from harness.core import reading, system
+from harness.core.errors import LoadGenError
+from harness.core.message_text import why
+
+# mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate.
+LARGEST_LOG = 2**32  # bytes of an accuracy log
+Row = tuple[float, ...]  # of a sample: its scores, and the characters of its answer
+Splitter = Literal["nltk punkt_tab", "built-in"]
+CUT = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy_log leaves of a log
+
+
+def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
+    """The token ids of each sample's answer in a LoadGen accuracy log; the first of each index counts, as officially.
+
+    `width` is the size of a token id in bytes: 4 for int32, 8 for int64. Raises LoadGenError, naming the entry, on
+    anything but one whole answer for each of `samples` samples.
+    """
+    text = ""
+    try:
+        text = reading.read_text(path, LARGEST_LOG)
+        entries = json.loads(text)
+    except OSError as error:
+        raise LoadGenError(f"{path}: {why(error)}.") from None
+    except (ValueError, RecursionError) as error:
+        cause = "it was cut for a submission, so take the run's own" if CUT in text else "did the run end early?"
+        raise LoadGenError(f"{path}: not a whole JSON file ({error}); {cause}") from None
+    if not isinstance(entries, list) or not entries:
+        raise LoadGenError(f"{path} contains no answers.")
+    answers: dict[int, list[int]] = {}
+    for number, entry in enumerate(entries):
+        where = f"{path}: entry {number}"
+        try:
+            index, data = entry["qsl_idx"], entry["data"]
+        except reading.DAMAGED:
+            raise LoadGenError(f"{where} has no qsl_idx and data.") from None
+        if type(index) is not int or not 0 <= index < samples:
+            raise LoadGenError(f"{where}: sample index {index!r:.40} is not one of 0..{samples - 1}.")
+        if index not in answers:
+            answers[index] = decode_hex(data, width, where)
+    if missing := [index for index in range(samples) if index not in answers]:
+        raise LoadGenError(f"{path}: no answer for {len(missing):,} of {samples:,} samples, the first {missing[0]}.")
+    return [answers[index] for index in range(samples)]
+
+
+def decode_hex(data: Any, width: int, where: str) -> list[int]:
+    """Token ids from LoadGen's hex text of little-endian integers of `width` bytes."""
+    tokens = array({4: "i", 8: "q"}[width])
+    try:
+        tokens.frombytes(bytes.fromhex(data))
+    except (TypeError, ValueError) as error:
+        raise LoadGenError(f"{where}: its data are not int{8 * width} token ids: {error}.") from None
+    return tokens.tolist()
+
+
+def to_text(answers: Sequence[list[int]], tokenizer: Any) -> list[str]:
+    """The answers as text, special tokens left out. Raises LoadGenError on ids outside the vocabulary.
+
+    Spaces before punctuation go where the tokenizer's config asks for it, as Llama-3.1's does: the reference's
+    transformers 4.46.2 honours that, later ones ignore it for byte-pair encodings.
+    """
+    size = len(tokenizer)
+    for index, answer in enumerate(answers):
+        if bad := [token for token in answer if not 0 <= token < size]:
+            raise LoadGenError(f"the answer to sample {index} has token id {bad[0]}, outside the vocabulary.")
+    clean = tokenizer.clean_up_tokenization if tokenizer.clean_up_tokenization_spaces else str
+    as_they_are = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+    return [clean(text).strip() for text in tokenizer.batch_decode(answers, **as_they_are)]
+
+
+def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
+    """NLTK's splitter where its punkt_tab data are installed and whole, else one of the same role."""
+    from nltk.tokenize.punkt import PunktTokenizer
+
+    # What NLTK raises for data that are not there, half unpacked, or in a zip that was cut.
+    with contextlib.suppress(OSError, RuntimeError, BadZipFile, zlib.error, *reading.DAMAGED):
+        punkt = PunktTokenizer("english")
+        if punkt._params.abbrev_types and punkt._params.ortho_context:
+            return "nltk punkt_tab", punkt.tokenize
+    return "built-in", lambda text: re.split(r"(?<=[.!?])\s+(?=[\"'(\[]?[A-Z0-9])", text)
+
+
+def rouge(pairs: Sequence[tuple[str, str]]) -> list[Row]:
+    """ROUGE-1, -2, -L, -Lsum F1 x100 of each (answer, reference), and the answer's characters (gen_len).
+
+    One newline a sentence, Porter stemmer: what the official evaluation does, with each word stemmed only once.
+    """
+    from rouge_score import rouge_scorer, tokenizers
+
+    default = tokenizers.DefaultTokenizer(use_stemmer=True)
+    default._stemmer.stem = lru_cache(maxsize=None)(default._stemmer.stem)
+    scorer = rouge_scorer.RougeScorer(list(ROUGE), tokenizer=default)
+    _, split = sentence_splitter()
+
+    def lines(text: str) -> str:
+        return "\n".join(split(text.strip()))
+
+    rows = []
+    for answer, reference in pairs:
+        text = lines(answer)
+        scores = scorer.score(lines(reference), text)
+        rows.append((*(100 * scores[name].fmeasure for name in ROUGE), len(text)))
+    return rows
+
+
+def score(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
+    """ROUGE and characters of every sample, shape [samples, 5], spread over the cores where it pays."""
+    pairs = list(zip(texts, references, strict=True))
+    workers = min(system.core_count(), 1 + len(pairs) // 1000)
+    if workers == 1:
+        return rouge(pairs)
+    size = -(-len(pairs) // (4 * workers))
+    chunks = [pairs[start : start + size] for start in range(0, len(pairs), size)]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return [scores for rows in pool.map(rouge, chunks) for scores in rows]
+
+
+def totals(rows: Sequence[Row]) -> Scores:
+    """The means over samples, rounded as the official evaluation does, and the characters in all."""
+    *columns, characters = zip(*rows, strict=True)
+    means = {name: round(sum(column) / len(rows), 4) for name, column in zip(ROUGE, columns, strict=True)}
+    return Scores(**means, gen_len=sum(characters))

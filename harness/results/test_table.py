@@ -1,0 +1,36 @@
+"""A line for each test of a load, by the metrics that METRICS has for that place."""
+
+from collections.abc import Sequence
+
+from harness.config.patterns import Sequential
+from harness.core.formatting import number
+from harness.core.tables import Column
+from harness.results.metrics import Metric, Place, metrics_of
+from harness.results.outcome import Outcome
+
+
+def told(place: Place, tests: Sequence[Outcome]) -> list[Metric]:
+    """What a place shows of tests, as far as one of them has it."""
+    return [metric for metric in metrics_of(place) if any(metric.figure(one).value is not None for one in tests)]
+
+
+def columns(place: Place, tests: Sequence[Outcome], head: str, load: str) -> dict[str, Column]:
+    """The columns of a table of tests: under a head of its own this attribute, which is the load."""
+    found: dict[str, Column] = {head: load, "verdict": lambda outcome: outcome.verdict.word}
+    return found | {metric.label: metric.shown for metric in told(place, tests)}
+
+
+def head(outcome: Outcome) -> tuple[str, ...]:
+    """What stands above the `cells` of a test: its load, the rest of their place, and what the last cell says."""
+    last = "(ms)" if row_of(outcome) == "row" else "LoadGen"
+    return (outcome.unit, *(metric.short for metric in metrics_of(row_of(outcome))), last)
+
+
+def cells(outcome: Outcome) -> tuple[str, ...]:
+    """Load, speed, latencies in milliseconds, and the verdict."""
+    found = (metric.shown(outcome) for metric in metrics_of(row_of(outcome)))
+    return (number(outcome.load), *found, outcome.verdict.word)
+
+
+def row_of(outcome: Outcome) -> Place:
+    return "batch row" if outcome.unit == Sequential.unit else "row"

@@ -1,0 +1,79 @@
+"""Run a measured load once more for a short time under the engine's own profiler."""
+
+import asyncio
+from collections.abc import Coroutine
+from itertools import cycle
+from typing import Any
+
+from harness.config.plan import Plan
+from harness.core import files, schema
+from harness.core.errors import BenchmarkError, EngineError
+from harness.core.message_text import first_line
+from harness.engines.protocol import Engine
+from harness.loadgen import log, patterns
+from harness.loadgen.session import LoadGenSession
+from harness.results.kernel_profile import FOLDER, RESULT, Profile, profile
+from harness.results.kernel_traffic import with_traffic
+from harness.runs import run_folder
+
+# After the measured tests: the same load once more for a short time, under the engine's own profiler.
+#
+# No test of LoadGen's: its speed is never measured, since the profiler slows the engine down.
+SECONDS = 10.0  # of load under the profiler; it ends earlier after PROFILED_STEPS of `engines.vllm`
+LONGEST_RAMP_S = 30.0  # of load before it
+
+
+def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
+    """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
+    session.display.stage("profiling", "load")
+    folder, engine, requests = session.folder.sub(FOLDER), session.engine, session.library.requests
+    measured = log.read(session.folder.path / run_folder.FOLDER["performance"])
+    ramp = ramp_s(plan, measured, engine.concurrency)
+    if plan.config.sort_by_length:
+        requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
+    try:
+        if plan.engine_state.prefix_caching:  # what the tests computed is not to serve the window
+            session.measure(engine.reset_prefix_cache())
+        # The load of the scenario, without end, on the run's samples over and over.
+        sender = patterns.endless(plan, engine.concurrency)
+        load = sender.send(cycle(requests), lambda prompt: patterns.ask(engine, prompt, plan.pattern))
+        session.measure(window(engine, load, ramp))
+        found = with_traffic(profile(folder), plan)
+    except BenchmarkError as error:
+        found = Profile(failure=first_line(error))
+    found = found.model_copy(update={"schema_version": schema.SCHEMA})
+    files.write_json(folder / RESULT, found.model_dump(mode="json"))
+    return found
+
+
+def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
+    """Seconds of load until the engine is as busy as in the middle of a test: about those that one answer takes.
+
+    By Little's law, from the measured test: requests in flight over their rate.
+    """
+    in_flight = plan.config.batch_size or plan.pattern.kept_in_flight(plan, concurrency)
+    if in_flight is None:
+        return min(measured.latency_ms.mean / 1000, LONGEST_RAMP_S) if measured.latency_ms else 0.0
+    return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0
+
+
+async def window(engine: Engine, work: Coroutine[Any, Any, object], ramp: float) -> None:
+    """Keeps the load up, turns the profiler on after the ramp and off after the window. Raises EngineError."""
+    loading = asyncio.create_task(work)
+    try:
+        await wait_under_load(loading, ramp)
+        await engine.profile(True)
+        await wait_under_load(loading, SECONDS)
+        await engine.profile(False)
+    finally:
+        loading.cancel()
+        await asyncio.wait([loading])
+
+
+async def wait_under_load(loading: "asyncio.Task[object]", seconds: float) -> None:
+    """Waits, unless the load fails. Raises EngineError."""
+    done, _ = await asyncio.wait([loading], timeout=seconds)
+    if done:
+        error = loading.exception()
+        first = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+        raise EngineError(f"the load ended: {first_line(first) if first else 'no samples'}")

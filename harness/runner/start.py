@@ -1,0 +1,60 @@
+"""Start an engine: show what it is doing, and end a start that hangs."""
+
+import re
+from pathlib import Path
+
+from harness.core import formatting, secrets
+from harness.core.files import as_json
+from harness.core.progress import Display
+from harness.engines.protocol import Engine
+from harness.loadgen.watchdog import StartWatch
+from harness.results.records import Facts
+from harness.runs.run_folder import RunFolder
+
+# An engine as it starts: what it is doing is shown, and a start that hangs is ended.
+TAIL_BYTES = 8000
+# The last line of the log that one of these is found in says what goes on; a group is how far it is, or all that is
+# shown.
+STAGES = (
+    (r"(waiting for [^\r\n]*)", ""),
+    (r"Initializing a V1 LLM engine", "starting its processes"),
+    (r"(?:Downloading|Fetching) (?:[^\r\n]*?(\d+%))?", "downloading"),
+    (r"Loading \S+ checkpoint shards:\s*(\d+%)|Starting to load model|Loading (?:model )?weights", "loading weights"),
+    (r"Dynamo bytecode transform|[Cc]ompil(?:ing|ed) (?:a )?graph|torch\.compile took|[Aa]utotun", "compiling"),
+    (r"Memory profiling|Available KV cache memory|KV cache size|[Ww]arming up", "measuring memory"),
+    (r"flashinfer\.jit: Building JIT module", "compiling FlashInfer's kernels"),
+    (r"Capturing CUDA graph(?:[^\r\n]*?(\d+%))?|Graph capturing", "capturing CUDA graphs"),
+    (r"init engine \(profile", "almost ready"),
+)
+
+
+def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float, display: Display) -> None:
+    """Starts an engine, shows what it is doing meanwhile, and notes what it is."""
+    log = folder.path / "engine.log"
+    watch = StartWatch(log, stall_timeout)
+
+    def tick() -> None:
+        display.tick(note=stage(log))
+        watch.check()
+
+    display.stage(engine.starting or f"starting {engine.name}")
+    engine.start(tick)
+    display.done(engine.ready or f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s")
+    for caution in engine.cautions:
+        display.say(caution, style="yellow")
+    facts.engine = f"{engine.name} {engine.version}".strip()
+    facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), as_json(secrets.hide(engine.args, foreign=True))
+    facts.kernels = engine.kernels
+
+
+def stage(log: Path) -> str:
+    """What goes on, and how far it is if the log says so; empty before the first sign."""
+    try:
+        text = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
+    except OSError:
+        return ""
+    for line in reversed(re.split(r"[\r\n]+", text)):
+        for pattern, name in STAGES:
+            if found := re.search(pattern, line):
+                return formatting.joined(" ", name, *found.groups())
+    return ""

@@ -1,0 +1,30 @@
+"""Run MLPerf's compliance test TEST06: one more LoadGen test with audit settings on the same engine."""
+
+from harness.config.plan import Plan
+from harness.core.files import write_json, write_text
+from harness.loadgen.session import LoadGenSession
+from harness.results.test06_verdict import LOGGED_SAMPLES, Compliance, judge_test06
+
+SETTINGS = {  # so many samples, each logged, whatever time they take, and no whole permutations
+    "mode": 2,  # performance
+    "accuracy_log_rng_seed": 720381539243781796,
+    "accuracy_log_sampling_target": LOGGED_SAMPLES,
+    "min_query_count": LOGGED_SAMPLES,
+    "min_duration": 0,
+    "sample_concatenate_permutation": 0,
+}
+# The audit.config, which LoadGen reads over all other settings, for any model and scenario.
+AUDIT = "".join(f"*.*.{key} = {value}\n" for key, value in SETTINGS.items())
+RESULT = "result.json"
+
+
+def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:
+    """Runs the test on the session's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
+
+    Leaves result.json and the verification's text beside the logs.
+    """
+    folder = session.test("test06", plan, AUDIT)
+    outcome, text = judge_test06(folder, eos, plan.config)
+    write_text(folder / "verify_accuracy.txt", text)
+    write_json(folder / RESULT, outcome.model_dump())
+    return outcome

@@ -1,0 +1,35 @@
+"""Send a finished run to MLflow, if the user asked for it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.core import locations
+from harness.core.errors import DONE
+from harness.core.processes import command_of
+
+MLFLOW_S = 90.0  # that a command waits for MLflow
+
+
+def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
+    """Sends a finished folder if MLflow is asked for; in its own process, so that nothing there can fail a run."""
+    if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
+        return
+    places = (str(folder.resolve()), "--results-dir", str(results_dir.resolve()))
+    elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
+    again = f"`{command_of('mlflow')} {folder}{elsewhere}` sends it later"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", "mlflow", *places],
+            cwd=locations.ROOT,
+            capture_output=True,
+            text=True,
+            timeout=MLFLOW_S,
+        )
+        is_sent, text = done.returncode == DONE, done.stderr if done.returncode else done.stdout
+        said = text.strip().rpartition("\n")[2].removeprefix("error: ") or f"exit code {done.returncode}"
+    except subprocess.TimeoutExpired:
+        is_sent, said = False, f"no end after {MLFLOW_S:g} s"
+    say(f"MLflow: {said}" if is_sent else f"MLflow: not sent: {said}; {again}")

@@ -1,0 +1,56 @@
+"""Find runs by the words that name them: a path, `latest`, a run's id, or a label."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from harness.core.errors import UsageError
+from harness.core.files import read_json
+from harness.core.given_values import did_you_mean
+from harness.runs.history import mend_latest
+from harness.runs.run_folder import ended_early, readable_status
+
+
+def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
+    """The folders that the words name, each once, in their order. Raises UsageError for a word that names none."""
+    return list({folder.resolve(): folder for word in words for folder in find_runs(word, results_dir)}.values())
+
+
+def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
+    """The one folder that the words name. Raises UsageError, with the `rule`, where they name several."""
+    (first, *more) = folders(words, results_dir)
+    if more:
+        raise UsageError(f"{' '.join(words)}: {1 + len(more)} runs; {rule}")
+    return first
+
+
+def find_runs(word: str, results_dir: Path) -> list[Path]:
+    """The folder at a path; or in `results_dir` the run with this id, or `latest`; or all finished runs with this
+    label, oldest first, and without any those that ended early. Raises UsageError where there is none."""
+    with suppress(OSError):
+        mend_latest(results_dir)
+    for path in (Path(word), results_dir / word):
+        if path.exists():
+            return [path]
+    labels = runs_by_label(results_dir)
+    if found := labels.get(word):
+        return [folder for folder in found if ended_early(folder) is None] or found
+    if "/" in word:
+        return [Path(word)]
+    words = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
+    raise UsageError(f"{word}: no path, and no run or label in {results_dir}{did_you_mean(word, words)}")
+
+
+def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
+    """The runs that are complete or have a summary by their label, oldest first; those that cannot be read are left
+    out."""
+    found = dict[str, list[Path]]()
+    for path in sorted(results_dir.glob("*/config.json")):
+        folder, status = path.parent, readable_status(path.parent)
+        is_made = status and (status.status == "complete" or (folder / "summary.json").exists())
+        if is_made and not folder.is_symlink():
+            with suppress(UsageError):
+                match read_json(path):
+                    case {"plan": {"config": {"label": str(label)}}} if label:
+                        found.setdefault(label, []).append(folder)
+    return found

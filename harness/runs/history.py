@@ -1,0 +1,122 @@
+"""The finished runs of a results folder: their history and index, `latest`, and which are deleted."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.core import reading, templates
+from harness.core.errors import UsageError
+from harness.core.files import append_line, write_text
+from harness.core.message_text import why
+from harness.core.schema import File
+from harness.runs.run_folder import RunFolder, ended_early, readable_status
+
+RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
+STAMP = len("20260131-101500")  # of a run's name: when it began
+
+
+def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
+    """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked.
+
+    What cannot be written, moved or deleted takes nothing from the run: `say` gets a line.
+    """
+    run.set_status("complete")
+    with or_say(say, f"{run.results_dir / 'history.jsonl'} could not be written"):
+        append_line(run.results_dir / "history.jsonl", json.dumps({"run": run.name, **line}))
+    with or_say(say, f"{run.results_dir / 'latest'} could not be moved"):
+        point_latest(run)
+    for folder in [] if keep_all else older_runs(run):
+        with or_say(say, f"{folder} could not be deleted"):
+            rmtree(folder)
+
+
+def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
+    """Deletes runs that are over, with their lines of the history; `latest` moves to the newest that is left, or goes.
+    Raises UsageError, before any is deleted, for a folder that is no such run of `results_dir`."""
+    for folder in folders:
+        if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or not is_over(folder):
+            raise UsageError(f"{folder}: not a run in {results_dir} that is over; nothing was deleted.")
+    names = [folder.resolve().name for folder in folders]
+    for name in names:
+        rmtree(results_dir / name)
+    if (path := results_dir / "history.jsonl").exists():  # other lines stay as they are, damaged ones, too
+        gone = [f'"run": "{name}"' for name in names]
+        lines = reading.read_text(path, errors="replace").splitlines(keepends=True)
+        write_text(path, "".join(line for line in lines if not any(each in line for each in gone)))
+    mend_latest(results_dir)
+    return names
+
+
+def mend_latest(results_dir: Path) -> None:
+    """Moves `latest`, where it leads nowhere, to the newest finished run, or removes it."""
+    link = results_dir / "latest"
+    if link.is_symlink() and not link.exists():
+        done = [path.parent.name for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
+        link.unlink()
+        if done:
+            point_latest(RunFolder(results_dir, max(done, key=start_of)))
+
+
+@contextmanager
+def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
+    """Says what the operating system refuses, and goes on."""
+    try:
+        yield
+    except OSError as error:
+        say(f"{trouble}: {why(error)}")
+
+
+def older_runs(run: RunFolder) -> list[Path]:
+    """The folders of runs that began before this one and have ended."""
+    folders = (status.parent for status in run.results_dir.glob("*/status.json") if not status.parent.is_symlink())
+    return [folder for folder in folders if start_of(folder.name) < start_of(run.name) and is_over(folder)]
+
+
+def start_of(name: str) -> tuple[str, int]:
+    """When a run's folder was made, by its name; those of one second are numbered from the second on."""
+    number = re.search(r"-(\d{1,3})$", name[STAMP:])
+    return name[:STAMP], int(number[1]) if number else 1
+
+
+def is_over(folder: Path) -> bool:
+    """Whether a run is over; one whose status cannot be read is left alone."""
+    status = readable_status(folder)
+    return status is not None and status.status != "running"
+
+
+def point_latest(run: RunFolder) -> None:
+    """Moves the `latest` link in one step, so that it always points to a finished run."""
+    link = run.results_dir / f".latest-{os.getpid()}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(run.name)
+    try:
+        link.replace(run.results_dir / "latest")
+    except OSError:
+        link.unlink()
+        raise
+
+
+def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
+    """Finished runs, oldest first; lines that are not whole are passed over."""
+    with suppress(OSError):
+        for line in reading.read_text(results_dir / "history.jsonl", errors="replace").splitlines():
+            with suppress(ValueError, RecursionError):
+                match json.loads(line):
+                    case {"run": str()} as entry:
+                        yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
+
+
+def write_index(results_dir: Path, template: str, kind: type[File], **more: Any) -> None:
+    """Renders results_dir/index.md, newest run first, from the lines of the history that are of this `kind`."""
+    lines = []
+    for line in read_history(results_dir):
+        with suppress(ValidationError):
+            lines.append((kind.model_validate(line), os.path.isdir(results_dir / str(line["run"]))))
+    write_text(results_dir / "index.md", f"{templates.render(template, runs=lines[::-1], **more)}\n")

@@ -1,0 +1,136 @@
+"""The results folder: open a run, keep its status, finish or fail it; latest, history, index, retention."""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import rmtree
+from typing import Literal, NamedTuple
+
+from harness.core import formatting, secrets
+from harness.core.errors import UsageError
+from harness.core.files import (
+    check_space,
+    existing,
+    read_if_any,
+    write_text,
+)
+from harness.core.message_text import why
+from harness.core.schema import SCHEMA
+from harness.runs.status import RunStatus, Status
+
+STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
+Test = Literal["accuracy", "performance", "test06"]
+FOLDER = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
+
+
+class RunFolder(NamedTuple):
+    results_dir: Path
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return self.results_dir / self.name
+
+    @property
+    def shown(self) -> Path:
+        """The folder as it is shown: `latest`, where that leads to it."""
+        latest = self.results_dir / "latest"
+        return latest if latest.is_symlink() and os.readlink(latest) == self.name else self.path
+
+    def set_status(self, status: Status, reason: str = "") -> None:
+        write_text(self.path / "status.json", self.status_json(status, reason))
+
+    def status_json(self, status: Status, reason: str) -> str:
+        """What status.json holds, with room for what it may have to hold at the end."""
+        kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
+        return (json.dumps(secrets.hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
+
+    def fail(self, status: Status, reason: str = "") -> None:
+        """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
+        before = readable_status(self.path)  # a damaged one is replaced
+        if before is None or before.status != "complete":
+            try:
+                self.set_status(status, reason)
+            except OSError:  # a full disk: the bytes of the status before are there
+                with (self.path / "status.json").open("r+b") as file:
+                    file.write(self.status_json(status, reason[:SHORT_REASON]).encode()[:STATUS_BYTES])
+
+    def sub(self, name: str) -> Path:
+        folder = self.path / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def open_run(results_dir: Path, label: str) -> RunFolder:
+    """Makes a new run folder, `<time>-<label>`, and marks it running. Raises UsageError where it cannot write.
+
+    Without a label, `<time>`.
+    """
+    stem = formatting.joined("-", time.strftime("%Y%m%d-%H%M%S"), label)
+    with writing_to(results_dir):
+        results_dir.mkdir(parents=True, exist_ok=True)
+        run = RunFolder(results_dir, new_folder(results_dir, stem).name)
+    try:
+        run.set_status("running")
+    except OSError:
+        rmtree(run.path, ignore_errors=True)
+        raise
+    return run
+
+
+@contextmanager
+def writing_to(results_dir: Path) -> Iterator[None]:
+    """What fails within names the flag. Raises UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
+
+
+def check_writable(results_dir: Path) -> None:
+    """Raises UsageError where no run folder could be made, BenchmarkError on a full disk; leaves nothing behind."""
+    there = existing(results_dir)
+    with writing_to(results_dir), tempfile.TemporaryDirectory(dir=there, prefix=".try-"):
+        check_space(there)
+
+
+def status_of(folder: Path) -> RunStatus | None:
+    """How far a run came; None where it left no status. Raises UsageError for a status that cannot be read."""
+    return read_if_any(folder / "status.json", RunStatus)
+
+
+def readable_status(folder: Path) -> RunStatus | None:
+    """How far a run came; None also for a status that cannot be read."""
+    with suppress(UsageError):
+        return status_of(folder)
+    return None
+
+
+def ended_early(folder: Path, reported: bool = False) -> str | None:
+    """Why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
+    status = readable_status(folder)
+    if status is None or status.status == "complete":
+        return None
+    if status.status == "running":
+        return None if reported else "it was killed, or still runs"
+    return status.status if status.reason in ("", status.status) else f"{status.status}: {status.reason}"
+
+
+def new_folder(parent: Path, name: str) -> Path:
+    """A new folder of this name; with a number, too, where there is one."""
+    path, number = parent / name, 1
+    while True:
+        with suppress(FileExistsError):
+            path.mkdir()
+            return path
+        number += 1
+        path = parent / f"{name}-{number}"
+
+
+def now() -> str:
+    """The time here, with its zone (`TZ` decides)."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
