@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.start import start
+from harness.loadgen import loadgen_test
 
 PROMPT_TOKENS, ANSWER_TOKENS = 778, 128
 SAMPLES = 13368
@@ -108,8 +109,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
     from harness.config.run import RunConfig
     from harness.engines.openai import OpenAI
     from harness.loadgen import log as loadgen_log
-    from harness.loadgen import session
-    from harness.loadgen.session import make_sut
+    from harness.loadgen.sut import make_sut
     from harness.workloads.sample_library import Library
 
     ours, theirs = multiprocessing.Pipe()
@@ -134,9 +134,9 @@ def measure(messages: int, rate: float, clients: int) -> None:
             raise tested.failure
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = session.LoadGenSettings().of(plan, Path(folder))
+        settings = loadgen_test.LoadGenSettings().of(plan, Path(folder))
         before = cpu_s(server.pid)
-        session.run_test("performance", settings, tested, SAMPLES, Path(folder), watch)
+        loadgen_test.run_test("performance", settings, tested, SAMPLES, Path(folder), watch)
         here, there = (now - then for now, then in zip(cpu_s(server.pid), before, strict=True))
         facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.ttft_ms

@@ -241,7 +241,7 @@ def made_up(folder: Path) -> None:
     from transformers import PreTrainedTokenizerFast
 
     from benchmarks import random_llama
-    from harness.mmlu.data import SUBJECTS
+    from harness.mmlu.question_data import SUBJECTS
 
     random_llama.make(folder, 1)
     words = [*WORDS, *(f"w{number}" for number in range(len(WORDS), random_llama.VOCABULARY))]

@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.start import start
 from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import Engine
+from harness.loadgen import loadgen_test
 
 ANSWER = list(range(128))
 SAMPLES = 13368
@@ -44,8 +45,7 @@ def measure(scenario: str) -> dict[str, float]:
     from harness.config.resolve import resolve
     from harness.config.run import RunConfig
     from harness.loadgen import log as loadgen_log
-    from harness.loadgen import session
-    from harness.loadgen.session import make_sut
+    from harness.loadgen.sut import make_sut
     from harness.workloads.sample_library import Library
 
     rates = {"offline": {"offline_expected_qps": OFFLINE_QPS}, "server": {"server_target_qps": SERVER_QPS}}
@@ -57,9 +57,9 @@ def measure(scenario: str) -> dict[str, float]:
     engine.start()
     tested = make_sut(engine, library, plan, timed=True, expected=0)
     with tempfile.TemporaryDirectory() as folder:
-        settings = session.LoadGenSettings().of(plan, Path(folder))
+        settings = loadgen_test.LoadGenSettings().of(plan, Path(folder))
         before = time.process_time()
-        session.run_test("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
+        loadgen_test.run_test("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
         used = time.process_time() - before
         facts = loadgen_log.read(Path(folder))
     assert facts.samples and facts.samples_per_sec and facts.latency_ms

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.core.statistics import student
 from harness.sweep.experiment import LOOK_ERROR
-from harness.sweep.loop import FEWEST_ROUNDS
+from harness.sweep.sweep_state import FEWEST_ROUNDS
 
 RATIOS, SCATTERS, DRIFTS = (0.0, 0.02, 0.05), (0.01, 0.015, 0.02, 0.03, 0.05, 0.1), (0.0, 0.05)
 

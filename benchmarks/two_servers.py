@@ -22,7 +22,7 @@ from aiohttp import web
 
 from benchmarks.start import start
 from harness.sweep import report
-from harness.sweep.findings import ExperimentResult, experiment_rows
+from harness.sweep.experiment_result import ExperimentResult, experiment_rows
 
 FIRST_S, EACH_S, TOKENS = 0.1, 0.05, 3
 FASTER = (0.0, 0.02, 0.05)

@@ -19,8 +19,8 @@ from harness.core.tables import Table
 from harness.report import compare_page, regression
 from harness.results import history_line
 from harness.runner import rate
-from harness.submission import refusals, tree
-from harness.sweep import findings, loop
+from harness.submission import entries, refusals
+from harness.sweep import experiment_result, sweep_state
 
 PAGE = Path(__file__).with_suffix(".md")
 SECTION = re.compile(r"(?<=<!-- made by `python -m docs.comparability` -->\n).*?(?=<!-- end -->)", re.S)
@@ -34,15 +34,15 @@ MEANING = {
     "rate": f"queries/s that were sent, within {100 * comparability.SAME_RATE:g} %",
 }
 COMPARISONS: Mapping[str, Collection[str]] = {
-    "experiment and baseline of a sweep": findings.IGNORED,
-    "sweep and `--resume`": loop.IGNORED,
+    "experiment and baseline of a sweep": experiment_result.IGNORED,
+    "sweep and `--resume`": sweep_state.IGNORED,
     "`--compare`: a ratio": compare_page.IGNORED,
     "`--fail-if`: tokens/s, ...": regression.IGNORED,
     "`--fail-if`: latencies": regression.OF_LATENCIES,
     "`--fail-if`: answers": regression.OF_ANSWERS,
     "Offline run of the history, for `auto`": rate.IGNORED,
     "earlier runs of the history, for the scatter": history_line.IGNORED,
-    "runs of one entry of a submission": tree.IGNORED,
+    "runs of one entry of a submission": entries.IGNORED,
     "entries of one submission": refusals.IGNORED,
 }
 FLAGS = {"work": RunConfig.affecting("work"), "settings": RunConfig.affecting("answers", "speed")}

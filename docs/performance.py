@@ -25,7 +25,7 @@ from harness.results.published import ACCELERATORS, Published, results_of
 from harness.results.summary import Summary
 from harness.sweep import findings, report
 from harness.sweep.experiment import from_summary
-from harness.sweep.findings import experiment_rows
+from harness.sweep.experiment_result import experiment_rows
 
 HERE = Path(__file__).parent
 PAGE, RUNS = HERE / "evidence" / "performance.md", HERE / "runs"

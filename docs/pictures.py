@@ -15,10 +15,10 @@ from pathlib import Path
 from benchmarks import h200_settings
 from harness.core import files
 from harness.loadgen.test_run import RECORDING, Recording
-from harness.report import answer, charts, pictures
+from harness.report import answer, charts, load_pictures, machine_pictures
 from harness.report import report as rendering
 from harness.report.charts import Panel
-from harness.report.page import LoadPicture
+from harness.report.load_view import LoadPicture
 from harness.results import telemetry
 from harness.results.gpu_time_shares import shares_of
 from harness.results.summary import Summary
@@ -33,16 +33,16 @@ def machine(folder: Path, summary: Summary) -> Sequence[Panel]:
     recording = Recording.read(folder / "Performance" / RECORDING)
     times = list(shares_of({"performance test": recording}))
     ran_out = list(telemetry.ran_out(telemetry.usage_of(recording), None, times, {}, client=False, others=0.0))
-    return pictures.machine(recording, ran_out, times)
+    return machine_pictures.machine(recording, ran_out, times)
 
 
 def stages(folder: Path, summary: Summary) -> Sequence[Panel]:
-    return [pictures.stages(summary.meta.stages)]
+    return [machine_pictures.stages(summary.meta.stages)]
 
 
 def rates(folder: Path, summary: Summary) -> Sequence[Panel]:
     loads = LoadPicture.of(summary, summary.performance.limits_ms if summary.performance else None)
-    return pictures.curves({"": loads}) if loads else []
+    return load_pictures.curves({"": loads}) if loads else []
 
 
 PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that it is of, and how it is drawn

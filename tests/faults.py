@@ -31,10 +31,11 @@ from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import Engine, Sampling
 from harness.engines.vllm import VLLM
 from harness.engines.vllm_arguments import args_for
-from harness.loadgen import session
-from harness.loadgen.patterns import Batches
+from harness.loadgen import loadgen_test, sut
 from harness.loadgen.requests import Request
-from harness.loadgen.session import SUT, LoadGenSession
+from harness.loadgen.senders import Batches
+from harness.loadgen.session import LoadGenSession
+from harness.loadgen.sut import SUT
 from harness.loadgen.watchdog import Watchdog
 from harness.results.accuracy import Accuracy, evaluate
 from harness.runs import run_folder
@@ -158,7 +159,7 @@ class Laboratory:
         self.library: Library = samples.load(config, self.tokenizer, self.plan.samples)
         self.engine = Remembering(args_for(self.plan))
         self.engine.start()
-        self.settings = session.LoadGenSettings()
+        self.settings = loadgen_test.LoadGenSettings()
 
     def score(self, fault: Fault) -> Accuracy:
         """Runs LoadGen's accuracy test with the fault in place and judges what comes out."""
@@ -168,7 +169,7 @@ class Laboratory:
         bench = LoadGenSession(run, self.engine, library, Display(Console(quiet=True)), watchdog)
         bench.settings = self.settings
         self.engine.sampling = fault.sampling
-        with patch.object(session, "make_sut", partial(without_times, fault.make)):
+        with patch.object(sut, "make_sut", partial(without_times, fault.make)):
             folder = bench.test("accuracy", self.plan)
         return evaluate(folder, self.plan, self.library, self.tokenizer)
 

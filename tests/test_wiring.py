@@ -19,12 +19,12 @@ from harness.engines.protocol import ChoiceLogprobs
 from harness.loadgen import gpu_readings
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import Request
-from harness.loadgen.session import SUT
+from harness.loadgen.sut import SUT
 from harness.loadgen.test_run import steady_part
-from harness.mmlu import evaluation as mmlu_scores
+from harness.mmlu import scores
 from harness.report import report as rendering
 from harness.submission import refusals
-from harness.sweep import report as sweep_report
+from harness.sweep import gathering
 from harness.workloads.sample_library import Library, Salt
 from tests import made
 from tests.mmlu.test_scores import row
@@ -110,14 +110,14 @@ def test_a_task_that_did_not_complete_is_submitted_again(status: str, tmp_path: 
     sweep = made_sweep.loaded(tmp_path, "- {name: fast, set: {max_num_seqs: 8}}\n")
     record = replace(made_sweep.ran("fast", 100.0), status=status)
     state = replace(made_sweep.state(record), sweep=sweep)
-    assert ("no result of fast" in sweep_report.notes({tmp_path: state})) == (status != "complete")
+    assert ("no result of fast" in gathering.notes({tmp_path: state})) == (status != "complete")
 
 
 def test_a_cache_that_some_answers_do_not_tell_of_is_not_known() -> None:
     rows = [row(n, "A", "A") for n in range(3)]
-    assert mmlu_scores.overall(rows, 1.0, 3, 5, []).cache_hit_rate == pytest.approx(0.32)
+    assert scores.overall(rows, 1.0, 3, 5, []).cache_hit_rate == pytest.approx(0.32)
     rows[1] = rows[1]._replace(choice=ChoiceLogprobs(rows[1].choice.logprobs, None))
-    found = mmlu_scores.overall(rows, 1.0, 3, 5, [])
+    found = scores.overall(rows, 1.0, 3, 5, [])
     assert found.cached_tokens is found.cache_hit_rate is None
 
 

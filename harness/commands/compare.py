@@ -16,6 +16,7 @@ from harness.core.errors import DONE
 from harness.core.given_values import as_flag
 from harness.report.compare_page import letters
 from harness.runs import find
+from harness.sweep import sweep_state
 from harness.sweep.file import SWEEP_FLAGS, FileSettings, Source, Sweep, SweepFile, Variant, merged
 
 ABOUT = """Compare servers under the same requests, in rounds A B B A, until their difference is known; or finished
@@ -97,13 +98,13 @@ def compare(config: CompareConfig) -> int:
     from harness.core import processes
     from harness.report import regression
     from harness.sweep import loop
-    from harness.sweep.experiment import Lane
+    from harness.sweep.lanes import Lane
 
     for text in config.fail_if:
         regression.condition(text)
     processes.install_signal_handlers()
     whole = sweep_of(config)
-    options = loop.SweepOptions(
+    options = sweep_state.SweepOptions(
         repeat=2 * config.rounds, limit=60 * config.minutes, alternate=True, mlflow=config.mlflow
     )
     state = loop.begin(

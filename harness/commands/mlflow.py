@@ -16,7 +16,7 @@ from harness.core.reading import as_text
 from harness.core.secrets import hide_text
 from harness.core.system import System
 from harness.core.word_list import names_in
-from harness.mmlu.evaluation import MMLUFacts, Overall
+from harness.mmlu.records import MMLUFacts, Overall
 from harness.results import benchmark_run, metrics
 from harness.results.outcome import KINDS
 from harness.results.summary import Summary

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from harness.config.config_command import config_command
 from harness.core import progress
-from harness.mmlu.data import MMLUConfig
+from harness.mmlu.mmlu_config import MMLUConfig
 from harness.runs import ending, run_folder
 
 DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood of A to D."

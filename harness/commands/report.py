@@ -11,7 +11,7 @@ from harness.core.command import argument, make_command, option, take_several
 from harness.core.document import Document, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.report import compare as comparison
-from harness.report import compare_page, regression
+from harness.report import compare_page, compare_picture, consistency, regression
 from harness.report import report as rendering
 from harness.report.matrix import Matrix
 from harness.runs import find
@@ -80,7 +80,7 @@ def report(
         if csv:
             csv_files.write_table(csv, *found.numbers())
         if plot:
-            compare_page.write(plot, [found.picture()], runs)
+            compare_picture.write(plot, [found.picture()], runs)
         print(f"\nThese runs differ in: {compare_page.difference(runs)}.")
         return DONE
     if run:
@@ -107,7 +107,7 @@ def read_runs(words: list[str], results_dir: Path) -> list[comparison.ComparedRu
 
 def check_run(folder: Path) -> int:
     """Prints `consistent`, or each difference between a run's files; returns the exit code."""
-    found, unmade = rendering.check(folder)
+    found, unmade = consistency.check(folder)
     print("\n".join(found) or "consistent")
     if unmade:
         print(f"not rendered again: {unmade}", file=sys.stderr)
@@ -122,7 +122,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
     if csv:
         compare_page.write_csv(csv, runs)
     if plot:
-        compare_page.write(plot, compare_page.panels(runs), runs)
+        compare_picture.write(plot, compare_picture.panels(runs), runs)
     found = compare_page.document(runs)
     if page:
         compare_page.write_html(page, runs, found)

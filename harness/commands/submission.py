@@ -10,7 +10,7 @@ from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import write_json
 from harness.core.system import detect
 from harness.results.benchmark_run import facts_of
-from harness.submission import refusals, tree
+from harness.submission import entries, official_checker, refusals, system_description, tree
 
 ROUNDS = sorted(mlperf.SEEDS)
 
@@ -23,14 +23,14 @@ def write_system(
     facts, here = facts_of(run) if run else None, detect()
     machine = facts.system if facts else here
     same = here.model_copy(update={"git_revision": machine.git_revision})  # this machine, whatever its checkout has
-    written = tree.describe(machine, facts, is_here=machine == same)
+    written = system_description.describe(machine, facts, is_here=machine == same)
     if out.exists():
         raise UsageError(f"--out {out} already exists and may have been edited: choose another path.")
     if not out.parent.is_dir():
         raise UsageError(f"--out {out}: the folder {out.parent} does not exist.")
     write_json(out, written)
     print(f"{out}: fill in these fields:")
-    for name in tree.missing(written):
+    for name in system_description.missing(written):
         print(f"  {name}")
 
 
@@ -42,9 +42,9 @@ def build_tree(
     out: Path = option(..., "A new folder for the submission.", "DIR"),
 ) -> int:
     """Build a submission from finished runs."""
-    found = tree.collect(runs)
+    found = entries.collect(runs)
     categories = {entry.config.category for entry in found}
-    filled = tree.complete(tree.read_description(system), submitter, division, categories)
+    filled = system_description.complete(system_description.read_description(system), submitter, division, categories)
     if division == "closed" and (reasons := refusals.closed_division_refusals(found, filled)):
         print("\n  ".join(["error: these runs cannot go into a closed submission:", *reasons]), file=sys.stderr)
         return NOT_ACCEPTED
@@ -71,8 +71,8 @@ def run_checker(
     """Run MLPerf's submission checker on a submission."""
     if version not in (None, *ROUNDS):
         raise UsageError(f"--version takes one of {', '.join(ROUNDS)}, not {version}.")
-    version = version or tree.version_of(folder)
-    reason, said = tree.check(folder, version)
+    version = version or official_checker.version_of(folder)
+    reason, said = official_checker.check(folder, version)
     print(said)
     print(f"{folder}, MLPerf v{version}: {f'not accepted: {reason}' if reason else 'accepted, no error'}")
     return NOT_ACCEPTED if reason else DONE

@@ -8,7 +8,7 @@ from harness.config.setting_types import MOST_S
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE
 from harness.runs import run_folder
-from harness.sweep import experiment, file
+from harness.sweep import choice, file, gathering, lanes, sweep_state
 
 
 def sweep(
@@ -39,22 +39,22 @@ def sweep(
 ) -> int:
     """Run a list of experiments, each in its own process, and compare their speed and accuracy."""
     whole = file.load(path)
-    chosen = file.pick(whole, only, first)
+    chosen = choice.pick(whole, only, first)
     if list_names:
         print("\n".join(item.name for item in chosen if item.name != file.BASELINE))
         return DONE
-    from harness.sweep import loop, report
+    from harness.sweep import loop
 
     if gather:
-        print(report.gather(whole, gather).path / "report.html")
+        print(gathering.gather(whole, gather).path / "report.html")
         return DONE
-    reasons = file.find_unsupported(whole)
-    places = experiment.lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
+    reasons = choice.find_unsupported(whole)
+    places = lanes.lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:
         run_folder.check_writable(results_dir)
-        file.show(whole, chosen, reasons)
+        choice.show(whole, chosen, reasons)
         return DONE
-    options = loop.SweepOptions(repeat, timeout, 60 * (time_limit or inf), finalists, only, alternate, mlflow)
+    options = sweep_state.SweepOptions(repeat, timeout, 60 * (time_limit or inf), finalists, only, alternate, mlflow)
     from harness.core import processes
 
     processes.install_signal_handlers()

@@ -10,163 +10,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from harness.core.errors import BAD_INPUT, BenchmarkError
-from harness.core.formatting import Measured, number
+from harness.core.formatting import Measured
 from harness.core.message_text import why
 from harness.core.reading import DAMAGED, open_regular
 from harness.core.statements import Statement
 from harness.core.word_list import names_in
+from harness.loadgen.invalid_reasons import ENTRY, Check, failed_checks, reasons
 
-Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
 Entries = dict[str, Any]  # the values of a log's entries, or of some of them, by key
-
-# LoadGen's entry for each check; a result is VALID where none of them is false.
-ENTRY: dict[Check, str] = {
-    "latency": "result_perf_constraints_met",
-    "min_duration": "result_min_duration_met",
-    "min_queries": "result_min_queries_met",
-    "early_stopping": "early_stopping_met",
-}
-
-
-class Limit(NamedTuple):
-    """A latency that LoadGen holds against a limit, both in nanoseconds, by the entries that hold them."""
-
-    name: str
-    latency: str  # {} stands for the percentile
-    limit: str
-    early_stopping: str  # LoadGen's sentence on whether there were queries enough
-
-
-TOKEN_LIMITS = (
-    Limit(
-        "TTFT",
-        "result_first_token_{}_percentile_latency_ns",
-        "requested_server_ttft_latency",
-        "early_stopping_ttft_result",
-    ),
-    Limit(
-        "TPOT",
-        "result_time_per_output_token_{}_percentile_ns",
-        "requested_server_tpot_latency",
-        "early_stopping_tpot_result",
-    ),
-)
-MORE = re.compile(r"at least (\d+) more queries")  # in what early stopping says
-QUERY_LIMITS = (
-    Limit("latency", "result_{}_percentile_latency_ns", "effective_target_latency_ns", "early_stopping_result"),
-)
-
-
-def failed_checks(values: Entries) -> tuple[Check, ...]:
-    return tuple(check for check, entry in ENTRY.items() if values.get(entry) is False)
-
-
-Said = Iterator[tuple[str, str]]  # what is wrong, and what to do
-
-
-def reasons(values: Entries) -> list[Statement]:
-    """Why a result is INVALID: a statement or more for each failed check."""
-    found = [
-        Statement(name=check, what=what, remedy=remedy)
-        for check in failed_checks(values)
-        for what, remedy in SENTENCES[check](values)
-    ]
-    return found or [Statement(what="LoadGen says INVALID, and does not log which of its checks failed")]
-
-
-def exceeded_latency(values: Entries) -> Said:
-    remedy = f"lower the target rate{current_value(values.get('effective_target_qps'), 'queries/s')}"
-    exceeded = exceeded_limits(values)
-    for limit, (found, allowed) in exceeded.items():
-        over_by = f"{100 * (found / allowed - 1):,.{0 if found > 1.1 * allowed else 1}f} %"
-        said = f"{limit.name} p{percentile(values):g} was {ms(found)}, {over_by} over the limit of {ms(allowed)}"
-        yield said, remedy
-    if not exceeded:
-        yield "a latency limit was exceeded", remedy
-
-
-def percentile(values: Entries) -> float:
-    return float(100 * values.get("effective_target_latency_percentile", 0.99))
-
-
-def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
-    """The limits that were exceeded, each with what was found and what is allowed, in nanoseconds."""
-    exceeded = {}
-    # Of tokens where LoadGen takes their times, else of whole queries.
-    for limit in TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS:
-        found, allowed = values.get(limit.latency.format(f"{percentile(values):.2f}")), values.get(limit.limit)
-        if found and allowed and found > allowed:
-            exceeded[limit] = (found, allowed)
-    return exceeded
-
-
-def min_duration(values: Entries) -> Said:
-    target, expected = values.get("effective_target_qps"), values.get("requested_single_stream_expected_latency_ns")
-    remedy = {
-        "Offline": f"raise --offline-expected-qps{current_value(target, 'samples/s')}",
-        "Server": f"raise --server-target-qps{current_value(target, 'queries/s')}",
-    }.get(values["effective_scenario"], f"lower the expected latency{current_value(expected and expected / 1e6, 'ms')}")
-    # In Server LoadGen holds the time up to the last sample that was scheduled against it.
-    ran = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values)
-    least = values.get("effective_min_duration_ms")
-    short = (
-        f"{number(least / 1000 - ran, 3)} s short of its minimum of {least / 1000:g} s"
-        if least and ran
-        else "too short"
-    )
-    yield f"the test ran {number(ran)} s, {short}", remedy
-
-
-def min_queries(values: Entries) -> Said:
-    queries, least = values.get("result_query_count"), values.get("effective_min_query_count")
-    fewer = f"{least - queries:,} fewer than the minimum of {least:,}" if least and queries is not None else "too few"
-    remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
-    yield f"{number(queries, 9)} queries were issued, {fewer}", remedy
-
-
-def early_stopping(values: Entries) -> Said:
-    """LoadGen puts its counts into sentences: how many more queries it takes, or how many in all.
-
-    A percentile that is over its limit is left out: more queries would not help it.
-    """
-    late = "latency" in failed_checks(values)
-    remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"
-    unsure = (
-        f"{number(values.get('result_query_count'), 9)} queries are too few to be sure of the {{}} "
-        f"p{percentile(values):g} (early stopping)"
-    )
-    found, exceeded = [], exceeded_limits(values)
-    for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
-        if limit in exceeded:
-            continue
-        said = str(values.get(limit.early_stopping) or "")
-        if more := MORE.search(said):
-            found.append(f"{unsure.format(limit.name)}, {int(more[1]):,} more within the limit are needed")
-        elif least := re.search(r"Need to process at least (\d+) queries", said):
-            found.append(f"{unsure.format('latency')}, {int(least[1]):,} are needed")
-    if not found and not late:
-        found = [unsure.format("latency")]
-    for sentence in dict.fromkeys(found):
-        yield sentence, remedy
-
-
-SENTENCES = {
-    "latency": exceeded_latency,
-    "min_duration": min_duration,
-    "min_queries": min_queries,
-    "early_stopping": early_stopping,
-}
-
-
-def current_value(value: Measured, unit: str) -> str:
-    return "" if value is None else f" (now {number(value)} {unit})"
-
-
-def ms(nanoseconds: float) -> str:
-    return f"{number(nanoseconds / 1e6, 3)} ms"
 
 
 # LoadGen's logs -> typed results.

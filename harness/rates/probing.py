@@ -19,8 +19,9 @@ from harness.core.formatting import number
 from harness.core.progress import Display
 from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import EVERY_S, Engine, Tokens
-from harness.loadgen.patterns import ask, trial, trial_size
 from harness.loadgen.requests import Request
+from harness.loadgen.senders import ask
+from harness.loadgen.sending import trial, trial_size
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import TestRun
 from harness.rates import search

@@ -1,75 +1,18 @@
 """Finished runs to be compared: which, their settings and results, and why two speeds may not be compared."""
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
-from harness.config.mlperf import ROUGE, SHORT_SCORES
-from harness.core import csv_files, files, reading, statistics
-from harness.core.document import Tone
+from harness.core import files, reading
 from harness.core.errors import UsageError
-from harness.core.formatting import Measured, gpu_names, number
-from harness.loadgen.requests import ANSWERS
+from harness.core.formatting import gpu_names
+from harness.report.answer_comparison import Pair, answers
 from harness.results.benchmark_run import facts_of
 from harness.results.records import RunFacts
-from harness.results.scoring import read_log
 from harness.results.summary import Summary
 from harness.runs.run_folder import FOLDER, readable_status
-
-# The answers of two runs to the same samples: where they part, and their scores with a paired interval.
-SAMPLES = "samples.csv"
-
-
-class Divergence(NamedTuple):
-    """Where the answers of A and B to one sample part: the token of each there, or that it had ended; their scores."""
-
-    sample: int
-    prompt_tokens: Measured
-    position: int
-    a: str
-    b: str
-    score_a: Measured
-    score_b: Measured
-
-
-class Pair(NamedTuple):
-    """The answers of two runs to the same samples."""
-
-    samples: int
-    scores: dict[str, statistics.PairedChange]
-    same_splitter: bool
-    differing: list[Divergence]
-
-    @property
-    def words(self) -> str:
-        said = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
-        first = next(iter(self.differing), None)
-        return f"{said}, the first in sample {first.sample} from token {first.position} on" if first else said
-
-    @property
-    def tone(self) -> Tone:
-        return "careful" if self.differing else "good"
-
-
-def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
-    """What two runs answered to the same samples, by their folders of the accuracy test; None where the samples were
-    not the same, or the answers of one are not kept. Raises UsageError."""
-    if not all((run / name).exists() for run in (a, b) for name in (SAMPLES, ANSWERS)):
-        return None
-    tables = [csv_files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
-    lengths, others = (table["prompt_tokens"] for table in tables)
-    if lengths != others or tables[0]["index"] != tables[1]["index"]:
-        return None
-    changes = statistics.paired_changes(*([*zip(*(table[name] for name in ROUGE), strict=True)] for table in tables))
-    logs, differing = [read_log(run / ANSWERS, len(lengths)) for run in (a, b)], []
-    for n, sides in enumerate(zip(*logs, strict=True)):
-        pairs = enumerate(zip_longest(*sides, fillvalue="(ended)"))
-        if parted := next(((at, str(one), str(other)) for at, (one, other) in pairs if one != other), None):
-            scores = (table[SHORT_SCORES[-1]][n] for table in tables)
-            differing.append(Divergence(n, lengths[n], *parted, *scores))
-    return Pair(len(lengths), dict(zip(ROUGE, changes, strict=True)), same_splitter, differing)
 
 
 class ComparedRun(NamedTuple):

@@ -15,7 +15,8 @@ from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.formatting import joined, number
 from harness.core.processes import command_of
 from harness.report import answer, compare, compare_page
-from harness.report.compare import ComparedRun, Pair, Runs
+from harness.report.answer_comparison import Pair
+from harness.report.compare import ComparedRun, Runs
 from harness.results.change import ALONE, METHOD, Change
 from harness.results.metrics import BY_NAME, Metric
 

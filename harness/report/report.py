@@ -4,39 +4,30 @@ Whether what is there says what the logs say: all that is made of them is made a
 All of it follows from the folder: config.json, LoadGen's logs, the scores.
 """
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from harness.config import comparability, mlperf_deviations, patterns
-from harness.core import files, reading
 from harness.core.document import Document, Line, to_markdown
-from harness.core.errors import BenchmarkError, UsageError
+from harness.core.errors import UsageError
 from harness.core.files import read_if_any, write_json, write_text
 from harness.core.formatting import number
-from harness.core.message_text import first_line
 from harness.core.schema import RENDERED, SCHEMA
 from harness.core.statements import Kind, Statement
 from harness.loadgen import log
 from harness.loadgen.test_run import TestRun
-from harness.report import answer, page
+from harness.report import answer, load_view, page, published_strip, request_bars
 from harness.report.charts import Bar, Bars, Part, overview
-from harness.report.pictures import draw_pictures, gpu_times
+from harness.report.machine_pictures import gpu_times
+from harness.report.pictures import draw_pictures
 from harness.report.sections import PARTS, RunReport
-from harness.results import accuracy, benchmark_run, claims, load, metrics, outcome, test06_verdict
-from harness.results import kernel_profile
-from harness.results.benchmark_run import facts_of
-from harness.results.claims import MADE, PAGES, Claim, compare, differing
+from harness.results import accuracy, benchmark_run, claims, kernel_profile, metrics, outcome, test06_verdict
 from harness.results.history_line import History
-from harness.results.outcome import at_load
 from harness.results.performance import Performance, performance
 from harness.results.records import RunFacts
 from harness.results.summary import CURVES, Logs, Meta, Run, Summary
-from harness.runner import test06_run
 from harness.runs import history, run_folder
-from harness.runs.history import read_history
-from harness.runs.run_folder import FOLDER, ended_early
+from harness.runs.run_folder import FOLDER
 
 TestOfRun = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
 
@@ -59,15 +50,15 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
         summary=summary,
         tails=page.chart(limit_bars(found)) if found and found.tails else "",
         watts=watts,
-        strips=list(page.strips(summary)),
+        strips=list(published_strip.strips(summary)),
         drawn=picture,
         main=main,
         shares=page.chart(gpu_times(found.gpu_time[-1:])) if found and found.gpu_time else "",
-        bars=page.bars(test.requests) if test else None,
+        bars=request_bars.bars(test.requests) if test else None,
     )
 
 
-def level_lines(picture: page.LoadPicture | None) -> Iterator[Line]:
+def level_lines(picture: load_view.LoadPicture | None) -> Iterator[Line]:
     """Which levels keep one's own limits."""
     if picture and picture.unit == patterns.ClosedLoop.unit:
         if best := picture.best:
@@ -99,7 +90,7 @@ def build(folder: Path) -> Summary:
         status = run_folder.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
-    loads = page.LoadPicture.of(summary, facts.plan.limits)
+    loads = load_view.LoadPicture.of(summary, facts.plan.limits)
     pictures = draw_pictures(folder, summary, test, loads)
     paths = {name: picture.path for name, picture in pictures.items()}
     summary = summary.model_copy(update={"plots": summary.plots | paths})
@@ -124,7 +115,7 @@ def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
 
 def summarize(folder: Path, facts: RunFacts, test: TestOfRun | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
-    judged = read_if_any(folder / FOLDER["test06"] / test06_run.RESULT, test06_verdict.Compliance)
+    judged = read_if_any(folder / FOLDER["test06"] / test06_verdict.RESULT, test06_verdict.Compliance)
     run = Run(
         accuracy=read_if_any(folder / FOLDER["accuracy"] / accuracy.SCORES_FILE, accuracy.ScoresFile),
         performance=performance(*test, folder) if test else None,
@@ -215,71 +206,3 @@ def history_line(summary: Summary) -> dict[str, object]:
 
 def write_index(results_dir: Path) -> None:
     history.write_index(results_dir, "index.md.j2", History, metrics=metrics.metrics_of("index"))
-
-
-HISTORY, AGAIN = "history.jsonl", "made again"
-MOST = 20  # differences of a file that are named
-SCORED = (accuracy.SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
-
-
-# Whether a run's files say what its logs say.
-def check(folder: Path) -> tuple[list[str], str]:
-    """What a run's files say that its logs do not, of each file the first, and what could not be made again, in words.
-
-    Raises UsageError for a folder that is none, or of another format.
-    """
-    facts, beside, copy = facts_of(folder), folder.resolve().parent, folder
-    found, unmade = list[Claim](), ""
-    check_format(folder, facts, SCHEMA, "checks")
-    with tempfile.TemporaryDirectory() as place:
-        try:
-            found += claims.verify(folder)
-            copy = Path(place) / (Path(files.read(folder / PAGES, Summary).meta.run).name or "run")
-            for path in sorted(folder.rglob("*")):
-                name = path.relative_to(folder)
-                if path.is_file() and name.parts[0] not in MADE:
-                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                    (copy / name).symlink_to(path.resolve())
-            found += probes(folder, facts)
-            unmade = score_again(copy / FOLDER["accuracy"], facts)
-            summary = build(copy)
-            for path in sorted(copy.rglob("*")):
-                if path.is_dir() or path.is_symlink():
-                    continue
-                name = path.relative_to(copy)
-                found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[:MOST]
-            if (beside / HISTORY).exists() and ended_early(folder) is None:
-                kept = [line for line in read_history(beside) if line.pop("run") == summary.meta.run]
-                found += compare(f"{HISTORY}: ", kept, AGAIN, [history_line(summary)])
-        except BenchmarkError as error:
-            found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
-    return [*map(str, differing(found))], unmade
-
-
-def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
-    """Whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
-    for kept in (*facts.probes, *facts.attempts):
-        plan = at_load(facts.plan, kept)
-        made = load.outcome_of(TestRun.read(folder / kept.folder, plan), plan, folder)
-        yield from compare(f"config.json of {kept.folder}: ", dict(kept), AGAIN, dict(made))
-
-
-def score_again(folder: Path, facts: RunFacts) -> str:
-    """Scores the accuracy log of a copy; why it cannot, in words. Raises BenchmarkError for a damaged log."""
-    if not (scores := files.read_if_any(folder / accuracy.SCORES_FILE, accuracy.ScoresFile)):
-        return ""
-    try:
-        library, tokenizer = accuracy.load_again(facts.plan, scores)
-    except BenchmarkError as error:
-        return f"the scores: {first_line(error)}"
-    for name in SCORED:
-        (folder / name).unlink(missing_ok=True)
-    accuracy.evaluate(folder, facts.plan, library, tokenizer)
-    return ""
-
-
-def content(path: Path) -> Any:
-    """What a file holds, a text by its lines; nothing of a picture, and where there is none."""
-    if not path.exists() or path.suffix == ".png":
-        return []
-    return files.read_json(path) if path.suffix == ".json" else ["", *reading.read_text(path).splitlines()]

@@ -10,7 +10,7 @@ from harness.core.formatting import cell, listed, number, percent, plural
 from harness.core.markdown import Finished, code
 from harness.core.tables import Column, Table
 from harness.engines import server_metrics
-from harness.report import answer, page
+from harness.report import answer, load_view
 from harness.results import advice, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.records import RunFacts
@@ -25,7 +25,7 @@ class RunReport(NamedTuple):
     summary: Summary
     facts: RunFacts
     pictures: Mapping[str, Picture]
-    loads: page.LoadPicture | None
+    loads: load_view.LoadPicture | None
 
     def picture(self, name: str) -> list[Block]:
         return [self.pictures[name]] if name in self.pictures else []
@@ -110,7 +110,7 @@ def loads(report: RunReport) -> Iterator[Section]:
             blocks.append(
                 f"A replica answers {number(drawn.rate)} requests/s{within} ({drawn.best.name}"
                 f"{', by a probe alone' * (not drawn.best.is_full)}); a peak of P requests/s takes ceil(P / "
-                f"{number(page.SHARE * drawn.rate)}) replicas."
+                f"{number(load_view.SHARE * drawn.rate)}) replicas."
             )
         attempts = " and `Attempts/`" * bool(summary.run.attempts)
         blocks.append(f"Each is a separate LoadGen test; its logs are in `Probes/`{attempts}.")

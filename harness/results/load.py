@@ -11,7 +11,8 @@ from harness.core.formatting import number
 from harness.core.schema import fields_from
 from harness.core.statements import Statement
 from harness.core.statistics import FEWEST_P99, tail_name
-from harness.loadgen.log import MORE, TestResult
+from harness.loadgen.invalid_reasons import MORE
+from harness.loadgen.log import TestResult
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.results.outcome import SURE, Outcome, Queue

@@ -73,3 +73,6 @@ def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
     except LoadGenError:
         return False
     return bool(reported) and answer[: len(reported)] == reported
+
+
+RESULT = "result.json"

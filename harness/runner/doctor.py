@@ -8,7 +8,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
 from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
@@ -18,89 +17,23 @@ import psutil
 from huggingface_hub import constants, try_to_load_from_cache
 
 from harness.config import checkpoint, pretrained, quantization
-from harness.config.engine import EndpointFlags
 from harness.config.parallelism import parallelism
 from harness.config.run import RunConfig
 from harness.core import nvml, software, system, vllm_source
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.files import free_gib, submodule_path
-from harness.core.formatting import gpu_names, joined, listed, number, plural
+from harness.core.formatting import gpu_names, joined, listed, number
 from harness.core.locations import INFERENCE, IS_CHECKOUT, ROOT
 from harness.core.message_text import first_line
 from harness.core.nvml import GIB
 from harness.core.reading import MIB
-from harness.engines import answer_delivery, discovery
-from harness.engines.openai import GREETING, OpenAI
+from harness.engines import discovery
 from harness.engines.vllm_arguments import extra_args
 from harness.loadgen import background_load, exporter
 from harness.results.scoring import sentence_splitter
+from harness.runner.server_probe import api, chat_template, delivery, prefix_cache
 from harness.runs import run_folder
 from harness.workloads import cnn_dailymail
-
-# What servers behind an endpoint show before a run: their models, and one answer, asked for as a run asks.
-TRIED_TOKENS = 32  # of the answer that shows how a server delivers
-
-
-class Tried(NamedTuple):
-    """What servers showed in one streamed answer, and their pages of metrics."""
-
-    engine: OpenAI
-    delivery: answer_delivery.Delivery | None
-    metrics: str
-
-
-@cache
-def tried(config: RunConfig) -> Tried:
-    """The servers, asked as a run asks. Raises UsageError, EndpointError."""
-    # One streamed answer shows them.
-    served = RunConfig(**RunConfig.differing(config.values(EndpointFlags.model_fields)), concurrency=1)
-    engine, exchange = OpenAI(served, served.least_context), answer_delivery.Exchange()
-
-    async def ask() -> None:
-        async for _ in engine.stream(engine.tokenizer.encode(GREETING), TRIED_TOKENS, exchange):
-            pass
-
-    try:
-        engine.start()
-        engine.run(ask(), lambda: None)
-        return Tried(engine, exchange.delivery, "\n".join(engine.prometheus_metrics()))
-    finally:
-        engine.close()
-
-
-def api(config: RunConfig) -> str:
-    args = tried(config).engine.args
-    return f"{args['server']}; {args['exchange']}"
-
-
-def prefix_cache(config: RunConfig) -> str:
-    found = re.search(r'enable_prefix_caching="(\w+)"', tried(config).metrics)
-    if not found:
-        return "its metrics do not show it; each run reports what came from a cache"
-    hint = ": --no-enable-prefix-caching at the server, or --salt start, where prompts are repeated"
-    return f"on{hint}" if found[1] == "True" else "off"
-
-
-def delivery(config: RunConfig) -> str:
-    found = tried(config).delivery
-    if not found or not found.messages:
-        return "not streamed"
-    said = f"{found.tokens} tokens in {plural(found.messages, 'message')}"
-    if found.is_bundled:
-        raise UsageError(f"{said}: the server buffers, so TTFT and TPOT would measure its buffer")
-    return said
-
-
-def chat_template(config: RunConfig) -> str:
-    wants = config.endpoint_api == "chat"
-    try:
-        tried(config if wants else config.changed(endpoint_api="chat"))
-    except BenchmarkError as error:
-        if wants:
-            raise
-        return f"none, nor is one needed; --endpoint-api chat would get: {first_line(error).removesuffix('.')}"
-    return "the server has one"
-
 
 Status = Literal["ok", "not needed", "note", "failed", "unknown"]
 LOCKS = {  # what pip installs of each, the file with all versions last

@@ -10,7 +10,7 @@ from harness.core import files, schema
 from harness.core.errors import BenchmarkError, EngineError
 from harness.core.message_text import first_line
 from harness.engines.protocol import Engine
-from harness.loadgen import log, patterns
+from harness.loadgen import log, senders, sending
 from harness.loadgen.session import LoadGenSession
 from harness.results.kernel_profile import FOLDER, RESULT, Profile, profile
 from harness.results.kernel_traffic import with_traffic
@@ -35,8 +35,8 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
         if plan.engine_state.prefix_caching:  # what the tests computed is not to serve the window
             session.measure(engine.reset_prefix_cache())
         # The load of the scenario, without end, on the run's samples over and over.
-        sender = patterns.endless(plan, engine.concurrency)
-        load = sender.send(cycle(requests), lambda prompt: patterns.ask(engine, prompt, plan.pattern))
+        sender = sending.endless(plan, engine.concurrency)
+        load = sender.send(cycle(requests), lambda prompt: senders.ask(engine, prompt, plan.pattern))
         session.measure(window(engine, load, ramp))
         found = with_traffic(profile(folder), plan)
     except BenchmarkError as error:

@@ -3,7 +3,7 @@
 from harness.config.plan import Plan
 from harness.core.files import write_json, write_text
 from harness.loadgen.session import LoadGenSession
-from harness.results.test06_verdict import LOGGED_SAMPLES, Compliance, judge_test06
+from harness.results.test06_verdict import LOGGED_SAMPLES, RESULT, Compliance, judge_test06
 
 SETTINGS = {  # so many samples, each logged, whatever time they take, and no whole permutations
     "mode": 2,  # performance
@@ -15,7 +15,6 @@ SETTINGS = {  # so many samples, each logged, whatever time they take, and no wh
 }
 # The audit.config, which LoadGen reads over all other settings, for any model and scenario.
 AUDIT = "".join(f"*.*.{key} = {value}\n" for key, value in SETTINGS.items())
-RESULT = "result.json"
 
 
 def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:

@@ -15,7 +15,8 @@ from harness.loadgen import requests, test_run
 from harness.loadgen.log import TestResult
 from harness.loadgen.requests import ANSWERS
 from harness.results import accuracy, claims, scoring, test06_verdict
-from harness.submission.tree import BENCHMARK, DECLARED, SCENARIO, Description, Entry, SubmittedRun, engine_of
+from harness.submission.entries import BENCHMARK, SCENARIO, Entry, SubmittedRun
+from harness.submission.system_description import DECLARED, Description, engine_of
 
 # The scenarios a closed submission must cover: each of these sets needs its own.
 REQUIRED_SCENARIOS = {"datacenter": ({"offline"}, {"server", "interactive"}), "edge": ({"offline"}, {"singlestream"})}

@@ -1,102 +1,26 @@
 """A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import SCORES
-from harness.core import files, processes
+from harness.core import files
 from harness.core.document import Code, Line, Picture, Section, to_markdown
-from harness.core.errors import UsageError
 from harness.core.formatting import cell, joined, listed, number, plural
 from harness.core.markdown import Finished, code, escape
 from harness.core.tables import Column, Table
-from harness.report import answer, compare, page, regression
-from harness.report.charts import HOLLOW, RING, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
+from harness.report import answer, answer_comparison, page, regression
 from harness.results.benchmark_run import facts_of
-from harness.results.change import Change
 from harness.results.metrics import Metric, metrics_of
-from harness.runs.run_folder import FOLDER, RunFolder, ended_early, open_run
+from harness.runs.run_folder import FOLDER, ended_early
 from harness.sweep.experiment import ExperimentRecord, State
-from harness.sweep.file import BASELINE, Sweep
-from harness.sweep.findings import (
-    ESTIMATED,
-    KEPT,
-    SCORE,
-    SPEED,
-    WORDS,
-    ExperimentResult,
-    Results,
-    SweepReport,
-    document,
-    experiment_rows,
-)
-
-# The pictures of a sweep: speed against the baseline, speed against accuracy.
-MOST_LABELLED = 10  # points that can all have their names beside them
-
-
-def draw(report: SweepReport, folder: Path) -> dict[str, Picture]:
-    """Draws the pictures that have data, by name."""
-    drawn = dict[str, tuple[str, list[Panel]]]()
-    if len(bars := [result for result in report.rows if result.gain or result is report.baseline]) > 1:
-        drawn["speedups"] = "Speed of each experiment", [speedups(bars)]
-    points = [r for r in report.rows if r.speed and r.score is not None and not r.experiment.has_fixed_rate]
-    if len(points) > 1:
-        drawn["pareto"] = "Speed against accuracy", [trade_off(points)]
-    return save(drawn, folder)
-
-
-def speedups(found: Results) -> Bars:
-    """Speed of each experiment relative to the baseline's; what is not conclusive is hollow."""
-    rows = []
-    for result in found:
-        gain = result.gain or Change(1.0, 1.0, 1.0)  # of the baseline
-        is_clear = result.is_usable and not result.doubt and result.effect != "unclear"
-        part = Part(0.0, gain.mean, "blue" if result.is_usable else "red", not is_clear)
-        ends = (gain.low, gain.high) if gain.high > gain.low else ()
-        rows.append(Bar(result.name, f"{gain.mean:.2f}", [part], ends))
-    note = "red: not usable" * any(not result.is_usable for result in found)
-    return Bars("Speed against the baseline", joined("; ", "speed, baseline = 1", note), rows, [1.0])
-
-
-def trade_off(found: Results) -> Lines:
-    """Accuracy against speed. What other programs slowed down is on no front."""
-    points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in found}
-    front = pareto([points[result.name] for result in found if result.is_usable and not result.background_load])
-    series = [Series("Pareto front", front, "amber", "o", is_hollow=True, size=RING)] if front else []
-    for result in found:
-        point, mark = points[result.name], "o" if result.is_usable else "X"
-        is_named = len(found) <= MOST_LABELLED or mark == "X" or result.name == BASELINE or point in front
-        color, texts = "blue" if result.is_usable else "red", [result.name] if is_named else []
-        series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))
-    crosses = "crosses: not usable" * any(not result.is_usable for result in found)
-    hollow = HOLLOW * any(result.background_load for result in found)
-    across, down = map(Scale.around, zip(*points.values(), strict=True))
-    return Lines(
-        joined("; ", "Speed against accuracy", crosses, hollow),
-        "output tokens/s",
-        SCORES[SCORE],
-        series,
-        across,
-        down,
-        inches=4.0,
-    )
-
-
-def pareto(points: Sequence[Point]) -> list[Point]:
-    """The points that no other one beats in both coordinates, by the first."""
-    front = list[Point]()
-    for point in sorted(points, reverse=True):
-        if not front or point[1] > front[-1][1]:
-            front.append(point)
-    return front[::-1]
-
+from harness.sweep.experiment_result import ESTIMATED, SCORE, SPEED, WORDS, ExperimentResult, Results, experiment_rows
+from harness.sweep.file import BASELINE
+from harness.sweep.findings import KEPT, SweepReport, document
+from harness.sweep.pictures import draw
 
 STATE = TypeAdapter(State)
 IGNORED = ("work", "settings", "busyness", "validity", "rate")  # of the machines of one sweep
@@ -128,21 +52,21 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
     return report
 
 
-def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, compare.Pair]:
+def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comparison.Pair]:
     """The answers of experiments beside the baseline's, where the gate is inconclusive, or servers were asked for the
     same and gave them. Raises UsageError for a damaged file."""
     tests = {  # of each the first of its runs that kept its samples
         each.name: path
         for each in rows
         for record in reversed(each.records)
-        if record.run and ((path := folder / record.run / FOLDER["accuracy"]) / compare.SAMPLES).exists()
+        if record.run and ((path := folder / record.run / FOLDER["accuracy"]) / answer_comparison.SAMPLES).exists()
     }
     base = tests.pop(BASELINE, None)
     wanted = {each.name for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"}
     return {
         name: pair
         for name, test in tests.items()
-        if base and name in wanted and (pair := compare.answers(base, test, same_splitter=True))
+        if base and name in wanted and (pair := answer_comparison.answers(base, test, same_splitter=True))
     }
 
 
@@ -259,50 +183,3 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[
     shared = answer.shared(found.values()) if found else []
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}
     return shared, own
-
-
-# One report of a sweep whose experiments ran as tasks, each in a folder with a baseline on the same node.
-
-
-def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
-    """The folder of one sweep with the records of all tasks below `results_dir`, each in the folder of its name.
-
-    Raises UsageError where there are none, or tasks of another sweep.
-    """
-    tasks = {path.parent: read(path.parent) for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json"))}
-    if not tasks:
-        raise UsageError(f"--gather {results_dir}: no task left a sweep.json in {results_dir}/EXP/sweeps/.")
-    for path, state in tasks.items():
-        if state.sweep != sweep:
-            raise UsageError(f"--gather {path} has tasks of another sweep or file version: use one folder per array.")
-    folder = open_run(results_dir / "sweeps", sweep.name)
-    records = [each for path, state in tasks.items() for each in relocate(path, state, folder.path)]
-    first = next(iter(tasks.values()))
-    state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))
-    write(folder.path, state)
-    build(folder.path, state)
-    folder.set_status("complete")
-    return folder
-
-
-def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
-    """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
-    for record in state.records:
-        run = os.path.relpath(path / record.run, folder) if record.run else None
-        yield replace(record, node=joined("/", record.node, path.parents[1].name), run=run)
-
-
-def notes(tasks: dict[Path, State]) -> str:
-    """What has no result yet, and how the nodes differ, in words."""
-    states = list(tasks.values())
-    done = {record.experiment for state in states for record in state.records if record.status == "complete"}
-    missing = [item.name for item in states[0].sweep.experiments if item.name not in {*done, BASELINE}]
-    first = Comparable.on(states[0].system)
-    unlike = {each.name for one in states for each in differences(first, Comparable.on(one.system), IGNORED)}
-    said = [f"no result of {', '.join(missing)}: submit the array again"] if missing else []
-    if unlike:
-        said.append(
-            f"the nodes differ in {', '.join(sorted(unlike))}: each change is against the baseline of the same node, "
-            "and do not compare speeds across nodes"
-        )
-    return "; ".join(said)

@@ -2,177 +2,21 @@
 each answer.
 """
 
-import hashlib
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from harness.config import mlperf
-from harness.config.arrival_patterns import Replay
-from harness.config.lengths import SALT_TOKENS, Shared
+from harness.config.lengths import Shared
 from harness.config.run import RunConfig
-from harness.config.workload import SYNTHETIC_COUNT, WORKLOADS, RequestSet, Workload, WorkloadProfile, is_profile
-from harness.core import formatting, reading
+from harness.config.workload import WORKLOADS, Workload, WorkloadProfile, is_profile
 from harness.core.errors import UsageError
-from harness.core.given_values import read_given, unknown_file_error
+from harness.core.given_values import unknown_file_error
 from harness.core.message_text import first_line
 from harness.workloads import hub, requests_file
 from harness.workloads.requests_file import StoredRequest, StoredRequests, Tokens
 from harness.workloads.sample_library import Library, Salt
-from harness.workloads.traces import Trace, read_trace
-
-MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
-LARGEST_PROFILE = 2**16  # bytes of a profile's file
-DESCRIPTION = "random prompts, and answers of exact lengths"
-
-
-def digest(*content: object) -> str:
-    return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
-
-
-def words_of(tokenizer: Any) -> Tokens:
-    """The token ids that prompts are made of: all but the special ones."""
-    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
-    return [token for token in range(len(tokenizer)) if token not in special]
-
-
-def with_request_set(found: Library, place: Callable[[int], str], **known: Any) -> Library:
-    """Samples of a workload with the set that they are, of which more is `known`; `place` is where a sample stands."""
-    new, salt = found.new_tokens or [], found.salt
-    lengths = [len(prompt) + answer for prompt, answer in zip(found.prompts, new, strict=True)]
-    longest = max(lengths)
-    request_set = RequestSet(
-        longest=longest + (SALT_TOKENS if salt and not salt.replaces else 0),
-        longest_at=place(lengths.index(longest)),
-        max_new_tokens=max(new),
-        whole_rounds=bool(found.conversations or found.arrivals),
-        **known,
-    )
-    return replace(found, request_set=request_set)
-
-
-def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
-    """A profile's YAML file; --salt wins. Raises UsageError."""
-    import yaml
-
-    path = workload.path or Path()
-    data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, LARGEST_PROFILE)
-    if not isinstance(data, dict):
-        raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
-    try:
-        given = {str(key): value for key, value in data.items()} | ({"salt": config.salt} if config.salt else {})
-        return WorkloadProfile(**{"about": workload.imitates} | given)
-    except UsageError as error:
-        raise UsageError(f"--workload {path}: {error}") from None
-
-
-def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, place: str) -> Library:
-    """The samples of a profile: conversations of some turns each, of which one is a request without history. `place`
-    is where its lengths stand."""
-    sharing = Shared(**profile.values(Shared.model_fields))
-    read, write, seed = profile.input_len, profile.output_len, config.seed or 0
-    source, words = Random(seed), words_of(tokenizer)
-    count = config.sample_limit or SYNTHETIC_COUNT
-    turns = sharing.turns
-    if turns > 1 and config.concurrency is None:
-        raise UsageError("turns need --concurrency: elsewhere a turn does not wait for the one before.")
-    if count < turns:
-        raise UsageError(f"--total-sample-count {count}: a conversation has {turns} turns.")
-    mean = sharing.prefix_len + (read.median * (turns + 1) + write.median * (turns - 1)) / 2
-    if count * mean > MOST_SYNTHETIC:
-        raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
-    if not sharing.prefix_len and turns == 1:
-        prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
-        new, talks = [write.draw(source) for _ in range(count)], None
-    else:
-        prompts, new, talks = conversations(profile, source, words, count)
-    salt = Salt.of(sharing, words)
-    library = Library(prompts, "random token ids", new, conversations=talks, salt=salt, words=words)
-    return with_request_set(
-        library,
-        lambda index: place,
-        name=config.workload_name,
-        about=profile.about + sharing.text,
-        samples=count,
-        exact=True,
-        digest=digest(read, write, sharing, seed),
-    )
-
-
-def conversations(
-    profile: WorkloadProfile, source: Random, words: Sequence[int], count: int
-) -> tuple[list[Tokens], list[int], list[int] | None]:
-    """Prompts, lengths of answers, and which conversation each is of; None where each is a separate one.
-
-    The answers that a later turn repeats are random tokens of the same lengths: what the model says is not known yet.
-    """
-    heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
-    prompts, new, history = list[Tokens](), list[int](), Tokens()
-    for each in range(count):
-        if each % profile.turns == 0:
-            history = list(source.choice(heads))
-        prompts.append([*history, *source.choices(words, k=profile.input_len.draw(source))])
-        new.append(profile.output_len.draw(source))
-        history = [*prompts[-1], *source.choices(words, k=new[-1])]
-    return prompts, new, [each // profile.turns for each in range(count)] if profile.turns > 1 else None
-
-
-def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
-    """Seconds from the first request of a trace to each, at the rate that is asked for, as long as --min-duration says.
-
-    Raises UsageError where the trace is shorter than that, or too little of it is left.
-    """
-    begin, rate = trace.requests[0].at_s, (len(trace.requests) - 1) / trace.span_s
-    rate_flag, least = config.server_target_qps, config.min_duration
-    faster = rate_flag / rate if isinstance(rate_flag, float) else 1.0
-    due = [(one.at_s - begin) / faster for one in trace.requests]
-    if least != "auto":
-        if due[-1] < least:
-            raise UsageError(
-                f"--min-duration {least:g}: {trace.path} lasts {formatting.number(due[-1])} s: remove the flag, or lower "
-                "the rate."
-            )
-        due = due[: bisect_left(due, least) + 1]
-    if len(due) < 2:
-        raise UsageError(f"--arrivals {trace.path}: fewer than two requests within --min-duration.")
-    return Replay(len(due), due[-1]), due
-
-
-def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
-    """The requests of a trace: random tokens of its lengths, and beginnings that are the same where it says so."""
-    most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
-    trace = read_trace(Path(config.arrivals or ""), config.sample_limit, most)
-    replay, due = replay_trace(config, trace)
-    requests = trace.requests[: len(due)]
-    if (tokens := sum(one.prompt_tokens for one in requests)) > MOST_SYNTHETIC:
-        raise UsageError(f"{trace.path}: prompts of {tokens:,} tokens in all; use fewer (--total-sample-count).")
-    words, seed = words_of(tokenizer), config.seed or 0
-    prompts = [
-        [  # those of one prefix begin with the same tokens
-            *Random(f"{seed} prefix {one.prefix}").choices(words, k=one.prefix_tokens),
-            *Random(f"{seed} line {one.line}").choices(words, k=one.prompt_tokens - one.prefix_tokens),
-        ]
-        for one in requests
-    ]
-    notes = {
-        f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
-        f"left out {trace.empty:,} rows without lengths": trace.empty,
-    }
-    return with_request_set(
-        Library(prompts, str(trace.path), [one.output_tokens for one in requests], arrivals=due, words=words),
-        lambda index: f"{trace.path}: line {requests[index].line}",
-        name=config.workload_name,
-        about=DESCRIPTION,
-        samples=len(requests),
-        exact=True,
-        digest=digest(requests, seed),
-        notes=tuple(note for note, count in notes.items() if count),
-        replay=replay,
-    )
-
+from harness.workloads.synthetic import DESCRIPTION, digest, draw_library, read_profile, with_request_set, words_of
+from harness.workloads.trace_replay import library_of_trace
 
 # Which of ShareGPT's conversations count, in tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
 SHAREGPT_LEAST, SHAREGPT_PROMPT, SHAREGPT_WHOLE = 4, 1024, 2048

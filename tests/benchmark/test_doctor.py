@@ -14,7 +14,7 @@ from harness.config import checkpoint
 from harness.config.run import RunConfig
 from harness.core import locations, nvml, vllm_source
 from harness.core.errors import UsageError
-from harness.runner import doctor
+from harness.runner import doctor, server_probe
 from tests.conftest import ROOT, called, ended
 from tests.servers import Fake, serving
 
@@ -27,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def look(config: RunConfig) -> dict[str, doctor.Finding]:
-    doctor.tried.cache_clear()
+    server_probe.tried.cache_clear()
     return {each.name: each for each in doctor.findings(config)}
 
 

@@ -16,7 +16,7 @@ from harness.config.pretrained import load_tokenizer
 from harness.config.run import RunConfig
 from harness.core.given_values import as_flag
 from harness.core.secrets import hide_text
-from harness.mmlu.data import MMLUConfig
+from harness.mmlu.mmlu_config import MMLUConfig
 from harness.runs import ending
 from tests.conftest import called, ended, patience
 from tests.hostile import command_words, commands, end

@@ -9,7 +9,7 @@ from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.system import System
 from harness.report import compare_page
-from harness.submission import tree
+from harness.submission import entries
 
 WORK = RunConfig().work
 ONE = Comparable(work=WORK, settings={"precision": "bf16"}, machine={"gpus": "none"}, rate={"target_qps": 8.0})
@@ -51,7 +51,7 @@ def test_the_settings_are_all_flags_that_answers_or_speed_depend_on_and_what_the
     assert {*RunConfig.affecting("answers", "speed")} <= {*plan.settings}
     assert plan.settings["precision"] == "fp16"  # not None, which the engine says where it has nothing to add
     assert plan.settings["max_model_len"] == 2668 and plan.settings["prefix_caching"] is False
-    assert {*tree.LOADGEN_FLAGS} < {*plan.settings}
+    assert {*entries.LOADGEN_FLAGS} < {*plan.settings}
 
 
 def test_a_setting_that_one_run_did_not_record_is_no_difference() -> None:

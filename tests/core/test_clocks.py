@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.locations import CHECKOUT
-from harness.loadgen import session
+from harness.loadgen import loadgen_test
 from tests.conftest import launch, patience
 from tests.warm import Warm
 
@@ -81,14 +81,14 @@ def test_a_new_use_is_found(line: str) -> None:
 
 def set_on(seconds: float) -> None:
     """The system's clock is set half a second after each of LoadGen's tests began."""
-    real, work, begun = time.time, session.run_test, list[float]()
+    real, work, begun = time.time, loadgen_test.run_test, list[float]()
 
     def test(*given: object) -> None:
         begun.append(time.monotonic())
         work(*given)  # type: ignore[arg-type]
 
     time.time = lambda: real() + seconds * bool(begun and time.monotonic() > begun[-1] + 0.5)
-    session.run_test = test
+    loadgen_test.run_test = test
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from harness.core.errors import BenchmarkError, UsageError
 from harness.core.given_values import read_given
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import TRACE, read_trace
-from harness.mmlu import data as mmlu_data
+from harness.mmlu import question_data as mmlu_data
 from harness.results import benchmark_run, scoring
 from harness.results.test06_verdict import judge_test06
 from harness.runs import history, run_folder

@@ -15,7 +15,7 @@ from harness.commands import COMMANDS
 from harness.config.config_command import config_command
 from harness.config.run import RunConfig
 from harness.core import command, startup
-from harness.mmlu.data import MMLUConfig
+from harness.mmlu.mmlu_config import MMLUConfig
 from tests.conftest import ROOT, called
 from tests.docs.test_readme import FOLDERS, PAGES
 

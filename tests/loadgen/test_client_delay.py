@@ -16,7 +16,7 @@ from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.loadgen.log import LogError
 from harness.loadgen.requests import TRACE, Request, take_times
-from harness.loadgen.session import SUT
+from harness.loadgen.sut import SUT
 from harness.loadgen.test_run import gaps_ms
 from harness.report import report as rendering
 from harness.runs.run_folder import RunFolder

@@ -15,7 +15,7 @@ from harness.core.errors import EndpointError, UsageError
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import session
 from harness.loadgen.requests import Request, read_requests
-from harness.loadgen.session import SUT
+from harness.loadgen.sut import SUT
 from harness.loadgen.test_run import mend
 from harness.rates import probing
 from harness.rates.probing import TolerantEngine

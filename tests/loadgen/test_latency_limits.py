@@ -11,7 +11,7 @@ from harness.config.plan import Plan
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
-from harness.loadgen.session import LoadGenSettings, user_conf
+from harness.loadgen.loadgen_test import LoadGenSettings, user_conf
 
 
 def plan(**flags: Any) -> Plan:

@@ -10,9 +10,10 @@ from harness.config.plan import Plan
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
+from harness.loadgen import loadgen_test
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import session
-from harness.loadgen.patterns import Batches, trial, trial_size
+from harness.loadgen.senders import Batches
+from harness.loadgen.sending import trial, trial_size
 from harness.rates.probing import Trial
 from harness.runner.rate import LatencyTrial
 from tests import made
@@ -60,7 +61,7 @@ def test_the_run_itself_has_the_most_samples_per_query() -> None:
 
 
 def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
-    lines = session.user_conf(plan(samples_per_query=4, total_sample_count=64)).splitlines()
+    lines = loadgen_test.user_conf(plan(samples_per_query=4, total_sample_count=64)).splitlines()
     settings = dict(line.removeprefix("llama3_1-8b.MultiStream.").split(" = ") for line in lines)
     assert settings["samples_per_query"] == "4"
     assert settings["target_latency_percentile"] == "90"

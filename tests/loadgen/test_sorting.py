@@ -10,8 +10,8 @@ from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.engines.echo import Echo
 from harness.engines.protocol import Sampling
-from harness.loadgen import patterns, session
-from harness.loadgen.session import SUT
+from harness.loadgen import loadgen_test, sending
+from harness.loadgen.sut import SUT
 from harness.workloads.sample_library import Library
 
 SAMPLES, PASSES = 64, 5
@@ -39,9 +39,9 @@ def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[lis
     engine.start()
     library = Library([[index] * (1 + index % 9) for index in range(SAMPLES)], "")
     plan = resolve(RunConfig(model="demo", batch_size=batch_size, sort_by_length=sort), [], 0)
-    sender = patterns.issued(plan, library, timed=True)
+    sender = sending.issued(plan, library, timed=True)
     system = SUT(engine, library, sender, streams=False)
-    session.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
+    loadgen_test.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
     engine.close()
     return [request.sample for request in system.requests], engine.asked
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.config.models import DEMO
-from harness.mmlu import data as mmlu_data
-from harness.mmlu.data import SUBJECTS, Data
+from harness.mmlu import question_data as mmlu_data
+from harness.mmlu.question_data import SUBJECTS, Data
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from harness.core.errors import EngineError
 from harness.core.progress import Display
 from harness.engines.protocol import Engine
 from harness.loadgen.watchdog import Watchdog
-from harness.mmlu.data import Prompt
 from harness.mmlu.evaluation import ask
+from harness.mmlu.question_prompts import Prompt
 from tests.conftest import patience
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from harness.config.models import DEMO
 from harness.core.errors import UsageError
-from harness.mmlu import data
-from harness.mmlu.data import DOMAINS, LETTERS, SUBJECTS, Data, Question
+from harness.mmlu import mmlu_config, question_data
+from harness.mmlu.question_data import DOMAINS, LETTERS, SUBJECTS, Data, Question
 
 MMLU = DEMO / "mmlu"
 
@@ -86,13 +86,13 @@ def splits(demo: Data) -> dict[str, list[Question]]:
 @pytest.mark.parametrize("write", [as_csv, as_parquet, as_saved, as_saved_folders])
 def test_every_form_gives_the_same_questions(write: Callable[[Data, Path], None], demo: Data, tmp_path: Path) -> None:
     write(demo, tmp_path / "mmlu")
-    assert data.load(tmp_path / "mmlu", SUBJECTS, 5, None, 0)._replace(source="") == demo._replace(source="")
+    assert question_data.load(tmp_path / "mmlu", SUBJECTS, 5, None, 0)._replace(source="") == demo._replace(source="")
 
 
 def test_what_is_wrong_with_the_data_is_said_in_one_line(demo: Data, tmp_path: Path) -> None:
     def refused(*words: str, subjects: Sequence[str] = SUBJECTS, folder: Path = tmp_path) -> None:
         with pytest.raises(UsageError) as caught:
-            data.load(folder, subjects, 5, None, 0)
+            question_data.load(folder, subjects, 5, None, 0)
         assert "\n" not in str(caught.value)
         for word in words:
             assert word in str(caught.value)
@@ -113,38 +113,38 @@ def test_what_is_wrong_with_the_data_is_said_in_one_line(demo: Data, tmp_path: P
     test.write_text(whole)
     dev.write_text("".join(dev.read_text().splitlines(keepends=True)[:3]))
     refused("anatomy has 3 dev questions", "--num-fewshot 5")
-    assert len(data.load(tmp_path, ["anatomy"], 3, None, 0).test) == 6
-    found = data.load(tmp_path, ["anatomy"], 3, None, 0)
+    assert len(question_data.load(tmp_path, ["anatomy"], 3, None, 0).test) == 6
+    found = question_data.load(tmp_path, ["anatomy"], 3, None, 0)
     test.write_text("\ufeff" + whole)
-    assert data.load(tmp_path, ["anatomy"], 3, None, 0) == found
+    assert question_data.load(tmp_path, ["anatomy"], 3, None, 0) == found
     for choices in ("abcd", 4, [1, 2, 3, 4]):
         with pytest.raises(UsageError, match=r"row 1 .*four choices"):
-            data.check_question("row 1", {"question": "What?", "choices": choices, "answer": 0}, 0)
+            question_data.check_question("row 1", {"question": "What?", "choices": choices, "answer": 0}, 0)
     with pytest.raises(UsageError, match=r"row 1 .*'answer'; it has question, choices"):
-        data.check_question("row 1", {"question": "What?", "choices": list("abcd")}, 0)
+        question_data.check_question("row 1", {"question": "What?", "choices": list("abcd")}, 0)
 
 
 def test_subjects_and_domains_by_name() -> None:
-    assert data.chosen_subjects("all") == SUBJECTS
-    assert data.chosen_subjects("virology, astronomy,virology") == ["astronomy", "virology"]
-    assert data.chosen_subjects("social_sciences") == sorted(DOMAINS["Social Sciences"])
+    assert question_data.chosen_subjects("all") == SUBJECTS
+    assert question_data.chosen_subjects("virology, astronomy,virology") == ["astronomy", "virology"]
+    assert question_data.chosen_subjects("social_sciences") == sorted(DOMAINS["Social Sciences"])
     with pytest.raises(UsageError, match="did you mean anatomy"):
-        data.MMLUConfig(subjects="anatomie")
+        mmlu_config.MMLUConfig(subjects="anatomie")
 
 
 def test_a_limit_is_spread_seeded_and_nested() -> None:
     sizes = {"anatomy": 400, "astronomy": 100, "virology": 100}
     test = {s: [Question(s, n, f"{n}?", ("a", "b", "c", "d"), 0) for n in range(size)] for s, size in sizes.items()}
-    drawn = data.spread(test, 60, seed=1)
+    drawn = question_data.spread(test, 60, seed=1)
     assert len(drawn) == 60
     for subject, size in sizes.items():
         assert Counter(q.subject for q in drawn)[subject] == pytest.approx(size / 10, abs=1)
-    assert drawn == data.spread(test, 60, seed=1) != data.spread(test, 60, seed=2)
-    assert set(data.spread(test, 30, seed=1)) < set(drawn)
+    assert drawn == question_data.spread(test, 60, seed=1) != question_data.spread(test, 60, seed=2)
+    assert set(question_data.spread(test, 30, seed=1)) < set(drawn)
     assert max(q.number for q in drawn if q.subject == "anatomy") > 200
     assert [q.subject for q in drawn] == sorted(q.subject for q in drawn)
 
 
 def test_a_limit_reaches_every_subject_of_the_demo() -> None:
-    drawn = data.load(MMLU, SUBJECTS, 0, 57, 0).test
+    drawn = question_data.load(MMLU, SUBJECTS, 0, 57, 0).test
     assert [question.subject for question in drawn] == SUBJECTS

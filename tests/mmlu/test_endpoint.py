@@ -8,7 +8,8 @@ import pytest
 
 from harness.core.errors import UsageError
 from harness.engines.completions import choice_logprobs, choosing
-from harness.mmlu.data import LETTERS, MMLUConfig
+from harness.mmlu.mmlu_config import MMLUConfig
+from harness.mmlu.question_data import LETTERS
 from tests.conftest import launch, tells
 from tests.mmlu.conftest import samples_of
 from tests.servers import Fake, serving, serving_vllm

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from harness.config.models import DEMO
-from harness.mmlu import data
-from harness.mmlu.data import DOMAINS, LETTERS, Data
+from harness.mmlu import question_prompts
+from harness.mmlu.question_data import DOMAINS, LETTERS, Data
 from tests.conftest import ROOT, TOKEN, launch, patience, tells
 from tests.mmlu.conftest import samples_of
 from tests.runs.test_failed_runs import engines
@@ -92,7 +92,9 @@ def test_the_same_answers_as_a_plain_forward_pass(whole: Finished, demo: Data, t
     model = AutoModelForCausalLM.from_pretrained(DEMO / "model", dtype=torch.float32)
     letters = [tokenizer.encode(f" {letter}", add_special_tokens=False)[0] for letter in LETTERS]
     for row, question in list(zip(whole.samples, demo.test, strict=True))[::17]:
-        ids = tokenizer(data.text(question, demo.examples[question.subject]), return_tensors="pt")["input_ids"]
+        ids = tokenizer(question_prompts.text(question, demo.examples[question.subject]), return_tensors="pt")[
+            "input_ids"
+        ]
         with torch.no_grad():
             logits = model(ids).logits[0, -1, letters]
         assert [row[f"logprob_{letter}"] for letter in LETTERS] == pytest.approx(

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from harness.core.errors import UsageError
-from harness.mmlu import data
-from harness.mmlu.data import Data, Question
+from harness.mmlu import question_prompts
+from harness.mmlu.question_data import Data, Question
 
 
 def test_the_prompt_to_the_letter() -> None:
     example = Question("world_religions", 0, " Which?\n", ("w", "x", "y", "z"), 2)
     question = Question("world_religions", 0, "What is it?", ("a", "b ", "c", "d"), 0)
-    assert data.text(question, [example]) == (
+    assert question_prompts.text(question, [example]) == (
         "The following are multiple choice questions (with answers) about world religions.\n\n"
         "Which?\nA. w\nB. x\nC. y\nD. z\nAnswer: C\n\n"
         "What is it?\nA. a\nB. b \nC. c\nD. d\nAnswer:"
@@ -20,8 +20,13 @@ def test_the_prompt_to_the_letter() -> None:
 
 
 def test_letters_are_the_tokens_that_follow(tokenizer: Any, demo: Data) -> None:
-    prompt = data.text(demo.test[0], [])
-    assert [tokenizer.decode([token]) for token in data.letter_tokens(tokenizer, prompt)] == [" A", " B", " C", " D"]
+    prompt = question_prompts.text(demo.test[0], [])
+    assert [tokenizer.decode([token]) for token in question_prompts.letter_tokens(tokenizer, prompt)] == [
+        " A",
+        " B",
+        " C",
+        " D",
+    ]
 
     def by_character(text: str) -> dict[str, list[int]]:
         return {"input_ids": [ord(letter) for letter in text]}
@@ -31,19 +36,21 @@ def test_letters_are_the_tokens_that_follow(tokenizer: Any, demo: Data) -> None:
 
     for odd in (by_character, unknown):
         with pytest.raises(UsageError, match="one token"):
-            data.letter_tokens(odd, prompt)
+            question_prompts.letter_tokens(odd, prompt)
 
 
 def test_examples_that_do_not_fit_are_dropped_from_the_end(tokenizer: Any, demo: Data) -> None:
-    made = data.build(demo, 5, tokenizer, 400)
+    made = question_prompts.build(demo, 5, tokenizer, 400)
     assert [prompt.question for prompt in made] == demo.test
     assert {prompt.examples for prompt in made} >= {4, 5}
     for prompt in made:
         examples = demo.examples[prompt.question.subject]
-        assert prompt.tokens == tokenizer(data.text(prompt.question, examples[: prompt.examples]))["input_ids"]
+        assert (
+            prompt.tokens == tokenizer(question_prompts.text(prompt.question, examples[: prompt.examples]))["input_ids"]
+        )
         assert len(prompt.tokens) < 400
         if prompt.examples < 5:
-            longer = data.text(prompt.question, examples[: prompt.examples + 1])
+            longer = question_prompts.text(prompt.question, examples[: prompt.examples + 1])
             assert len(tokenizer(longer)["input_ids"]) >= 400
     with pytest.raises(UsageError, match=r"--max-model-len 100 .*: \w+ \d+ needs \d+"):
-        data.build(demo, 5, tokenizer, 100)
+        question_prompts.build(demo, 5, tokenizer, 100)

@@ -18,12 +18,12 @@ from harness.config.plan import Plan
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import LoadGenError, UsageError
-from harness.loadgen import log
+from harness.loadgen import invalid_reasons, loadgen_test
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import session as loadgen
+from harness.loadgen.loadgen_test import LoadGenSettings, user_conf
 from harness.loadgen.log import TestResult
-from harness.loadgen.patterns import trial_size
-from harness.loadgen.session import LoadGenSettings, user_conf
+from harness.loadgen.sending import trial_size
 from harness.rates import probing
 from harness.rates.probing import TolerantEngine, Trial, run_trial
 from harness.results.history_line import scatter
@@ -294,7 +294,7 @@ def test_a_test_is_not_tried_again_without_need():
 
 
 @pytest.mark.parametrize("check", ["latency", "early_stopping"])
-def test_a_rate_that_a_search_found_is_lowered_where_it_does_not_hold(check: log.Check):
+def test_a_rate_that_a_search_found_is_lowered_where_it_does_not_hold(check: invalid_reasons.Check):
     facts = replace(ended("server"), failed=(check,), queries=30_000)
     again = corrected(replace(plan("server", server_target_qps="max"), target_qps=50.0), facts)
     assert again is not None and again.target_qps == pytest.approx(48.5)
@@ -404,7 +404,7 @@ def test_what_loadgen_throws_ends_the_test(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(loadgen.lg, "StartTestWithLogSettings", Mock(side_effect=MemoryError("std::bad_alloc")))
     sut = Mock(issue=lambda *_: None)
     with pytest.raises(LoadGenError, match="LoadGen failed: MemoryError: std::bad_alloc"):
-        loadgen.run_test("performance", loadgen.lg.TestSettings(), sut, 4, tmp_path, lambda: None)
+        loadgen_test.run_test("performance", loadgen.lg.TestSettings(), sut, 4, tmp_path, lambda: None)
 
 
 @pytest.mark.parametrize(

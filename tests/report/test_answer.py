@@ -18,7 +18,7 @@ from harness.core import files, last_screen
 from harness.core.document import Picture
 from harness.core.statements import Statement
 from harness.loadgen.test_run import Recording
-from harness.report import answer, compare, pictures
+from harness.report import answer, compare, machine_pictures, pictures
 from harness.report import report as rendering
 from harness.report.charts import Bar, Bars, Lines, Part, Scale, Series, figure
 from harness.report.page import block_html, without_places
@@ -349,7 +349,7 @@ def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp
     path = tmp_path / "machine.csv"
     path.write_text("seconds,gpu0_load_percent,generation_tokens_per_sec,prompt_tokens_per_sec\n1,100,0,9\n2,100,5,9\n")
     bound = [Statement(what="the GPU was busy 100 % of the time", remedy="nothing")]
-    panels = pictures.machine(Recording.read(path), bound, [])
+    panels = machine_pictures.machine(Recording.read(path), bound, [])
     drawn = figure(panels).axes
     for axes in drawn:
         low, high = axes.get_ylim()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.commands import report
+from harness.report import consistency
 from harness.report import report as checking
 from harness.results import claims
 from harness.results.benchmark_run import facts_of
@@ -193,12 +194,12 @@ def test_levels_and_scores_as_they_ended_are_consistent(levels: Path, capsys: py
 @pytest.mark.parametrize("field", [name for name in Outcome.model_fields if name not in ("folder", "load", "unit")])
 def test_every_field_of_a_level(levels: Path, field: str, number: int) -> None:
     facts = facts_of(levels)
-    assert claims.differing(checking.probes(levels, facts)) == []
+    assert claims.differing(consistency.probes(levels, facts)) == []
     kept = getattr(facts.probes[number], field)
     changed: object = (kept or 0) + 1 if isinstance(kept, int | float | None) else ("another",)
     changed = not kept if isinstance(kept, bool) else changed
     facts.probes[number] = facts.probes[number].model_copy(update={field: changed})
-    assert any(f": {field}: {changed}" in str(claim) for claim in claims.differing(checking.probes(levels, facts)))
+    assert any(f": {field}: {changed}" in str(claim) for claim in claims.differing(consistency.probes(levels, facts)))
 
 
 def test_levels_without_their_logs(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:

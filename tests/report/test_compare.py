@@ -12,7 +12,7 @@ import pytest
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.formatting import number
-from harness.report import compare, compare_page, pictures, regression
+from harness.report import compare, compare_page, compare_picture, load_pictures, regression
 from harness.report import report as rendering
 from harness.results import metrics
 from harness.runs.run_folder import RunFolder
@@ -316,7 +316,11 @@ def test_a_time_in_a_title_has_its_unit(tmp_path: Path) -> None:
 
 
 def test_many_curves_differ_in_colour_or_mark() -> None:
-    assert len(set(pictures.STYLES)) == len(pictures.STYLES) == len(pictures.COLORS) * len(pictures.MARKS)
+    assert (
+        len(set(load_pictures.STYLES))
+        == len(load_pictures.STYLES)
+        == len(load_pictures.COLORS) * len(load_pictures.MARKS)
+    )
 
 
 def test_runs_of_one_long_name_are_told_apart(tmp_path: Path) -> None:
@@ -324,4 +328,4 @@ def test_runs_of_one_long_name_are_told_apart(tmp_path: Path) -> None:
     for letter in "AB":
         made.rendered(tmp_path / letter, label=long + letter)
     runs = [compare.read(tmp_path / letter) for letter in "AB"]
-    assert len({*compare_page.names(runs)}) == 2
+    assert len({*compare_picture.names(runs)}) == 2

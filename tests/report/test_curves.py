@@ -8,9 +8,9 @@ import pytest
 
 from harness.config import mlperf
 from harness.core.formatting import number
-from harness.report import answer, compare, compare_page, pictures, regression
+from harness.report import answer, compare, compare_page, load_pictures, regression
 from harness.report import report as rendering
-from harness.report.page import LoadPicture
+from harness.report.load_view import LoadPicture
 from harness.report.regression import Sides
 from harness.results import metrics
 from harness.results.change import Change
@@ -83,16 +83,16 @@ def test_only_the_point_of_the_answer_is_labelled_with_its_load() -> None:
     good, best, invalid = at(50, 60, load=5.0), at(20, 100, load=6.0), at(21, 101, valid=False, load=7.0)
     drawn = curve(invalid, good, best)
     assert drawn.best and drawn.best.test.load == 6.0
-    panel = pictures.curves({"": drawn})[-1]
+    panel = load_pictures.curves({"": drawn})[-1]
     assert [text for each in panel.series for text in each.texts] == ["6/s"]
-    none = pictures.curves({"": curve(invalid)})[-1]
+    none = load_pictures.curves({"": curve(invalid)})[-1]
     assert not [text for each in none.series for text in each.texts]
 
 
 def test_several_runs_have_a_mark_each_and_one_run_a_mark_an_outcome() -> None:
     one = curve(at(50, 60, load=5.0), at(20, 100, valid=False, load=6.0))
-    assert {*pictures.curves({"": one})[0].keys} == {"VALID", "INVALID", "limit 2,000 ms"}
-    panels = pictures.curves({"a run": one, "another": one})
+    assert {*load_pictures.curves({"": one})[0].keys} == {"VALID", "INVALID", "limit 2,000 ms"}
+    panels = load_pictures.curves({"a run": one, "another": one})
     assert {*panels[2].keys} == {"a run", "another"}
     assert {each.mark for each in panels[2].series} == {"o", "s"}
 
@@ -120,7 +120,7 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: 
     run = summary.run.model_copy(update={"search": probes, "performance": test})
     found = LoadPicture.of(summary.model_copy(update={"run": run}), None)
     assert found is not None
-    panel = pictures.curves({"": found})[-1]
+    panel = load_pictures.curves({"": found})[-1]
     assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= {*panel.keys}
     assert [text for each in panel.series for text in each.texts] == ["64"]
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import pytest
 
-from harness.report import report as checking
+from harness.report import consistency
 from harness.results import claims
 from tests.conftest import run
 
@@ -152,7 +152,7 @@ def differing(folder: Path) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_as_it_ended_agrees(folders: dict[str, Path], kind: str) -> None:
     assert differing(folders[kind]) == []
-    assert checking.check(folders[kind]) == ([], "")
+    assert consistency.check(folders[kind]) == ([], "")
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=[f"{each.file} {each.names or each.pattern}" for each in EDITS])
@@ -161,7 +161,7 @@ def test_an_edit_is_found(folders: dict[str, Path], edit: Edit) -> None:
     with edited(folder, edit):
         plain = differing(folder)
         assert bool(plain) == (edit.check == "util_logs.py"), plain
-        found = plain if plain or edit.check == "none" else checking.check(folder)[0]
+        found = plain if plain or edit.check == "none" else consistency.check(folder)[0]
     named = [line for line in found if (edit.names or edit.file) in line]
     assert bool(named) == (edit.check != "none"), found
 

@@ -13,7 +13,7 @@ import pytest
 
 from harness.core import files
 from harness.core.errors import UsageError
-from harness.report import report as checking
+from harness.report import consistency
 from harness.report import report as rendering
 from harness.results.claims import leaves
 from harness.results.outcome import KINDS, Outcome, Times, from_flat
@@ -103,7 +103,7 @@ def test_kept_levels_are_read_by_today_s_names(tmp_path: Path) -> None:
 def test_a_run_of_an_older_format_is_made_again_and_not_checked(tmp_path: Path) -> None:
     (path,) = unpacked("server", tmp_path).rglob("config.json")
     with pytest.raises(UsageError, match=r"of format 5, .* this version checks format 6 and later"):
-        checking.check(path.parent)
+        consistency.check(path.parent)
     rendering.build(path.parent)
     path.write_text(path.read_text().replace('"schema_version": 5', '"schema_version": 4'))
     with pytest.raises(UsageError, match=r"of format 4, .* this version renders format 5 and later"):

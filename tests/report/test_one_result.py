@@ -16,7 +16,7 @@ from harness.core.statistics import FEWEST_P99
 from harness.report import answer, compare, compare_page, regression
 from harness.report import report as rendering
 from harness.report.compare import ComparedRun
-from harness.report.page import LoadPicture
+from harness.report.load_view import LoadPicture
 from harness.report.regression import Sides, condition
 from harness.report.sections import RunReport
 from harness.results import metrics, outcome

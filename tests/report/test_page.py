@@ -13,8 +13,8 @@ from harness.commands import report
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import RECORDING
 from harness.report import report as rendering
-from harness.report.page import strip
-from harness.report.pictures import SHARE_COLORS
+from harness.report.machine_pictures import SHARE_COLORS
+from harness.report.published_strip import strip
 from harness.results.gpu_time_shares import SHARES
 from harness.results.outcome import Outcome, Queue
 from harness.results.published import Unit, published, results_of

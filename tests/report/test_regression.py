@@ -15,10 +15,10 @@ from rich.console import Console
 from harness.core import files, last_screen, processes
 from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange
-from harness.report import answer, compare, compare_page, regression
+from harness.report import answer, compare, compare_page, compare_picture, regression
 from harness.report import report as rendering
+from harness.report.answer_comparison import Divergence, Pair
 from harness.report.charts import Lines
-from harness.report.compare import Divergence, Pair
 from harness.results import outcome
 from harness.results.change import Change
 from harness.runs import find
@@ -361,8 +361,8 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
         made.note(RunFolder(tmp_path, name), probes=probes)
         rendering.build(folder)
         runs.append(compare.read(folder))
-    assert compare_page.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
-    curves = [panel for panel in compare_page.panels(runs) if isinstance(panel, Lines)]
+    assert compare_picture.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
+    curves = [panel for panel in compare_picture.panels(runs) if isinstance(panel, Lines)]
     assert [len({one.mark for one in panel.series} - {""}) for panel in curves] == [3, 3, 3]
     assert [panel.down.is_log for panel in curves] == [True, True, False]
     assert "per machine" in curves[2].y

@@ -19,7 +19,7 @@ from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import EngineError, UsageError
 from harness.engines.protocol import Engine
-from harness.loadgen import patterns
+from harness.loadgen import sending
 from harness.report import report as rendering
 from harness.results import kernel_profile, kernel_traffic
 from harness.runner import profiling
@@ -360,7 +360,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 LOADS: list[tuple[dict[str, Any], int | None]] = [
-    ({}, patterns.QUEUE_FACTOR * 4),
+    ({}, sending.QUEUE_FACTOR * 4),
     ({"batch_size": 3}, 3),
     ({"scenario": "server", "server_target_qps": 200.0}, None),
     ({"category": "edge", "scenario": "singlestream"}, 1),
@@ -435,9 +435,9 @@ def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(item: object) -> None:
         await wait(0)
 
-    monkeypatch.setattr(patterns.asyncio, "sleep", noted)
+    monkeypatch.setattr(sending.asyncio, "sleep", noted)
     with pytest.raises(EngineError):
-        asyncio.run(patterns.endless(plan, 4).send(count(), answer))  # type: ignore[arg-type]
+        asyncio.run(sending.endless(plan, 4).send(count(), answer))  # type: ignore[arg-type]
     assert sum(gaps) / len(gaps) == pytest.approx(1 / 500, rel=0.1)
     assert max(gaps) > 3 * min(gaps)  # random arrivals, not a metronome
 

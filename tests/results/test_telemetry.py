@@ -19,7 +19,7 @@ from harness.engines import server_metrics
 from harness.loadgen import gpu_readings
 from harness.loadgen.machine_use import Usage
 from harness.loadgen.test_run import Recording
-from harness.report import pictures
+from harness.report import machine_pictures
 from harness.report import report as rendering
 from harness.results import telemetry as usage
 from harness.results.gpu_time_shares import SHARES, GpuTime, gpu_times, shares_of
@@ -310,7 +310,7 @@ def test_the_load_of_a_gpu_is_a_strip_of_cells() -> None:
         "gpu0_load_percent": [10.0, 15.0, 90.0, None],
         "gpu0_power_w": [100.0, 100.0, 400.0, 400.0],
     }
-    (strip,) = pictures.load_strip(Recording([1.0, 2.0, 3.0, 4.0], columns))
+    (strip,) = machine_pictures.load_strip(Recording([1.0, 2.0, 3.0, 4.0], columns))
     assert [row.name for row in strip.rows] == ["SM", "power"]
     assert [(part.begin, part.end, part.color) for part in strip.rows[0].parts] == [
         (0.0, 2.0, "grey"),
@@ -321,7 +321,7 @@ def test_the_load_of_a_gpu_is_a_strip_of_cells() -> None:
         "20 to 40 %",
         "80 % or more",
     }
-    assert pictures.load_strip(Recording([1.0], {"cpu_percent": [1.0]})) == []
+    assert machine_pictures.load_strip(Recording([1.0], {"cpu_percent": [1.0]})) == []
 
 
 def test_a_clock_of_nothing_lowers_nothing() -> None:

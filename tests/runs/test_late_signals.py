@@ -17,8 +17,9 @@ from harness.core.progress import Display
 from harness.sweep import file as sweep_file
 from harness.sweep import loop
 from harness.sweep import report as sweep_report
-from harness.sweep.experiment import ExperimentRecord, Lane
+from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
+from harness.sweep.lanes import Lane
 from tests.conftest import launch
 from tests.servers import Fake, serving
 from tests.sweep.made import SHORT, opened, written

@@ -21,15 +21,15 @@ from harness.config.models import DEFAULT_MODEL
 from harness.config.pretrained import load_shape
 from harness.core.errors import UsageError
 from harness.core.system import detect
-from harness.loadgen import log
+from harness.loadgen import invalid_reasons
 from harness.loadgen import log as loadgen_log
 from harness.results import claims
-from harness.submission import refusals, tree
+from harness.submission import entries, official_checker, refusals, system_description, tree
 from tests import made
 from tests.conftest import ROOT, Finished, called, tells
 
 needs_submodule = pytest.mark.skipif(
-    not tree.TOOLS.exists(),
+    not official_checker.TOOLS.exists(),
     reason="third_party/inference is empty: git submodule update --init third_party/inference",
 )
 
@@ -67,8 +67,8 @@ OVER = "Failed extra check for TTFT and TPOT"
 def system(tmp_path: Path) -> Path:
     """A filled-in description."""
     path = tmp_path / "two-cores.json"
-    written = tree.describe(detect())
-    written |= {name: "as found" for name in tree.missing(written)} | {"status": "available"}
+    written = system_description.describe(detect())
+    written |= {name: "as found" for name in system_description.missing(written)} | {"status": "available"}
     path.write_text(json.dumps(written))
     return path
 
@@ -124,9 +124,9 @@ def lowered(folder: Path, version: str, lengths: str = LENGTHS) -> tuple[int, li
     """The exit code and the errors of the checker with its demands on scores, and on length, lowered."""
     command = [sys.executable, "-c", SCORES + lengths + MAIN, "--input", str(folder), "--version", f"v{version}"]
     done = subprocess.run(
-        [*command, "--csv", str(folder / "summary.csv")], cwd=tree.TOOLS, capture_output=True, text=True
+        [*command, "--csv", str(folder / "summary.csv")], cwd=official_checker.TOOLS, capture_output=True, text=True
     )
-    return done.returncode, tree.errors(done.stdout + done.stderr)
+    return done.returncode, official_checker.errors(done.stdout + done.stderr)
 
 
 def unexpected(errors: Sequence[str], server: Finished, *expected: str) -> list[str]:
@@ -157,7 +157,7 @@ def test_the_official_checker_finds_only_the_length_wanting(
     judged = submission("check", out)
     assert judged.returncode == 1
     assert f"MLPerf v{version}: not accepted" in judged.stdout
-    found = tree.errors(judged.stdout)
+    found = official_checker.errors(judged.stdout)
     for part in LENGTH:
         assert any(part in line for line in found), part
     assert not unexpected(found, server, *LENGTH, *CONSEQUENCES)
@@ -199,7 +199,7 @@ def test_the_accuracy_log_is_cut_as_the_official_script_cuts_it(
     log, scores = (theirs / place / name for name in (tree.ANSWERS, "accuracy.txt"))
     shutil.copyfile(offline.folder / "Accuracy" / tree.ANSWERS, log)
     scores.write_text(scores.read_text().split("hash=")[0])
-    command = [sys.executable, str(tree.TOOLS / "truncate_accuracy_log.py"), "--submitter", "Demo"]
+    command = [sys.executable, str(official_checker.TOOLS / "truncate_accuracy_log.py"), "--submitter", "Demo"]
     folders = ["--input", str(theirs), "--backup", str(tmp_path / "backup")]
     subprocess.run([*command, *folders], check=True, capture_output=True)
     ours = tmp_path / "ours" / place
@@ -236,7 +236,7 @@ def retell(folder: Path) -> None:
 
 
 OFFICIAL = mlperf.OFFICIAL["datacenter"].samples
-VALID = {"result_validity": "VALID", **dict.fromkeys(log.ENTRY.values(), True)}
+VALID = {"result_validity": "VALID", **dict.fromkeys(invalid_reasons.ENTRY.values(), True)}
 FAST = {
     "result_first_token_99.00_percentile_latency_ns": 400_000_000,
     "result_time_per_output_token_99.00_percentile_ns": 25_000_000,
@@ -454,15 +454,15 @@ def test_what_the_checker_refuses_in_any_division_is_reported_at_the_build(
     code, found = lowered(tmp_path / "out", "5.1", lengths="")
     assert code == 1
     assert any(theirs in line for line in found), found
-    assert any(ours in reason for reason in refusals.closed_division_refusals(tree.collect(acceptable)))
+    assert any(ours in reason for reason in refusals.closed_division_refusals(entries.collect(acceptable)))
 
 
 def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[Path]) -> None:
     of_config(scenario="interactive")(acceptable[1])
-    assert refusals.closed_division_refusals(tree.collect(acceptable)) == []
+    assert refusals.closed_division_refusals(entries.collect(acceptable)) == []
     rewrite(acceptable[1] / "Performance", **{"result_time_per_output_token_99.00_percentile_ns": 40_000_000})
     retell(acceptable[1] / "Performance")
-    found = tree.collect(acceptable)
+    found = entries.collect(acceptable)
     assert refusals.checker_refusals(found) == []
     (said,) = refusals.closed_division_refusals(found)
     assert tells(said, "llama3.1-8b Interactive: TPOT p99", " 40 ms ", " 30 ms")
@@ -494,13 +494,13 @@ def test_a_description_that_the_checker_refuses(
 def test_what_may_not_go_into_a_closed_submission(
     acceptable: list[Path], system: Path, tmp_path: Path, spoil: Callable[[Path], None], reason: str
 ) -> None:
-    assert refusals.closed_division_refusals(tree.collect(acceptable)) == []
+    assert refusals.closed_division_refusals(entries.collect(acceptable)) == []
     spoil(acceptable[0])
     if reason.startswith(
         ("seeds other than", "a query of 256", "one sample again", "a target_latency", "samples, req")
     ):
         retell(acceptable[0] / "Performance")
-    reasons = refusals.closed_division_refusals(tree.collect(acceptable))
+    reasons = refusals.closed_division_refusals(entries.collect(acceptable))
     assert reasons
     assert all(reason in line and line.startswith("llama3.1-8b Offline: ") for line in reasons)
     assert OTHERS not in reason or any(f"{OTHERS} Mode: PerformanceOnly" in line for line in reasons)
@@ -661,30 +661,30 @@ def test_runs_that_make_no_entry(offline: Finished, server: Finished, system: Pa
         return Path(shutil.copytree(offline.folder, tmp_path / name))
 
     with pytest.raises(UsageError, match="not a run folder"):
-        tree.collect([tmp_path])
+        entries.collect([tmp_path])
     unfinished = copy("unfinished")
     (unfinished / "status.json").write_text('{"status": "failed"}')
     with pytest.raises(UsageError, match="this run is failed"):
-        tree.collect([unfinished])
+        entries.collect([unfinished])
     with pytest.raises(UsageError, match="both have accuracy"):
-        tree.collect([offline.folder, copy("again")])
+        entries.collect([offline.folder, copy("again")])
     with pytest.raises(UsageError, match=r"v5\.1 and v6\.1; "):
-        tree.collect([offline.folder, of_version(server.folder, "6.1", tmp_path / "other")])
+        entries.collect([offline.folder, of_version(server.folder, "6.1", tmp_path / "other")])
     accuracy, performance = copy("accuracy"), copy("performance")
     shutil.rmtree(accuracy / "Performance")
     shutil.rmtree(accuracy / "Compliance")
     shutil.rmtree(performance / "Accuracy")
     with pytest.raises(UsageError, match="no performance test"):
-        tree.collect([accuracy])
-    joined = tree.collect([performance, accuracy])
+        entries.collect([accuracy])
+    joined = entries.collect([performance, accuracy])
     assert [(entry.accuracy.path, entry.performance.path) for entry in joined] == [(accuracy, performance)]
     of_config(precision="fp16")(accuracy)
     with pytest.raises(UsageError, match="differ in precision"):
-        tree.collect([performance, accuracy])
+        entries.collect([performance, accuracy])
     of_config(precision="bf16")(accuracy)
     change(accuracy / "config.json", lambda facts: facts["system"]["packages"].update(torch="1.0"))
     with pytest.raises(UsageError, match="differ in torch"):
-        tree.collect([performance, accuracy])
+        entries.collect([performance, accuracy])
     refused = build(system / "out", system, [offline.folder])  # where a file is, no folder can be
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
 
@@ -695,10 +695,10 @@ def test_what_the_runs_of_an_entry_share_follows_from_the_flags(offline: Finishe
         shutil.rmtree(run / test)
     shutil.rmtree(runs[0] / "Compliance")
     of_config(offline_expected_qps=7.0, min_duration=9.0, stall_timeout=60.0)(runs[0])  # no matter of the answers
-    assert len(tree.collect(runs)) == 1
+    assert len(entries.collect(runs)) == 1
     of_config(gpu_memory_utilization=0.5)(runs[0])
     with pytest.raises(UsageError, match="differ in gpu_memory_utilization"):
-        tree.collect(runs)
+        entries.collect(runs)
 
 
 @pytest.mark.parametrize(
@@ -748,7 +748,7 @@ def test_a_description_must_be_whole(offline: Finished, system: Path, tmp_path: 
     out = tmp_path / "new.json"
     said = submission("system", "--run", offline.folder, "--out", out)
     assert said.returncode == 0
-    empty = tree.missing(json.loads(out.read_text()))
+    empty = system_description.missing(json.loads(out.read_text()))
     assert {"system_name", "status", "cooling", "host_networking"} <= set(empty)
     assert said.stdout.split(":\n")[1].split() == empty
     assert json.loads(out.read_text())["framework"].startswith("vLLM")
@@ -865,9 +865,9 @@ def test_a_reader_that_stops_early_is_no_error(offline: Finished, system: Path, 
 
 
 def test_without_the_submodule_the_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "TOOLS", tmp_path / "nothing")
+    monkeypatch.setattr(official_checker, "TOOLS", tmp_path / "nothing")
     with pytest.raises(UsageError, match="git submodule update --init"):
-        tree.check(tmp_path, "6.1")
+        official_checker.check(tmp_path, "6.1")
     assert submission("check", tmp_path).returncode == 2
 
 

@@ -9,8 +9,8 @@ from harness.sweep import loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
-from harness.sweep.loop import SweepOptions, SweepState
 from harness.sweep.report import STATE
+from harness.sweep.sweep_state import SweepOptions, SweepState
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
 

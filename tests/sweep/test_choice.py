@@ -7,7 +7,7 @@ import pytest
 from harness.core import vllm_source
 from harness.core.locations import ROOT
 from harness.engines import vllm_arguments
-from harness.sweep import file
+from harness.sweep import choice, file
 from tests.conftest import tells
 from tests.sweep.made import loaded
 
@@ -21,7 +21,7 @@ def test_what_a_version_does_not_heed_is_skipped(
     found = loaded(
         tmp_path, f"  - {{name: a, set: {{data_parallel_size: {copies}}}, engine: {{prefill_schedule_interval: 2}}}}\n"
     )
-    reasons = file.find_unsupported(found)
+    reasons = choice.find_unsupported(found)
     assert list(reasons) == (["a"] if why else [])
     assert not why or tells(reasons["a"], "prefill_schedule_interval", "data parallelism", why)
 

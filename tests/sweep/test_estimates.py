@@ -11,10 +11,11 @@ from harness.core.progress import Display
 from harness.rates import quick
 from harness.rates.law import Goal
 from harness.results.outcome import Queue
-from harness.sweep import experiment, file, findings, loop
+from harness.sweep import experiment, experiment_result, file, findings, loop, sweep_state
 from harness.sweep import report as sweep_report
-from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch, outcome_of
-from harness.sweep.loop import SweepOptions
+from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Watch, outcome_of
+from harness.sweep.lanes import Lane
+from harness.sweep.sweep_state import SweepOptions
 from tests.conftest import tells
 from tests.sweep.made import opened, written
 
@@ -63,7 +64,9 @@ def test_the_best_estimate_is_capped_and_the_better_of_the_two_confirmed(tmp_pat
     assert capped["max_num_seqs"] == 200 and capped["max_num_batched_tokens"] == 4096 and capped["quick"]
     assert confirmed["server_target_qps"] == "max" and "quick" not in confirmed and "min_duration" not in confirmed
     report = findings.SweepReport(
-        state, tuple(findings.experiment_rows(state)), tuple(findings.experiment_rows(state, final=True))
+        state,
+        tuple(experiment_result.experiment_rows(state)),
+        tuple(experiment_result.experiment_rows(state, final=True)),
     )
     assert tells(findings.title(report), "capped helped:", "63 estimated queries/s; baseline 50")
     said = {line.label: line.text for line in findings.lines(report)}
@@ -77,7 +80,7 @@ def test_the_best_estimate_is_capped_and_the_better_of_the_two_confirmed(tmp_pat
 def test_a_time_limit_leaves_time_to_confirm(tmp_path: Path) -> None:
     *_, (name, final, confirmed) = swept(tmp_path, limit=720.0)[0]
     assert final and name == "capped"
-    assert loop.SHORTEST_S <= float(str(confirmed["min_duration"])) <= 300
+    assert sweep_state.SHORTEST_S <= float(str(confirmed["min_duration"])) <= 300
 
 
 @pytest.mark.parametrize(("limit", "names"), [(400.0, ["baseline"]), (450.0, ["baseline", "fast"])])
@@ -96,7 +99,7 @@ def test_without_a_law_nothing_is_compared_and_nothing_confirmed(tmp_path: Path)
     none = {name: estimated(None, "it completes in waves") for name in ("baseline", "fast", "slow")}
     ran, state = swept(tmp_path, **none)
     assert [name for name, *_ in ran] == ["baseline", "fast", "slow"]
-    report = findings.SweepReport(state, tuple(findings.experiment_rows(state)))
+    report = findings.SweepReport(state, tuple(experiment_result.experiment_rows(state)))
     assert tells(findings.title(report), "the baseline's rate cannot be estimated")
     assert any("waves" in line.text for line in findings.lines(report) if line.label == "not counted")
 

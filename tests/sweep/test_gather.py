@@ -9,8 +9,9 @@ from harness.core import files
 from harness.core.system import System
 from harness.runs import run_folder
 from harness.sweep import report
-from harness.sweep.experiment import Job, Lane, State
+from harness.sweep.experiment import Job, State
 from harness.sweep.file import BASELINE, Sweep
+from harness.sweep.lanes import Lane
 from harness.sweep.report import STATE
 from tests.conftest import called
 from tests.sweep import made

@@ -22,8 +22,9 @@ from harness.core.progress import Display
 from harness.sweep import experiment, loop
 from harness.sweep import file as sweep_file
 from harness.sweep import report as sweep_report
-from harness.sweep.experiment import ExperimentRecord, Job, Lane
+from harness.sweep.experiment import ExperimentRecord, Job
 from harness.sweep.file import BASELINE, Experiment
+from harness.sweep.lanes import Lane
 from harness.sweep.loop import resume
 from tests.conftest import patience, tells
 from tests.runs.test_failed_runs import engines

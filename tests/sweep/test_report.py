@@ -17,14 +17,16 @@ from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.statistics import paired_changes
 from harness.report import regression
+from harness.report.answer_comparison import Pair
 from harness.report.charts import HOLLOW
-from harness.report.compare import Pair
 from harness.runs import run_folder
 from harness.sweep import file as sweep_file
+from harness.sweep import pictures
 from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord
+from harness.sweep.experiment_result import experiment_rows
 from harness.sweep.file import BASELINE
-from harness.sweep.findings import HOLDS, KEPT, SweepReport, document, experiment_rows
+from harness.sweep.findings import HOLDS, KEPT, SweepReport, document
 from tests import made
 from tests.conftest import tells
 from tests.sweep.made import SHORT, kept, ran, state, written
@@ -185,7 +187,7 @@ def test_speeds_at_other_work_are_not_compared(other: dict[str, object]) -> None
 
 
 def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
-    panel = plots.trade_off(
+    panel = pictures.trade_off(
         plots.experiment_rows(state(ran("a", 100.0, rouge1=50.0), busy(ran("b", 90.0, rouge1=60.0))))
     )
     (front,) = (series for series in panel.series if series.name == "Pareto front")
@@ -234,7 +236,7 @@ def test_a_sweep_that_cannot_be_read_says_why(tmp_path: Path, text: str, message
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 100)), max_size=20))
 def test_the_pareto_front(points: list[tuple[float, float]]) -> None:
-    front = plots.pareto(points)
+    front = pictures.pareto(points)
     for x, y in points:
         assert any(a >= x and b >= y for a, b in front)
     for point in front:

@@ -14,12 +14,15 @@ from harness.core import system
 from harness.core.errors import UsageError
 from harness.core.progress import Display
 from harness.core.statements import Statement
-from harness.sweep import experiment, loop
+from harness.sweep import experiment, lanes, loop
 from harness.sweep import report as sweep_report
-from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch
+from harness.sweep.crew import Crew, Runner
+from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Watch
+from harness.sweep.experiment_result import experiment_rows
 from harness.sweep.file import BASELINE, Sweep
-from harness.sweep.findings import SweepReport, document, experiment_rows
-from harness.sweep.loop import Crew, Runner, SweepOptions, SweepState
+from harness.sweep.findings import SweepReport, document
+from harness.sweep.lanes import Lane
+from harness.sweep.sweep_state import SweepOptions, SweepState
 from tests.conftest import tells
 from tests.sweep.made import loaded, opened, ran, state
 
@@ -27,24 +30,24 @@ from tests.sweep.made import loaded, opened, ran, state
 
 
 def test_the_cores_are_divided_among_the_gpus() -> None:
-    both = experiment.divide_lanes(["2", "5"], range(8))
+    both = lanes.divide_lanes(["2", "5"], range(8))
     assert [(lane.gpu, lane.number, set(lane.cores)) for lane in both] == [
         ("2", 0, {0, 1, 2, 3}),
         ("5", 1, {4, 5, 6, 7}),
     ]
     assert both[1].env == {"CUDA_VISIBLE_DEVICES": "5"}
     assert Lane().env == {}
-    assert [set(lane.cores) for lane in experiment.divide_lanes(list("0123"), {7, 9})] == [{7}, {7}, {9}, {9}]
+    assert [set(lane.cores) for lane in lanes.divide_lanes(list("0123"), {7, 9})] == [{7}, {7}, {9}, {9}]
 
 
 def test_one_gpu_is_nothing_to_run_side_by_side_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment, "visible", lambda: ["0"])
+    monkeypatch.setattr(lanes, "visible", lambda: ["0"])
     with pytest.raises(UsageError, match="1 visible GPU"):
-        experiment.lanes(True)
-    assert experiment.lanes(False) == [Lane()]
+        lanes.lanes(True)
+    assert lanes.lanes(False) == [Lane()]
 
 
-BOTH = experiment.divide_lanes(["0", "1"], system.cores())  # two GPUs side by side
+BOTH = lanes.divide_lanes(["0", "1"], system.cores())  # two GPUs side by side
 
 
 def work(

@@ -23,10 +23,13 @@ from harness.core.system import System
 from harness.report import report as rendering
 from harness.sweep import file, loop
 from harness.sweep import report as sweep_report
-from harness.sweep.experiment import ExperimentRecord, Job, Lane, Watch
+from harness.sweep.crew import Crew
+from harness.sweep.experiment import ExperimentRecord, Job, Watch
+from harness.sweep.experiment_result import experiment_rows, is_known
 from harness.sweep.file import BASELINE, Sweep
-from harness.sweep.findings import State, SweepReport, document, experiment_rows, is_known
-from harness.sweep.loop import Crew, SweepOptions, SweepState
+from harness.sweep.findings import State, SweepReport, document
+from harness.sweep.lanes import Lane
+from harness.sweep.sweep_state import SweepOptions, SweepState
 from tests import made as folders
 from tests.conftest import ROOT, called, ended, patience, tells
 from tests.servers import Fake, serving

@@ -1,7 +1,4 @@
-"""How requests are sent: one `send` for each load pattern, for LoadGen's queries, for trials and under the profiler.
-
-LoadGen itself paces Server and SingleStream: there the system under test sends each query as it comes.
-"""
+"""Ways to send requests: in batches, at random times, so many in flight, or at recorded times."""
 
 import asyncio
 import random
@@ -14,20 +11,14 @@ from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from harness.config.patterns import Burst, ClosedLoop, LoadPattern, Schedule, Sequential
-from harness.config.plan import Plan
-from harness.workloads.sample_library import Library, Prompt
-
-STREAM_TRIAL = 10  # queries of a trial that sends one after another
-QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline: some always wait
+from harness.config.patterns import LoadPattern
+from harness.workloads.sample_library import Prompt
 
 Items = Iterable[Any]  # requests, whatever stands for one
 Answer = Callable[[Any], Coroutine[Any, Any, None]]  # sends one, and returns when it is answered
 Turn = Callable[[Any], tuple[int, int, int]]  # its round, its conversation, and its place in that
 
 
-# Each way of sending has a `send` of items, which may have no end: at its own pace, until all are answered. It returns
-# those that were not sent, and raises what an answer raised.
 class Batches(NamedTuple):
     """Offline, SingleStream, MultiStream: `size` items at a time, the next when all are answered; None: all at once.
 
@@ -137,58 +128,3 @@ async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
     """Sends one prompt outside LoadGen's tests, and waits for its answer. Raises EngineError."""
     async for _ in engine.stream(*prompt, None, not pattern.is_streamed):
         pass
-
-
-# How a plan's load pattern is sent; `engine` is the number of requests that the engine computes at once.
-def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
-    """What LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
-    config, prompts, talks = plan.config, library.prompts, library.conversations or ()
-    match plan.pattern:
-        case Burst() if config.sort_by_length:  # within each pass of the samples: MLPerf forbids more
-            return Batches(config.batch_size, lambda each: (each.order // len(prompts), -len(prompts[each.sample])))
-        case Burst():
-            return Batches(config.batch_size)
-        case ClosedLoop() if plan.concurrency:  # of an accuracy test all queries are sent
-            return InFlight(
-                plan.concurrency,
-                plan.min_duration_s if timed else inf,
-                plan.min_queries,
-                (lambda request: (request.round, talks[request.sample], request.sample)) if talks else None,
-            )
-        case Schedule() if timed:  # the user's, or each sample of a trace at its own time
-            return AtTimes(library.arrivals or plan.schedule, by_sample=bool(library.arrivals))
-        case ClosedLoop() | Schedule():
-            return Batches()
-    return None
-
-
-def endless(plan: Plan, engine: int) -> Sender:
-    """The same load from an endless source, under the profiler. Offline: the engine always has as many requests as it
-    takes, and others that wait; or one batch at a time."""
-    match plan.pattern:
-        case Burst() if not plan.config.batch_size:
-            return InFlight(QUEUE_FACTOR * engine)
-        case Burst():
-            return Batches(plan.config.batch_size)
-        case Sequential():
-            return Batches(plan.samples_per_query)
-        case ClosedLoop():
-            return InFlight(plan.concurrency or engine)
-    return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
-
-
-def trial(plan: Plan, engine: int) -> Sender:
-    """A short trial, before its rate is known: that of a rate all at once, or in batches."""
-    if isinstance(plan.pattern, Sequential | ClosedLoop):  # which need no rate
-        return endless(plan, engine)
-    return Batches(plan.config.batch_size)
-
-
-def trial_size(plan: Plan, engine: int) -> int:
-    """Prompts of a trial."""
-    match plan.pattern:
-        case Sequential():
-            return STREAM_TRIAL * plan.samples_per_query
-        case ClosedLoop():
-            return max(2 * (plan.concurrency or engine), STREAM_TRIAL)
-    return plan.config.batch_size or engine

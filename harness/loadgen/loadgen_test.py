@@ -1,0 +1,117 @@
+"""One LoadGen test, from its settings to its logs."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import mlperf_loadgen as lg
+
+from harness.config.plan import Plan
+from harness.core.errors import LoadGenError
+from harness.core.message_text import first_line
+from harness.loadgen.requests import ANSWERS, TRACE
+from harness.loadgen.sut import SUT
+from harness.runs.run_folder import Test
+
+# What a plan changes from test to test, by LoadGen's attributes: the key in a user.conf, which has ms for ns.
+CHANGING_SETTINGS = {
+    "min_duration_ms": "min_duration",
+    "min_query_count": "min_query_count",
+    "performance_sample_count_override": "performance_sample_count_override",
+    "multi_stream_samples_per_query": "samples_per_query",
+    "offline_expected_qps": "target_qps",
+    "server_target_qps": "target_qps",
+    "single_stream_expected_latency_ns": "target_latency",
+    "multi_stream_expected_latency_ns": "target_latency",
+}
+SAMPLE_LOGS = (TRACE, ANSWERS)  # which LoadGen begins in every test, and leaves empty in most
+
+
+def user_conf(plan: Plan) -> str:
+    """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
+    rules = plan.config.scenario_rules
+    settings = rules.pattern.settings(plan) | rules.pattern.fixed_settings(plan)
+    return "".join(
+        f"{plan.loadgen_model}.{rules.loadgen}.{key} = {f'{value:.6g}' if isinstance(value, float) else value}\n"
+        for key, value in settings.items()
+    )
+
+
+class LoadGenSettings:
+    """LoadGen's settings of a run, for the plan of the test that comes.
+
+    LoadGen reads a user.conf once in a process and calls a second one an error: the tests of a run share what was read
+    for the first, and each sets what changes from test to test.
+    """
+
+    def __init__(self) -> None:
+        self._read = None
+        self._official: dict[str, int | float] = {}  # values of mlperf.conf
+
+    def of(self, plan: Plan, folder: Path) -> lg.TestSettings:
+        """Those of a plan, whose user.conf is left in the folder. Raises LoadGenError."""
+        conf = folder / "user.conf"
+        conf.write_text(user_conf(plan))
+        settings = self._read = self._read or self.read(plan, conf)
+        given = plan.pattern.settings(plan)
+        for name, key in CHANGING_SETTINGS.items():
+            official, unit = self._official[name], 10**6 if name.endswith("_ns") else 1
+            value = unit * given[key] if key in given else official
+            setattr(settings, name, round(value) if isinstance(official, int) else float(value))
+        return settings
+
+    def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
+        """LoadGen's settings from `mlperf.conf` and the user.conf at `conf`. Raises LoadGenError."""
+        scenario = plan.config.scenario_rules.loadgen
+        settings = lg.TestSettings()
+        settings.scenario = getattr(lg.TestScenario, scenario)
+        settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
+        self._official = {name: getattr(settings, name) for name in CHANGING_SETTINGS}
+        if settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
+            raise LoadGenError(f"LoadGen refuses {conf}; its reasons are in mlperf_log_detail.txt.")
+        settings.qsl_rng_seed = plan.seeds.qsl
+        settings.sample_index_rng_seed = plan.seeds.sample_index
+        settings.schedule_rng_seed = plan.seeds.schedule
+        return settings
+
+
+def run_test(
+    mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
+) -> None:
+    """Runs one test to its end.
+
+    `watch` is called ten times a second on this thread and may raise to give up. An audit.config in `folder` rules.
+    LoadGen itself cannot be stopped: it waits in C++ for every answer. Whoever gives up must end the process. Raises
+    LoadGenError.
+    """
+    settings.mode = lg.TestMode.AccuracyOnly if mode == "accuracy" else lg.TestMode.PerformanceOnly
+    output = lg.LogOutputSettings()
+    output.outdir = str(folder)
+    output.copy_summary_to_stdout = False
+    logging = lg.LogSettings()
+    logging.log_output = output
+    logging.enable_trace = mode == "performance" and not sut.by_client  # the times of each sample
+    system = lg.ConstructFastSUT(sut.issue, lambda: None)
+    library = lg.ConstructQSL(samples, samples, lambda _: None, lambda _: None)
+    # An audit.config in the working folder would change the test behind the user's back: name one that is ours.
+    audit = str(folder / "audit.config")
+    failed = []
+
+    def drive() -> None:
+        try:
+            lg.StartTestWithLogSettings(system, library, settings, logging, audit)
+        except Exception as error:
+            failed.append(error)
+
+    test = threading.Thread(target=drive, name="loadgen", daemon=True)
+    test.start()
+    while test.is_alive():
+        test.join(timeout=0.1)
+        watch()
+    if failed:
+        raise LoadGenError(f"LoadGen failed: {type(failed[0]).__name__}: {first_line(failed[0])}") from failed[0]
+    lg.DestroyQSL(library)
+    lg.DestroyFastSUT(system)
+    for path in map(folder.joinpath, SAMPLE_LOGS):
+        if path.is_file() and path.stat().st_size <= len("[\n]\n"):
+            path.unlink()

@@ -1,0 +1,68 @@
+"""How requests are sent: one `send` for each load pattern, for LoadGen's queries, for trials and under the profiler.
+
+LoadGen itself paces Server and SingleStream: there the system under test sends each query as it comes.
+"""
+
+from math import inf
+
+from harness.config.patterns import Burst, ClosedLoop, Schedule, Sequential
+from harness.config.plan import Plan
+from harness.loadgen.senders import AtTimes, Batches, InFlight, RandomArrivals, Sender
+from harness.workloads.sample_library import Library
+
+STREAM_TRIAL = 10  # queries of a trial that sends one after another
+QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline: some always wait
+
+
+def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
+    """What LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
+    config, prompts, talks = plan.config, library.prompts, library.conversations or ()
+    match plan.pattern:
+        case Burst() if config.sort_by_length:  # within each pass of the samples: MLPerf forbids more
+            return Batches(config.batch_size, lambda each: (each.order // len(prompts), -len(prompts[each.sample])))
+        case Burst():
+            return Batches(config.batch_size)
+        case ClosedLoop() if plan.concurrency:  # of an accuracy test all queries are sent
+            return InFlight(
+                plan.concurrency,
+                plan.min_duration_s if timed else inf,
+                plan.min_queries,
+                (lambda request: (request.round, talks[request.sample], request.sample)) if talks else None,
+            )
+        case Schedule() if timed:  # the user's, or each sample of a trace at its own time
+            return AtTimes(library.arrivals or plan.schedule, by_sample=bool(library.arrivals))
+        case ClosedLoop() | Schedule():
+            return Batches()
+    return None
+
+
+def endless(plan: Plan, engine: int) -> Sender:
+    """The same load from an endless source, under the profiler. Offline: the engine always has as many requests as it
+    takes, and others that wait; or one batch at a time."""
+    match plan.pattern:
+        case Burst() if not plan.config.batch_size:
+            return InFlight(QUEUE_FACTOR * engine)
+        case Burst():
+            return Batches(plan.config.batch_size)
+        case Sequential():
+            return Batches(plan.samples_per_query)
+        case ClosedLoop():
+            return InFlight(plan.concurrency or engine)
+    return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
+
+
+def trial(plan: Plan, engine: int) -> Sender:
+    """A short trial, before its rate is known: that of a rate all at once, or in batches."""
+    if isinstance(plan.pattern, Sequential | ClosedLoop):  # which need no rate
+        return endless(plan, engine)
+    return Batches(plan.config.batch_size)
+
+
+def trial_size(plan: Plan, engine: int) -> int:
+    """Prompts of a trial."""
+    match plan.pattern:
+        case Sequential():
+            return STREAM_TRIAL * plan.samples_per_query
+        case ClosedLoop():
+            return max(2 * (plan.concurrency or engine), STREAM_TRIAL)
+    return plan.config.batch_size or engine

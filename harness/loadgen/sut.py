@@ -1,0 +1,178 @@
+"""LoadGen's system under test: it takes queries and completes them as the engine answers."""
+
+import asyncio
+import time
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlperf_loadgen as lg
+
+from harness.config.engine import may_fail
+from harness.config.plan import Plan
+from harness.core import progress
+from harness.core.errors import EmptyAnswerError, EndpointError
+from harness.engines.answer_delivery import Delivery, Exchange
+from harness.engines.protocol import Engine
+from harness.loadgen import senders, sending, test_run
+from harness.loadgen.requests import Request
+from harness.workloads.sample_library import Library
+
+
+@dataclass
+class SUT:
+    """Answers every query with the engine, and notes what it knows of each in `requests`, in the order of issue: times
+    by time.perf_counter.
+
+    `sender` sends what LoadGen issues at once; None where LoadGen sets the pace, and each is sent as it comes.
+    `failure` is the first exception: from then on LoadGen waits for answers that never come.
+    """
+
+    engine: Engine
+    library: Library
+    sender: senders.Sender | None = None
+    streams: bool = True  # whether the time of each first token is taken
+    by_client: bool = False  # by its own clock; else LoadGen takes it, and hears of it
+    timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
+    max_failed: str = "0"  # as the flag has it
+    expected: int = 0  # queries, about, where LoadGen does not issue all at once
+    failure: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.counters, self.requests = progress.Counters(), list[Request]()
+        self.deliveries, self.sent_tokens = list[Delivery](), 0  # of the answered ones
+        self._tasks = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
+        self._issues = Counter[int]()  # of each sample so far
+        self._failed = 0
+
+    def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
+        """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
+        now, new = None if self.by_client else time.perf_counter(), list[Request]()
+        for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
+            new.append(Request(index, issued_s=now, order=order, round=self._issues[index], id=id))
+            self._issues[index] += 1
+        self.requests += new
+        if not self.by_client:  # else each is counted when it is sent
+            self.counters.issued += len(ids)
+        self.engine.loop.call_soon_threadsafe(self.start, new)
+
+    def start(self, requests: list[Request]) -> None:
+        """Sends the queries that LoadGen issued together; runs on the engine's loop."""
+        if self.sender is None:
+            for request in requests:
+                self.run(self.attempt(request))
+        else:
+            self.run(self.send(self.sender, requests))
+
+    async def send(self, sender: senders.Sender, requests: list[Request]) -> None:
+        """Sends queries in the sender's way; those that it leaves out are answered without having been sent."""
+        left = await sender.send(requests, self.attempt)
+        unsent = {request.order for request in left}
+        self.requests = [request for request in self.requests if request.order not in unsent]
+        for request in left:
+            self.report(lg.QuerySamplesComplete, request.id, [0] * test_run.PLACEHOLDER)
+
+    def run(self, work: Any) -> None:
+        task = self.engine.loop.create_task(self._guard(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guard(self, work: Any) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.failure = self.failure or error
+
+    async def attempt(self, request: Request) -> None:
+        """Answers a request, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
+        try:
+            await self.answer(request)
+        except EndpointError as error:
+            self._failed += 1
+            total = max(self.expected, self.counters.issued)
+            most = may_fail(self.max_failed, total)
+            if self._failed > most:
+                if not most:
+                    raise
+                raise EndpointError(
+                    f"{error} (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
+                ) from error
+            request.failure = str(error)
+            # LoadGen waits for every answer: it gets one of PLACEHOLDER tokens, or an empty one where it is scored.
+            if self.timed and self.streams and not self.by_client and request.ttft_ms is None:
+                self.report(lg.FirstTokenComplete, request.id, [0])
+            self.end(request, [0] * test_run.PLACEHOLDER * self.timed)
+
+    async def answer(self, request: Request) -> None:
+        """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
+        exchange, tokens = Exchange(), list[int]()
+        begin = exchange.sent_at
+        prompt, most = self.library.request(request.sample, request.order, request.round)
+        request.prompt_tokens = len(prompt)
+        if self.by_client:
+            self.counters.issued += 1
+            if request.issued_s is None:
+                request.issued_s = begin
+        try:
+            async for new in self.engine.stream(prompt, most, exchange, not self.streams):
+                if self.streams and new and not tokens:
+                    now = time.perf_counter()
+                    request.ttft_ms = self.ms_since_issue(request, now)
+                    if not self.by_client:
+                        self.report(lg.FirstTokenComplete, request.id, new[:1])
+                    self.counters.started += 1
+                    self.counters.first_token_s += now - begin
+                tokens.extend(new)
+        finally:
+            if self.streams:
+                request.sent_ms = self.ms_since_issue(request, exchange.sent_at)
+        self.complete(request, tokens, exchange)
+
+    def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
+        """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
+        delivery = exchange.delivery
+        if not tokens and self.timed:
+            raise EmptyAnswerError(
+                f"{self.engine.name} answered sample {request.sample} without a single token, which cannot be timed: "
+                "remove it, or make the server honor min_tokens."
+            )
+        request.output_tokens = delivery.tokens if delivery else len(tokens)
+        if delivery:
+            request.first_tokens = max(1, delivery.first_tokens)
+            self.deliveries.append(delivery)
+            self.sent_tokens += request.prompt_tokens
+        self.counters.tokens += request.output_tokens
+        self.end(request, tokens)
+
+    def end(self, request: Request, tokens: Sequence[int]) -> None:
+        """Tells LoadGen of the end of an answer."""
+        request.latency_ms = self.ms_since_issue(request, time.perf_counter())
+        self.counters.completed += 1
+        self.report(lg.QuerySamplesComplete, request.id, tokens, request.output_tokens)
+
+    def ms_since_issue(self, request: Request, at: float) -> float:
+        """Milliseconds since the time from which a request's latencies count."""
+        return 1e3 * (at - request.begin_s)
+
+    def report(self, report: Any, id: int, tokens: Sequence[int], count: int = 0) -> None:
+        """Reports token ids to LoadGen as int32, which takes a copy of the buffer; `count` tokens (0: as many)."""
+        data = array("i", tokens)
+        address, length = data.buffer_info()
+        report([lg.QuerySampleResponse(id, address, length * data.itemsize, count or length)])
+
+
+def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:
+    """The system under test of a plan's scenario, of about so many queries; 0: LoadGen issues all at once."""
+    pattern = plan.pattern
+    return SUT(
+        engine,
+        library,
+        sending.issued(plan, library, timed),
+        streams=pattern.is_streamed,
+        by_client=pattern.is_own_clock,
+        timed=timed,
+        max_failed=plan.config.max_failed,
+        expected=expected,
+    )

@@ -1,0 +1,66 @@
+"""The settings of an MMLU evaluation."""
+
+from pathlib import Path
+from typing import Literal
+
+from harness.config.engine import ServerFlags
+from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, flag
+from harness.config.run import RunConfig
+from harness.config.setting_types import Auto, Context, Count, Seed
+from harness.mmlu.question_data import chosen_subjects
+
+
+class MMLUConfig(ServerFlags):
+    """One evaluation, as its flags say."""
+
+    backend: Literal["auto", "vllm", "openai"] = flag("auto", MODEL, "answers")
+    """vllm: in this process; openai: a running vLLM server. auto: openai with --endpoint, else vllm."""
+    max_model_len: Context | Auto = flag("auto", ENGINE, "answers")
+    """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
+
+    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers")
+    """Examples before each question, from the dev split."""
+    total_sample_count: Count | None = flag(None, BENCHMARK, "answers")
+    """Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."""
+    subjects: str = flag("all", BENCHMARK, "answers")
+    """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
+    seed: Seed = flag(0, BENCHMARK, "answers")
+    """Seed of the sample of --total-sample-count, and of vLLM."""
+
+    dataset_path: Path | None = flag(None, DATA, "answers")
+    """Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded."""
+
+    results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
+    """Evaluations are written to PATH/mmlu/."""
+    details: bool = flag(False, OUTPUT, "nothing")
+    """1: keep the text of each question beside its answer."""
+
+    BASIC = """
+        num_fewshot subjects model total_sample_count precision quantization kv_cache_dtype endpoint
+        tensor_parallel_size gpu_memory_utilization max_num_seqs max_num_batched_tokens engine_arg dataset_path details
+        results_dir
+        """
+
+    def implications(self, given: frozenset[str]) -> dict[str, object]:
+        chosen_subjects(self.subjects)
+        return super().implications(given)
+
+    @property
+    def run(self) -> RunConfig:
+        """The engine's part of it as a run has it."""
+        own = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
+        return RunConfig(**self.values(self.given & {*ServerFlags.model_fields}) | own)
+
+    @property
+    def context(self) -> int:
+        """Longest prompt plus answer, in tokens."""
+        return self.model_spec.mmlu_context if self.max_model_len == "auto" else self.max_model_len
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the questions are; None for the hub."""
+        return self.dataset_path or self.model_spec.mmlu
+
+    @property
+    def runs(self) -> Path:
+        return self.results_dir / "mmlu"

@@ -1,0 +1,65 @@
+"""MMLU's questions as prompts, in the words and the layout of the paper."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from harness.core.errors import UsageError
+from harness.mmlu.question_data import LETTERS, Data, Question
+
+
+class Prompt(NamedTuple):
+    """A question as token ids, after the first `examples` of its subject's; `dropped` more did not fit."""
+
+    question: Question
+    tokens: list[int]
+    examples: int
+    dropped: int
+
+
+def stem(question: Question) -> str:
+    choices = "".join(f"{letter}. {choice}\n" for letter, choice in zip(LETTERS, question.choices, strict=True))
+    return f"{question.text.strip()}\n{choices}Answer:"
+
+
+def text(question: Question, examples: Sequence[Question]) -> str:
+    """The prompt, in the words and the layout of the paper and of lm-eval's `mmlu`."""
+    solved = "".join(f"{stem(example)} {LETTERS[example.answer]}\n\n" for example in examples)
+    about = f"The following are multiple choice questions (with answers) about {question.subject.replace('_', ' ')}."
+    return f"{about}\n\n{solved}{stem(question)}"
+
+
+def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
+    """A prompt for each question that leaves engine for one new token in `context`.
+
+    Where one does not fit, the last examples are dropped until it does. Raises UsageError where even none is too many.
+    """
+    prompts = dict[Question, Prompt]()
+    left = data.test
+    for count in range(shots, -1, -1):
+        texts = [text(question, data.examples.get(question.subject, [])[:count]) for question in left]
+        encoded = tokenizer(texts)["input_ids"] if texts else []
+        made = [Prompt(question, tokens, count, shots - count) for question, tokens in zip(left, encoded, strict=True)]
+        prompts |= {prompt.question: prompt for prompt in made}
+        left = [prompt.question for prompt in made if len(prompt.tokens) >= context]
+    if left:
+        longest = max(made, key=lambda prompt: len(prompt.tokens))
+        raise UsageError(
+            f"{len(left):,} of {len(data.test):,} questions do not fit --max-model-len {context} without examples: "
+            f"{longest.question.subject} {longest.question.number} needs {len(longest.tokens) + 1}."
+        )
+    return [prompts[question] for question in data.test]
+
+
+def letter_tokens(tokenizer: Any, prompt: str) -> list[int]:
+    """The token ids of the four letters as they follow a prompt. Raises UsageError unless each is a different one."""
+    start = tokenizer(prompt)["input_ids"]
+    ids = list[int]()
+    for letter in LETTERS:
+        tokens = tokenizer(f"{prompt} {letter}")["input_ids"]
+        if tokens[:-1] != start or tokens[-1] in ids:
+            raise UsageError(
+                f"this model's tokenizer does not write ' {letter}' after 'Answer:' as a single token; "
+                "MMLU's way of choosing by one token does not work with it."
+            )
+        ids.append(tokens[-1])
+    return ids

@@ -1,0 +1,124 @@
+"""Accuracy by subject, by domain and overall, from the answers."""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from harness.core import statistics
+from harness.core.formatting import Measured
+from harness.core.schema import SCHEMA, fields_from
+from harness.engines.protocol import ChoiceLogprobs
+from harness.mmlu.question_data import DOMAIN_OF, DOMAINS, LETTERS
+from harness.mmlu.question_prompts import Prompt
+from harness.mmlu.records import Overall
+
+
+class Answer(NamedTuple):
+    """What the model chose for a question: log-probabilities of the four letters, which sum to 1 as probabilities."""
+
+    prompt: Prompt
+    choice: ChoiceLogprobs
+    latency_s: float  # from when the engine was handed the question
+
+    @property
+    def subject(self) -> str:
+        return self.prompt.question.subject
+
+    @property
+    def domain(self) -> str:
+        return DOMAIN_OF[self.subject]
+
+    @property
+    def right(self) -> str:
+        return LETTERS[self.prompt.question.answer]
+
+    @property
+    def prediction(self) -> str:
+        """The likeliest letter; where several are, the first in the alphabet."""
+        return LETTERS[self.choice.logprobs.index(max(self.choice.logprobs))]
+
+    @property
+    def is_correct(self) -> bool:
+        return self.prediction == self.right
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether two letters share the highest log-probability."""
+        return self.choice.logprobs.count(max(self.choice.logprobs)) > 1
+
+
+class Score(NamedTuple):
+    """Accuracy over `n` questions; `low` and `high` are Wilson's 95 % interval."""
+
+    n: int
+    correct: int
+    accuracy: float
+    standard_error: Measured
+    low: float
+    high: float
+
+
+def score(rows: Iterable[Answer]) -> Score:
+    """The standard error is the sample standard deviation of right and wrong over sqrt(n): None for one question."""
+    hits = [answer.is_correct for answer in rows]
+    n, correct = len(hits), sum(hits)
+    accuracy = correct / n
+    error = math.sqrt(accuracy * (1 - accuracy) / (n - 1)) if n > 1 else None
+    return Score(n, correct, accuracy, error, *statistics.wilson(correct, n))
+
+
+Scores = dict[str, Score]  # by subject, or by domain
+
+
+def group_scores(rows: Sequence[Answer], name: str) -> Scores:
+    """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
+    order = sorted(rows, key=lambda answer: (list(DOMAINS).index(answer.domain), answer.subject))
+    return {key: score(group) for key, group in groupby(order, attrgetter(name))}
+
+
+def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: int, notes: list[str]) -> Overall:
+    """What overall.json holds of the answers, which took so many seconds."""
+    whole, subjects = score(rows), group_scores(rows, "subject")
+    dropped = [answer.prompt.dropped for answer in rows if answer.prompt.dropped]
+    prompt_tokens = sum(len(answer.prompt.tokens) for answer in rows)
+    counts = [answer.choice.cached_tokens for answer in rows]
+    cached = None if None in counts else sum(filter(None, counts))
+    return Overall(
+        **fields_from(Overall, whole),
+        schema_version=SCHEMA,
+        overall_accuracy=whole.accuracy,
+        interval_95=(whole.low, whole.high),
+        macro_average=sum(part.accuracy for part in subjects.values()) / len(subjects),
+        subjects=len(subjects),
+        ties=sum(answer.is_tied for answer in rows),
+        shortened_prompts={"questions": len(dropped), "examples_dropped": sum(dropped)},
+        prompt_tokens=prompt_tokens,
+        cached_tokens=cached,
+        cache_hit_rate=None if cached is None else cached / prompt_tokens,
+        questions_per_s=whole.n / seconds,
+        seconds=seconds,
+        test_questions=test_questions,
+        num_fewshot=shots,
+        notes=notes,
+    )
+
+
+def cells(answer: Answer) -> dict[str, object]:
+    """A line of samples.csv, by column."""
+    prompt, choice = answer.prompt, answer.choice
+    return {
+        "subject": answer.subject,
+        "domain": answer.domain,
+        "number": prompt.question.number,
+        "answer": answer.right,
+        "prediction": answer.prediction,
+        "correct": int(answer.is_correct),
+        **{f"logprob_{letter}": round(value, 6) for letter, value in zip(LETTERS, choice.logprobs, strict=True)},
+        "prompt_tokens": len(prompt.tokens),
+        "cached_tokens": choice.cached_tokens,
+        "latency_s": round(answer.latency_s, 6),
+        "examples": prompt.examples,
+        "dropped_examples": prompt.dropped,
+    }

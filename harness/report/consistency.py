@@ -1,0 +1,87 @@
+"""Check that a run's files say what its logs say."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.core import files, reading
+from harness.core.errors import BenchmarkError
+from harness.core.message_text import first_line
+from harness.core.schema import SCHEMA
+from harness.loadgen.test_run import TestRun
+from harness.report.report import build, check_format, history_line
+from harness.results import accuracy, claims, load
+from harness.results.benchmark_run import facts_of
+from harness.results.claims import MADE, PAGES, Claim, compare, differing
+from harness.results.outcome import at_load
+from harness.results.records import RunFacts
+from harness.results.summary import Summary
+from harness.runs.history import read_history
+from harness.runs.run_folder import FOLDER, ended_early
+
+HISTORY, AGAIN = "history.jsonl", "made again"
+MOST = 20  # differences of a file that are named
+SCORED = (accuracy.SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
+
+
+def check(folder: Path) -> tuple[list[str], str]:
+    """What a run's files say that its logs do not, of each file the first, and what could not be made again, in words.
+
+    Raises UsageError for a folder that is none, or of another format.
+    """
+    facts, beside, copy = facts_of(folder), folder.resolve().parent, folder
+    found, unmade = list[Claim](), ""
+    check_format(folder, facts, SCHEMA, "checks")
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            found += claims.verify(folder)
+            copy = Path(place) / (Path(files.read(folder / PAGES, Summary).meta.run).name or "run")
+            for path in sorted(folder.rglob("*")):
+                name = path.relative_to(folder)
+                if path.is_file() and name.parts[0] not in MADE:
+                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                    (copy / name).symlink_to(path.resolve())
+            found += probes(folder, facts)
+            unmade = score_again(copy / FOLDER["accuracy"], facts)
+            summary = build(copy)
+            for path in sorted(copy.rglob("*")):
+                if path.is_dir() or path.is_symlink():
+                    continue
+                name = path.relative_to(copy)
+                found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[:MOST]
+            if (beside / HISTORY).exists() and ended_early(folder) is None:
+                kept = [line for line in read_history(beside) if line.pop("run") == summary.meta.run]
+                found += compare(f"{HISTORY}: ", kept, AGAIN, [history_line(summary)])
+        except BenchmarkError as error:
+            found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
+    return [*map(str, differing(found))], unmade
+
+
+def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
+    """Whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
+    for kept in (*facts.probes, *facts.attempts):
+        plan = at_load(facts.plan, kept)
+        made = load.outcome_of(TestRun.read(folder / kept.folder, plan), plan, folder)
+        yield from compare(f"config.json of {kept.folder}: ", dict(kept), AGAIN, dict(made))
+
+
+def score_again(folder: Path, facts: RunFacts) -> str:
+    """Scores the accuracy log of a copy; why it cannot, in words. Raises BenchmarkError for a damaged log."""
+    if not (scores := files.read_if_any(folder / accuracy.SCORES_FILE, accuracy.ScoresFile)):
+        return ""
+    try:
+        library, tokenizer = accuracy.load_again(facts.plan, scores)
+    except BenchmarkError as error:
+        return f"the scores: {first_line(error)}"
+    for name in SCORED:
+        (folder / name).unlink(missing_ok=True)
+    accuracy.evaluate(folder, facts.plan, library, tokenizer)
+    return ""
+
+
+def content(path: Path) -> Any:
+    """What a file holds, a text by its lines; nothing of a picture, and where there is none."""
+    if not path.exists() or path.suffix == ".png":
+        return []
+    return files.read_json(path) if path.suffix == ".json" else ["", *reading.read_text(path).splitlines()]

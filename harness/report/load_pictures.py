@@ -1,0 +1,110 @@
+"""How latency grows with load, and what the load costs who is served: a point for each test."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
+
+from harness.config.patterns import Poisson
+from harness.core.formatting import number
+from harness.report.charts import HOLLOW, RING, Lines, Panel, Point, Scale, Series
+from harness.report.load_view import LATENCIES, LoadPicture, LoadPoint
+from harness.results.outcome import Doubt
+
+# How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
+HEADROOM = 1.08  # times the largest: room for the label above it
+SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
+COLORS = ("blue", "amber", "green", "red", "grey")
+MARKS = "os^Dv"
+# Of several runs, distinct in grey: each colour with each mark before one comes again.
+STYLES = [(color, MARKS[(n + turn) % len(MARKS)]) for turn in range(len(MARKS)) for n, color in enumerate(COLORS)]
+Style = tuple[str, str, str] | None  # name, colour and shape
+Styled = Sequence[tuple[LoadPicture, Style]]
+
+
+def curves(found: Mapping[str, LoadPicture]) -> list[Panel]:
+    """Latency by load, a panel for each kind, and throughput against interactivity; of several runs by name."""
+    several = [(name, *style) for name, style in zip(found, cycle(STYLES), strict=False)]
+    styled = [*zip(found.values(), several if len(found) > 1 else [None], strict=True)]
+    kinds = dict.fromkeys(kind for picture in found.values() for kind in picture.axes)
+    return [*(latency(kind, styled) for kind in kinds), speeds(styled)]
+
+
+def marked(
+    picture: LoadPicture, style: Style, points: Sequence[tuple[Point, LoadPoint]], named: bool = True
+) -> Iterator[Series]:
+    """The tests as marks: in the style of their run among several, else by their outcome; hollow on a busy machine, and
+    grey where that leaves the verdict open."""
+    looks: dict[tuple[str, str, str, bool], list[Point]] = {}
+    for point, one in points:
+        color = "amber" if one.mark == "own" else "grey" if one.doubt else "blue" if picture.has_kept(one) else "red"
+        outcome = f"the full test, {one.standing}" if one.mark == "own" else one.standing
+        look = style or (outcome * named, color, SHAPES[one.mark])
+        looks.setdefault((*look, Doubt.BUSY in one.test.doubts), []).append(point)
+    for (name, color, shape, is_busy), each in looks.items():
+        yield Series(name, each, color, shape, "", is_busy, 14.0 if shape == "*" else 6.0)
+
+
+def latency(kind: str, styled: Styled) -> Lines:
+    """A bar for each test from its middle to its slowest, which is marked; nothing is drawn for loads between them."""
+    series, limits = list[Series](), dict[float, str]()
+    for picture, style in styled:
+        tops = []
+        for one in picture.loads:
+            if values := [value for point in picture.points if (value := one.test.at(kind, point))]:
+                series.append(Series("", [(one.test.load, end(values)) for end in (min, max)], "grey"))
+                tops.append((series[-1].points[-1], one))
+        series += marked(picture, style, tops)
+        if limit := picture.limits.get(kind):
+            limits[limit] = f"limit {number(limit)} ms"
+    units = sorted({picture.axis for picture, _ in styled})
+    loads, heights = zip(*(point for one in series for point in one.points), strict=True)
+    across = Scale.around(loads, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
+    down = Scale.around([*heights, *limits], is_log=True)
+    return Lines(
+        f"{LATENCIES[kind]}, p50 to p99",
+        "; ".join([*units, *[HOLLOW] * any(one.is_hollow for one in series)]),
+        "ms (logarithmic)",
+        series,
+        across,
+        down,
+        limits,
+        marked=sorted({*loads}) * across.is_log,
+        inches=2.6,
+    )
+
+
+def speeds(styled: Styled) -> Lines:
+    """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served."""
+    points = [point for picture, _ in styled for point, _ in picture.speeds]
+    across, down = (Scale.of([HEADROOM * point[n] for point in points]) for n in (0, 1))
+    series = list[Series]()
+    for picture, style in styled:
+        series += marked(picture, style, picture.speeds, named=False)
+        if style is None:
+            answer = {
+                point: f"{number(one.test.load, 3)}{'/s' * (picture.unit == Poisson.unit)}"
+                for point, one in picture.speeds
+                if one == picture.best
+            }
+            series += [*best(picture), Series("", [*answer], line="", texts=[*answer.values()])]
+    label = f"output tokens/s per {'GPU' if any(picture.summary.gpus for picture, _ in styled) else 'machine'}"
+    return Lines(
+        "Throughput against interactivity", "output tokens/s of one user", label, series, across, down, inches=2.6
+    )
+
+
+def best(picture: LoadPicture) -> Iterator[Series]:
+    """Rings around what is best of the tests that kept the limits: the knee, with the largest product of both speeds;
+    the cheapest, by price; and the one of least energy."""
+    kept = [(point, one.test) for point, one in picture.speeds if picture.has_kept(one)]
+    if not kept:
+        return
+    point, _ = max(kept, key=lambda each: each[0][0] * each[0][1])
+    yield Series("knee", [point], "amber", "o", "", True, RING)
+    if price := picture.summary.price:
+        point, test = max(kept, key=lambda each: each[0][1])
+        yield Series(
+            f"cheapest: {number(test.cost(price), 3)} per million tokens", [point], "green", "s", "", True, RING
+        )
+    if counted := [(joules, point) for point, test in kept if (joules := test.joules_per_output_token)]:
+        joules, point = min(counted)
+        yield Series(f"least energy: {number(joules, 3)} J per token", [point], "grey", "D", "", True, RING)

@@ -1,0 +1,195 @@
+"""The tests of a run by their load, as the script of report.html moves through them."""
+
+from collections.abc import Mapping, Sequence
+from math import isclose
+from typing import Any, NamedTuple, Self
+
+from harness.config import mlperf
+from harness.config.patterns import Poisson, Sequential
+from harness.core.formatting import Measured, number
+from harness.report.charts import Point, Scale
+from harness.results import gpu_time_shares, metrics, test_table
+from harness.results.outcome import Doubt, Outcome
+from harness.results.summary import CURVES, Summary
+from harness.runs.run_folder import FOLDER
+
+POINTS = ("p50", "p90", "p99")
+WIDE = 20  # times the smallest: from here on an axis is logarithmic
+SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
+COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
+SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
+Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; None: no limit
+
+
+class LoadPoint(NamedTuple):
+    """A test at one load, as a point. `mark`: its shape; `stands`: it may be an answer; `is_full`: it is no probe;
+    `spent`: where the GPU's time went in it; `overruled`: by which test of the same load with another outcome."""
+
+    test: Outcome
+    name: str
+    mark: str
+    stands: bool
+    is_full: bool
+    spent: gpu_time_shares.GpuTime | None
+    overruled: str = ""
+
+    @property
+    def gain(self) -> float:
+        """What more of is better: the rate, or the output."""
+        return self.test.load if self.test.unit == Poisson.unit else self.test.tokens_per_sec or 0.0
+
+    @property
+    def speed(self) -> str:
+        rate = self.test.samples_per_sec
+        return f"{f'{number(rate)} samples/s, ' if rate else ''}{number(self.test.tokens_per_sec)} output tokens/s"
+
+    @property
+    def standing(self) -> str:
+        """The verdict, and what it does not say."""
+        overruled = f", overruled by {self.overruled}" if self.overruled else ""
+        return f"{self.test.verdict.word}{overruled}{', but the queue grew' * (self.mark == 'grew')}"
+
+    @property
+    def doubt(self) -> str:
+        """That nobody can tell whether it keeps the limits; empty where its verdict does."""
+        return self.test.verdict.word * (self.test.verdict.tone == "careful")
+
+    def over(self, limits: Limits) -> list[str]:
+        """The kinds of latency that break these limits at p99, or are not known."""
+        found = [(kind, self.test.at(kind, "p99"), most) for kind, most in limits.items() if most is not None]
+        return [kind.upper() for kind, value, most in found if value is None or value > most]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The same for the script; `figures` by the names of METRICS."""
+        spent, lost = self.spent, {}
+        if spent:
+            lost["idle"] = spent.idle + (spent.idle_while_waiting or 0.0)
+            lost["clock"] = spent.held_by_power + spent.held_by_heat
+        names = ("name", "stands", "is_full", "gain", "speed", "standing", "doubt")
+        figures = {m.name: value for m in metrics.METRICS if (value := m.figure(self.test).value) is not None}
+        found = {name: getattr(self, name) for name in names}
+        return found | {"load": self.test.load, "few": Doubt.FEW in self.test.doubts, "figures": figures | lost}
+
+
+def loads_of(summary: Summary) -> list[LoadPoint]:
+    """The tests in the order of their loads; last the run's own, where it is none of them."""
+    test, result, probes = summary.performance, summary.result, summary.tests
+    spent = {time.folder or time.test: time for time in (test.gpu_time if test else [])}
+    is_own = result and result not in probes and result.ttft_ms.p50 is not None
+    own = result if is_own and (probes or (test and test.target_qps)) else None
+    is_any_alone = any(Doubt.BUSY not in one.doubts for one in probes)
+    last, found = {one.load: one for one in summary.curve}, list[LoadPoint]()
+    for probe in probes:
+        held = probe.has_held or probe.has_own_limits
+        later = own if own and held and isclose(probe.load, own.load, rel_tol=1e-3) else last[probe.load]
+        overruled = "" if later.has_kept == probe.has_kept else "the full test" if later is own else "a later test"
+        is_doubted = Doubt.BUFFERED in probe.doubts or (Doubt.BUSY in probe.doubts and is_any_alone)
+        stands = held and later is probe and not is_doubted
+        is_level, is_attempt = probe.unit in CURVES, probe in (summary.run.attempts or [])
+        name = probe.text if is_level else f"the {'full test' if is_attempt else 'probe'} at {probe.text}"
+        mark = "held" if held else "grew" if probe.valid else "bad"
+        found.append(LoadPoint(probe, name, mark, stands, is_level or is_attempt, spent.get(probe.folder), overruled))
+    if own:
+        stands, mark = own.valid and Doubt.BUFFERED not in own.doubts, "own" if own.valid else "bad"
+        found.append(
+            LoadPoint(own, f"the full test at {own.text}", mark, stands, True, spent.get(FOLDER["performance"]))
+        )
+    return found
+
+
+def upright(values: Sequence[float]) -> Scale:
+    """An axis of latencies: logarithmic where they lie far apart, else from zero."""
+    return Scale.around(values, is_log=True) if max(values) > WIDE * min(values) else Scale.of(values)
+
+
+LATENCIES = {
+    "latency": "Latency of a query",
+    "ttft": "Time to first token (TTFT)",
+    "tpot": "Time per output token (TPOT)",
+}
+
+
+class LoadPicture(NamedTuple):
+    """What the template draws and the script moves; `title_load`: the number of the load that the title is of."""
+
+    loads: list[LoadPoint]
+    unit: str
+    limits: Limits
+    axes: dict[str, Scale]
+    across: Scale
+    title_load: int
+    points: dict[str, bool]
+    summary: Summary
+
+    @classmethod
+    def of(cls, summary: Summary, most: mlperf.Limits | None) -> Self | None:
+        """`most`: the limits of the run. None of a test that has no load to vary, or no latency."""
+        loads = loads_of(summary)
+        unit = loads[0].test.unit if loads else ""
+        kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
+        limits = {kind: getattr(most, kind, None) for kind in kinds}
+        values = {kind: [v for one in loads for p in POINTS if (v := one.test.at(kind, p))] for kind in kinds}
+        axes = {kind: upright([*found, limits[kind] or found[0]]) for kind, found in values.items() if found}
+        if not axes:
+            return None
+        own = next((n for n, one in enumerate(loads) if one.test == summary.result), len(loads) - 1)
+        points = {p: any(one.test.at(kind, p) is not None for one in loads for kind in kinds) for p in POINTS}
+        across = Scale.around([one.test.load for one in loads], is_log=unit != Poisson.unit)
+        return cls(loads, unit, limits, axes, across, own, points, summary)
+
+    def has_kept(self, one: LoadPoint) -> bool:
+        """Whether a test may be an answer, and kept the limits."""
+        # also where the limits of its run are not known
+        return one.stands and not (one.test.has_own_limits and one.test.reasons) and not one.over(self.limits)
+
+    @property
+    def best(self) -> LoadPoint | None:
+        """The run's result, or the load with the most gain, of those that kept the limits."""
+        own = self.summary.result
+        return max(filter(self.has_kept, self.loads), key=lambda one: (one.test == own, one.gain), default=None)
+
+    @property
+    def speeds(self) -> list[tuple[Point, LoadPoint]]:
+        """Output tokens/s of one user, and of all on one of the GPUs, by the first: 1,000 / TPOT p50, at fixed
+        concurrency / TPOT p90, as MLPerf Endpoints has it."""
+        found = []
+        for one in self.loads:
+            each = one.test.at("tpot", "p90" if one.test.has_own_limits else "p50")
+            if each and one.test.tokens_per_sec:
+                found.append(((1000 / each, one.test.tokens_per_sec / max(1, self.summary.gpus)), one))
+        return sorted(found, key=lambda point: point[0])
+
+    @property
+    def axis(self) -> str:
+        """What a load is, beside its axis."""
+        return {"in flight": "requests in flight"}.get(self.unit, self.unit)
+
+    @property
+    def columns(self) -> list[metrics.Metric]:
+        """What a table of the loads shows of each."""
+        return test_table.told(metrics.TABLES[self.unit], [one.test for one in self.loads])
+
+    @property
+    def cells(self) -> list[tuple[str, str]]:
+        """The columns by name and label, and beside them what the script computes of a test."""
+        head = [("load", self.unit), ("standing", "outcome")]
+        return [*head, *((metric.name, metric.label) for metric in self.columns), *SHARES.items(), *COMPUTED.items()]
+
+    @property
+    def rate(self) -> Measured:
+        """Requests/s that a replica answers within the limits; None where a query is of several samples."""
+        return self.best.test.samples_per_sec if self.best and self.unit != Sequential.unit else None
+
+    def data(self, file: str, watts: Measured) -> dict[str, Any]:
+        """The same for the script; `file` is the name of its CSV."""
+        return {
+            "own": self.title_load,
+            "unit": self.unit,
+            "file": file,
+            "watts": watts,
+            "axes": {kind: axis._asdict() | {"limit": self.limits[kind]} for kind, axis in self.axes.items()},
+            "tests": [one.data for one in self.loads],
+            "share": SHARE,
+            "columns": self.cells[: -len(COMPUTED)],
+        }

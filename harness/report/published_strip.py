@@ -1,0 +1,65 @@
+"""A run among the published results of its scenario, by the rate of an accelerator."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from harness.core.formatting import Measured
+from harness.report import answer
+from harness.report.charts import Scale, Tick
+from harness.results.published import ACCELERATORS, Published, Unit, as_marked, results_of
+from harness.results.summary import Summary
+
+# A run among the published results of its scenario, by the rate of an accelerator.
+CHIPS = 3  # verdicts on a page's first screen
+ROW, MIDDLE = 24, 12  # pixels
+# Of a name, which is longer than a line of the picture has room for.
+SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
+
+
+class Strip(NamedTuple):
+    """Lines of the picture, fastest first: name, pixels from the top, the results with their places in percent; the
+    run's own line has no results. `rate` is the run's per accelerator, or of a machine without any, `place` where it
+    lies; `alone`: results of a system with the run's one accelerator."""
+
+    lines: list[tuple[str, int, list[tuple[float, Published]]]]
+    ticks: list[Tick]
+    results: list[Published]
+    unit: Unit
+    rate: float
+    place: float
+    alone: list[Published]
+
+
+def strips(summary: Summary) -> Iterator[Strip]:
+    """The published results of the scenario in either unit, for a run on a known machine; one of another model or work
+    has no rate among them."""
+    test, count = summary.performance, summary.gpus
+    if test and summary.is_in_process:
+        device = summary.system.gpus[0] if count else summary.system.cpu
+        rates: dict[Unit, Measured] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}
+        for unit, rate in rates.items():
+            own = answer.is_reference(summary) * (rate or 0.0)
+            if rate and (made := strip(answer.scenario(summary), device, count, own, unit)):
+                yield made
+
+
+def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
+    """The published results with the run below those on its own device, by its driver's name; None without any.
+    `count`: the run's accelerators; without any it stands beside processors. A run of another model, which has no place
+    among them, has the rate 0."""
+    results = results_of(scenario, unit, on_cpu=not count)
+    if not results:
+        return None
+    rate /= max(1, count)
+    scale = Scale.of([rate, results[0].rate(unit)])
+    groups: dict[str, list[tuple[float, Published]]] = {}
+    for one in results:
+        groups.setdefault(SHORTENED.sub("", one.device), []).append((scale.place(one.rate(unit)), one))
+    names, own = list(groups), SHORTENED.sub("", as_marked(ACCELERATORS.get(device, device)))
+    slower = sum(group[0][1].rate(unit) >= rate for group in groups.values())
+    if rate:
+        names.insert(names.index(own) + 1 if own in names else slower, "this run")
+    lines = [(name, ROW * n + MIDDLE, groups.get(name, [])) for n, name in enumerate(names)]
+    alone = [one for _, one in groups.get(own, []) if one.accelerators == count == 1]
+    return Strip(lines, scale.ticks(), results, unit, rate, scale.place(rate), alone)

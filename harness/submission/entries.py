@@ -1,0 +1,137 @@
+"""Finished runs as the entries of a submission: one for each benchmark and scenario."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.config import comparability, mlperf
+from harness.config.run import RunConfig
+from harness.core.errors import UsageError
+from harness.core.files import parse_as, read
+from harness.loadgen import log as loadgen_log
+from harness.results import test06_verdict
+from harness.results.accuracy import SCORES_FILE, ScoresFile
+from harness.results.benchmark_run import facts_of
+from harness.results.records import RunFacts
+from harness.results.test06_verdict import Compliance
+from harness.runs.run_folder import FOLDER, Test, status_of
+
+# Finished runs -> the entries of a submission: one for each benchmark and scenario.
+BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
+SCENARIO = {name: rules.loadgen for name, rules in mlperf.SCENARIO.items()} | {"interactive": "Interactive"}
+MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
+# What a test leaves where it finished.
+RESULT_FILES: dict[Test, str] = {
+    "accuracy": SCORES_FILE,
+    "performance": loadgen_log.DETAIL,
+    "test06": test06_verdict.RESULT,
+}
+# What two runs of an entry may differ in: LoadGen's settings, of which an accuracy test needs none; and of their speed
+# the refusals tell.
+LOADGEN_FLAGS = ("server_target_qps", "offline_expected_qps", "min_duration")
+IGNORED = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")
+
+
+class SubmittedRun(NamedTuple):
+    """A finished run's folder, and its config.json."""
+
+    path: Path
+    facts: RunFacts
+
+    @property
+    def config(self) -> RunConfig:
+        return self.facts.config
+
+    def folder(self, test: Test) -> Path:
+        return self.path / FOLDER[test]
+
+    def has_test(self, test: Test) -> bool:
+        """Whether the test finished."""
+        return (self.folder(test) / RESULT_FILES[test]).exists()
+
+    def log(self, test: Test) -> loadgen_log.TestResult:
+        """What LoadGen's log says of the test. Raises LogError."""
+        return loadgen_log.read(self.folder(test), self.config.scenario_rules.loadgen, MODE[test])
+
+    @property
+    def scores(self) -> ScoresFile:
+        return read(self.folder("accuracy") / SCORES_FILE, ScoresFile)
+
+    @property
+    def test06(self) -> tuple[Compliance, int]:
+        """What came of TEST06, and the id of the end-of-text token that it was judged with."""
+        path = self.folder("test06") / test06_verdict.RESULT
+        outcome = read(path, Compliance)
+        return outcome, parse_as(path, outcome.facts.get("eos"), int)
+
+
+class Entry(NamedTuple):
+    """One result of a submission: an accuracy and a performance test, often of one run, and TEST06 where it was run."""
+
+    accuracy: SubmittedRun
+    performance: SubmittedRun
+    test06: SubmittedRun | None
+
+    @property
+    def config(self) -> RunConfig:
+        return self.performance.config
+
+    @property
+    def benchmark(self) -> str:
+        return BENCHMARK[self.config.category]
+
+    @property
+    def scenario(self) -> str:
+        return SCENARIO[self.config.scenario]
+
+    @property
+    def runs(self) -> list[SubmittedRun]:
+        runs = (self.accuracy, self.performance, self.test06)
+        return list({run.path: run for run in runs if run}.values())
+
+
+def read_run(path: Path) -> SubmittedRun:
+    """Raises UsageError for a folder that holds no finished run, LogError for logs that are not its own."""
+    run = SubmittedRun(path, facts_of(path))
+    status = status_of(path)
+    if not status or status.status != "complete":
+        raise UsageError(
+            f"{path}: this run is {status.status if status else 'unfinished'}; only complete ones can be submitted."
+        )
+    for test in MODE:
+        if run.has_test(test):
+            run.log(test)
+    return run
+
+
+def collect(paths: Sequence[Path]) -> list[Entry]:
+    """The entries that the runs make up, in the order given. Raises UsageError where one is not whole.
+
+    An entry's accuracy and performance test may come from two runs of the same settings.
+    """
+    groups = dict[str, list[SubmittedRun]]()
+    for run in map(read_run, paths):
+        groups.setdefault(f"{run.config.category} {run.config.scenario}", []).append(run)
+    entries = [join(runs, label) for label, runs in groups.items()]
+    versions = sorted({entry.config.round for entry in entries})
+    if len(versions) > 1:
+        raise UsageError(f"these runs are of MLPerf v{' and v'.join(versions)}; a submission is of one round.")
+    return entries
+
+
+def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
+    """One entry out of the runs of its scenario."""
+    names = " and ".join(str(run.path) for run in runs)
+    found: dict[Test, list[SubmittedRun]] = {test: [run for run in runs if run.has_test(test)] for test in MODE}
+    for test, having in found.items():
+        if not having and test != "test06":
+            raise UsageError(f"{label} has no {test} test ({names}): add a run that has one.")
+        if len(having) > 1:
+            raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}: give one.")
+    for run in runs[1:]:
+        if unlike := comparability.differences(runs[0].facts.comparable, run.facts.comparable, IGNORED):
+            raise UsageError(
+                f"{label}: {names} differ in {' and '.join(each.name for each in unlike)}; an entry is of one system, "
+                "with the same settings."
+            )
+    return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))

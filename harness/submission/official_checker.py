@@ -1,0 +1,71 @@
+"""MLPerf's own submission checker on a tree, and what it found."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.config import mlperf
+from harness.core.errors import UsageError
+from harness.core.files import submodule_path
+from harness.core.locations import INFERENCE
+from harness.core.statements import merge_by_remedy
+from harness.loadgen import log as loadgen_log
+
+# Entries -> the folders of a submission, as MLPerf v5.1, v6.0 and v6.1 lay them out.
+# MLPerf's own submission checker, from the submodule, on a submission.
+TOOLS = INFERENCE / "tools" / "submission"
+SUMMARY = "summary.csv"
+
+
+def check(tree: Path, version: str) -> tuple[str, str]:
+    """Why the checker does not accept the submission (empty if it does), and all it says. Leaves summary.csv in it.
+
+    It says nothing of folders that it does not look into, so each result in the tree must be among those it checked.
+    Raises UsageError where the submodule is not there.
+    """
+    submodule_path(TOOLS / "submission_checker" / "main.py")
+    place = tree.resolve()
+    command = [sys.executable, "-m", "submission_checker.main", "--input", str(place)]
+    command += ["--version", f"v{version}", "--csv", str(place / SUMMARY)]
+    ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said = ended.stdout.replace(str(place), str(tree))
+    counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)  # of the results that it looked at
+    expected, found = len(results_in(tree)), sum(map(int, counts.groups())) if counts else 0
+    if ended.returncode or errors(said):
+        return f"{len(errors(said))} errors, exit code {ended.returncode}", said
+    if found < expected or not expected:
+        layout = "it looks into DIVISION/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO, with DIVISION open or closed"
+        return f"the checker checked {found} of the {expected} results in it: {layout}", said
+    return invalid(tree), said
+
+
+def invalid(tree: Path) -> str:
+    """The first closed result that LoadGen calls INVALID, which the checker passes over; empty if there is none."""
+    for log in results_in(tree):
+        result = loadgen_log.read(log.parent)
+        if log.relative_to(tree).parts[0] == "closed" and not result.valid:
+            return f"{log}: LoadGen calls it INVALID: {merge_by_remedy(result.invalid_reasons)}"
+    return ""
+
+
+def errors(said: str) -> list[str]:
+    return [line for line in said.splitlines() if re.search(r"\bERROR\b", line)]
+
+
+def results_in(tree: Path) -> list[Path]:
+    """The performance logs of a submission, wherever they lie in it, but for those of compliance tests."""
+    logs = sorted(tree.rglob(f"performance/run_1/{loadgen_log.DETAIL}"))
+    return [log for log in logs if not re.fullmatch(r"TEST\d+", log.parents[2].name)]
+
+
+def version_of(tree: Path) -> str:
+    """The MLPerf round whose seeds the submission's logs have. Raises UsageError."""
+    logs = results_in(tree)
+    if not logs:
+        raise UsageError(f"{tree}: no performance logs in it; not a submission.")
+    seeds = loadgen_log.read(logs[0].parent).seeds
+    for version, official in mlperf.SEEDS.items():
+        if seeds == vars(official):
+            return version
+    raise UsageError(f"{logs[0]}: its seeds are of no round this program knows; name one with --version.")

@@ -1,0 +1,89 @@
+"""Who runs the jobs of a sweep: this thread or, side by side, a thread for each GPU."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from threading import Event, RLock
+
+from harness.core import files, nvml, processes
+from harness.core.progress import Display
+from harness.sweep import experiment, report
+from harness.sweep.experiment import ExperimentRecord, Job, Watch
+from harness.sweep.lanes import Lane
+from harness.sweep.sweep_state import SweepState
+
+# Who runs the jobs of a sweep: this thread or, side by side, a thread for each GPU.
+Runner = Callable[[Job, Lane, Watch], ExperimentRecord]
+
+
+@dataclass
+class Crew:
+    """Runs the jobs of a sweep by its `runner`, one lane after its own jobs, all lanes at once."""
+
+    state: SweepState
+    runner: Runner
+    display: Display
+    lock: RLock = field(default_factory=RLock)  # of state and display
+    stop: Event = field(default_factory=Event)
+    doing: dict[str, str] = field(default_factory=dict)
+
+    def work(self, places: Sequence[Lane]) -> bool:
+        """Works until no job is left; whether it was interrupted. One lane works in this thread."""
+        if len(places) == 1:
+            return self.work_lane(places[0])
+        with ThreadPoolExecutor(len(places)) as pool:
+            futures = [pool.submit(self.work_lane, lane) for lane in places]
+            try:
+                if wait(futures, return_when=FIRST_EXCEPTION).not_done:  # one has failed
+                    self.stop.set()
+            except KeyboardInterrupt:
+                processes.ignore_signals()
+                self.stop.set()
+        return any([future.result() for future in futures]) or self.stop.is_set()
+
+    def work_lane(self, lane: Lane) -> bool:
+        """The jobs of one lane, one after the other; whether they were interrupted."""
+        lane.pin()
+        while not self.stop.is_set():
+            with self.lock:
+                job = self.state.next(lane)
+                if not job:
+                    self.doing.pop(lane.gpu, None)
+                    return False
+                self.doing[lane.gpu] = label = job.label(self.state.options.repeat)
+                self.display.stage(", ".join(f"GPU {gpu}: {what}" if gpu else what for gpu, what in self.doing.items()))
+            record = self.run_once(job, lane)
+            with self.lock:
+                self.display.leave_row(
+                    report.HEAD, report.cells(label + record.where, record), record.status == "complete"
+                )
+                if (load := record.outcome.background_load) and not record.round:  # as long as it can be mended
+                    self.display.say(f"{'; '.join(load)}: no run is to be published while they do", style="yellow")
+            if record.status == "interrupted":
+                return not self.state.is_late()
+        return True
+
+    def watch(self, said: str) -> bool:
+        """Shows the last line of a run; whether it shall be ended."""
+        with self.lock:
+            self.display.tick(note=said)
+            late = self.state.is_late()
+            self.state.out_of_time |= late
+        return late or self.stop.is_set()
+
+    def run_once(self, job: Job, lane: Lane) -> ExperimentRecord:
+        """One experiment once; it has ended when its GPUs' memory is free again."""
+        if why := self.state.skipped.get(job.item.name):
+            record = job.record(lane, "skipped", why)
+        else:
+            files.check_space(self.state.folder.path)
+            taken = nvml.gpu_memory_used(lane.number)
+            record = self.runner(job, lane, self.watch)
+            if record.status == "interrupted" and self.state.out_of_time:
+                record = replace(record, reason="ended by the time limit")
+            with self.lock:  # an interruption while memory is waited for must not cost it
+                self.state.put(record)
+            record = experiment.wait_for_gpu_memory(record, taken, lane)
+        with self.lock:
+            self.state.put(record)
+        return record

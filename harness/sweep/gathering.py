@@ -1,0 +1,59 @@
+"""One report of a sweep whose experiments ran as tasks, each in a folder with a baseline on the same node."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from harness.config.comparability import Comparable, differences
+from harness.core import processes
+from harness.core.errors import UsageError
+from harness.core.formatting import joined
+from harness.runs.run_folder import RunFolder, open_run
+from harness.sweep.experiment import ExperimentRecord, State
+from harness.sweep.file import BASELINE, Sweep
+from harness.sweep.report import IGNORED, build, read, write
+
+
+def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
+    """The folder of one sweep with the records of all tasks below `results_dir`, each in the folder of its name.
+
+    Raises UsageError where there are none, or tasks of another sweep.
+    """
+    tasks = {path.parent: read(path.parent) for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json"))}
+    if not tasks:
+        raise UsageError(f"--gather {results_dir}: no task left a sweep.json in {results_dir}/EXP/sweeps/.")
+    for path, state in tasks.items():
+        if state.sweep != sweep:
+            raise UsageError(f"--gather {path} has tasks of another sweep or file version: use one folder per array.")
+    folder = open_run(results_dir / "sweeps", sweep.name)
+    records = [each for path, state in tasks.items() for each in relocate(path, state, folder.path)]
+    first = next(iter(tasks.values()))
+    state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))
+    write(folder.path, state)
+    build(folder.path, state)
+    folder.set_status("complete")
+    return folder
+
+
+def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
+    """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
+    for record in state.records:
+        run = os.path.relpath(path / record.run, folder) if record.run else None
+        yield replace(record, node=joined("/", record.node, path.parents[1].name), run=run)
+
+
+def notes(tasks: dict[Path, State]) -> str:
+    """What has no result yet, and how the nodes differ, in words."""
+    states = list(tasks.values())
+    done = {record.experiment for state in states for record in state.records if record.status == "complete"}
+    missing = [item.name for item in states[0].sweep.experiments if item.name not in {*done, BASELINE}]
+    first = Comparable.on(states[0].system)
+    unlike = {each.name for one in states for each in differences(first, Comparable.on(one.system), IGNORED)}
+    said = [f"no result of {', '.join(missing)}: submit the array again"] if missing else []
+    if unlike:
+        said.append(
+            f"the nodes differ in {', '.join(sorted(unlike))}: each change is against the baseline of the same node, "
+            "and do not compare speeds across nodes"
+        )
+    return "; ".join(said)

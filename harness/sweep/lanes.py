@@ -1,0 +1,63 @@
+"""Where experiments run: on the whole machine one after the other, or side by side, each on its own GPU."""
+
+import os
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from harness.core import errors, nvml, system
+
+# Where experiments run: on the whole machine one after the other, or side by side, each on its own GPU.
+SHARING_NOTE = (
+    "Experiments ran side by side, a GPU each. They share the CPU, its memory, the power supply and the cooling, which "
+    "can slow each of them down, so each is compared with the baseline on the same GPU; a speed to publish takes a run "
+    "with the machine for itself."
+)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One place where one experiment runs at a time. Without a `gpu` it has the machine for itself."""
+
+    gpu: str = ""  # as CUDA_VISIBLE_DEVICES names it
+    node: str = field(default_factory=lambda: os.environ.get("SLURMD_NODENAME", ""))
+    number: int | None = None  # its place among the visible GPUs
+    cores: frozenset[int] = frozenset()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a process needs in its environment to stay on this GPU."""
+        return {"CUDA_VISIBLE_DEVICES": self.gpu} if self.gpu else {}
+
+    def pin(self) -> None:
+        """Keeps the calling thread, and every process that it starts, on the lane's cores."""
+        if self.cores:
+            os.sched_setaffinity(0, self.cores)
+
+
+def lanes(side_by_side: bool) -> list[Lane]:
+    """One lane for the machine or, side by side, one for each visible GPU. Raises UsageError if there are not two."""
+    if not side_by_side:
+        return [Lane()]
+    found = visible()
+    if len(found) < 2:
+        raise errors.UsageError(f"--gpus side-by-side: {len(found)} visible GPU(s); at least two are needed.")
+    return divide_lanes(found, system.cores())
+
+
+def visible() -> list[str]:
+    """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
+    count = len(nvml.gpus())
+    words = re.findall(r"[^\s,]+", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    return (words or [str(number) for number in range(count)])[:count]
+
+
+def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:
+    """A lane for each GPU, the cores divided into blocks of neighbors; a core is shared only where there are fewer."""
+    order = sorted(cores)
+    edges = [number * len(order) // len(gpus) for number in range(len(gpus) + 1)]
+    blocks = [order[low:high] or [order[low]] for low, high in pairwise(edges)]
+    return [
+        Lane(gpu, number=number, cores=frozenset(block))
+        for number, (gpu, block) in enumerate(zip(gpus, blocks, strict=True))
+    ]

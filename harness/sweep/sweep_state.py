@@ -1,0 +1,163 @@
+"""A sweep while it runs: what is asked for, what has ended, what is being done, and what is next."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from statistics import mean
+from typing import NamedTuple
+
+from harness.config.mlperf import MIN_DURATION_S
+from harness.runs.run_folder import RunFolder
+from harness.sweep import report
+from harness.sweep.experiment import ENDED, ExperimentRecord, Job, RunKey, State
+from harness.sweep.experiment_result import CAP, Results, best_estimate, experiment_rows, finalists, is_known
+from harness.sweep.file import BASELINE, CAPPED, Experiment
+from harness.sweep.lanes import Lane
+
+# A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
+#
+# What has ended is kept in sweep.json at once, so that a sweep can be resumed. Not for two threads at the same time.
+# What a finalist runs without: all samples, MLPerf's duration, no estimate.
+SHORTENED_FLAGS = ("total_sample_count", "min_duration", "quick")
+SHORTEST_S = 60  # of the full test of an estimate, under a time limit
+FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
+IGNORED = (*report.IGNORED, "driver")  # of the machine, for a sweep to be resumed; its file is compared whole
+
+
+class SweepOptions(NamedTuple):
+    """How the experiments of a sweep are run."""
+
+    repeat: int = 1
+    timeout: float = 7200.0  # seconds, of each
+    limit: float = inf  # seconds, of all
+    finalists: int = 0  # so many of the fastest run again at full length
+    again: Sequence[str] = ()  # those that are tried again where they failed
+    alternate: bool = False  # every second round backwards, A B B A, so that what changes evenly cancels out
+    mlflow: bool = False
+
+
+@dataclass
+class SweepState:
+    """The experiments to run, the baseline first; `kept` is sweep.json."""
+
+    folder: RunFolder
+    kept: State
+    chosen: list[Experiment]
+    options: SweepOptions
+    skipped: dict[str, str]  # why experiments are, by name
+    finals: list[Experiment] = field(default_factory=list)
+    taken: set[RunKey] = field(default_factory=set)
+    began: float = field(default_factory=lambda: time.monotonic())
+    out_of_time: bool = False
+
+    def keep(self, **changes: object) -> None:
+        """Changes what is kept of the sweep."""
+        self.kept = replace(self.kept, **changes)  # type: ignore[arg-type]
+        report.write(self.folder.path, self.kept)
+
+    def put(self, record: ExperimentRecord) -> None:
+        """Keeps a record in place of an earlier one of the same run."""
+        self.keep(records=(*(earlier for earlier in self.kept.records if earlier.key != record.key), record))
+
+    def is_late(self, seconds: float = 0.0) -> bool:
+        """Whether the time limit is over, or is by then."""
+        return time.monotonic() + seconds > self.began + self.options.limit
+
+    def next(self, lane: Lane) -> Job | None:
+        """The next job of a lane; None where there is none left, or no time for it. Time that was too short for a job
+        goes to the finalists."""
+        return next((job for job in self.jobs(lane) if self.is_open(job, lane) and self.take(job, lane)), None)
+
+    def jobs(self, lane: Lane) -> Iterator[Job]:
+        """What a lane may run, in order. In each round it begins with the baseline, so that whatever follows is
+        compared with its own GPU, or, where rounds alternate, ends every second one with it."""
+        options = self.options
+        changes = sorted(self.chosen[1:], key=lambda item: -item.priority)
+        for number in range(options.repeat):
+            if self.kept.within and number >= FEWEST_ROUNDS and not number % 2 and is_known(self.kept, number):
+                break
+            turn = self.turn([self.chosen[0], *changes], number, lane)
+            yield from reversed(turn) if options.alternate and number % 2 else turn
+        if self.finals:
+            yield from self.turn(self.finals, 0, lane, final=True)
+
+    def turn(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
+        """The baseline and what is not begun yet of a round; nothing where all others are."""
+        base, *jobs = (Job(item, number, final) for item in items)
+        left = [job for job in jobs if self.is_open(job, lane)]
+        return [base, *left] if left or not jobs or self.options.alternate else []
+
+    def is_open(self, job: Job, lane: Lane) -> bool:
+        """Whether it is neither running nor has ended."""
+        key = job.key(lane)
+        ended = ("complete",) if job.item.name in self.options.again else ENDED
+        return key not in self.taken and not any(
+            record.key == key and record.status in ended for record in self.kept.records
+        )
+
+    def take(self, job: Job, lane: Lane) -> bool:
+        """Whether there is time for it; then no other lane gets it. After one was too long, finalists alone are."""
+        seconds = self.seconds_of(job)
+        is_late = self.is_late(seconds + (seconds + SHORTEST_S if job.item.is_estimate else 0.0))  # it is confirmed
+        self.out_of_time |= is_late
+        if is_taken := not (is_late if job.final else self.out_of_time):
+            self.taken.add(job.key(lane))
+        return is_taken
+
+    def seconds_of(self, job: Job) -> float:
+        """Seconds it will take, by its own earlier runs or else the mean of all; 0 where none is known.
+
+        The first at full length is expected to take as long as a short one: longer is not known.
+        """
+        done = [record for record in self.kept.records if record.seconds]
+        same = [record for record in done if record.final == job.final]
+        own = [record for record in same if record.experiment == job.item.name]
+        return mean(record.seconds for record in own or same or done) if done else 0.0
+
+    def extend(self) -> bool:
+        """Whether more is to be run once all is done: the best estimate capped, and then the finalists."""
+        found, is_ranked = experiment_rows(self.kept), self.chosen[0].is_estimate
+        if is_ranked and (made := self.kept.capped or cap_fastest(found)) and made not in self.chosen:
+            self.keep(capped=made)
+            self.chosen = [*self.chosen, made]
+            return True
+        if self.finals:
+            return False
+        names = finalists(found, self.options.finalists) if self.options.finalists else []
+        if is_ranked:
+            names = [best.name] if (best := best_estimate(found)) else []
+        self.finals = [self.full(item) for item in self.chosen if item.name in names]
+        return bool(self.finals)
+
+    def full(self, item: Experiment) -> Experiment:
+        """An experiment at full official length; one that was estimated as a search for its rate, no longer than the
+        time that is left allows for two full tests."""
+        settings = {key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS}
+        if item.is_estimate:
+            settings["server_target_qps"] = "max"
+            left = (self.began + self.options.limit - time.monotonic() - self.seconds_of(Job(item, 0))) / 2
+            given = item.settings.get("min_duration", "auto")
+            seconds = min(MIN_DURATION_S if given == "auto" else given, max(SHORTEST_S, left))
+            if seconds < MIN_DURATION_S:
+                settings["min_duration"] = round(seconds, 1)
+        return replace(item, settings=settings)
+
+    def left(self) -> list[str]:
+        """The experiments that some round lacks, or the finalists, by name where they are chosen."""
+        jobs = (job for job in self.jobs(Lane()) if job.item.name != BASELINE)
+        return [job.label(self.options.repeat) for job in jobs] or ["finalists"]
+
+
+def cap_fastest(found: Results) -> Experiment | None:
+    """The fastest of the estimated experiments with no more requests running than keep TPOT near its limit; None where
+    that is not known, or no more run anyway."""
+    best = best_estimate(found)
+    running = best.numbers.get(CAP.name) if best else None
+    if not best or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
+        return None
+    about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
+    item, cap = best.experiment, round(running)
+    settings = item.settings | {"max_num_seqs": cap}
+    changes = (*(change for change in item.changes if "max_num_seqs" not in change), f"max_num_seqs={cap}")
+    return replace(item, name=CAPPED, about=about, kind="capped", settings=settings, changes=changes)

@@ -1,0 +1,112 @@
+"""Requests of drawn lengths: random prompts and answers of exact lengths."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from harness.config.lengths import SALT_TOKENS, Shared
+from harness.config.run import RunConfig
+from harness.config.workload import SYNTHETIC_COUNT, RequestSet, Workload, WorkloadProfile
+from harness.core import reading
+from harness.core.errors import UsageError
+from harness.core.given_values import read_given
+from harness.workloads.requests_file import Tokens
+from harness.workloads.sample_library import Library, Salt
+
+MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
+LARGEST_PROFILE = 2**16  # bytes of a profile's file
+DESCRIPTION = "random prompts, and answers of exact lengths"
+
+
+def digest(*content: object) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
+
+
+def words_of(tokenizer: Any) -> Tokens:
+    """The token ids that prompts are made of: all but the special ones."""
+    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    return [token for token in range(len(tokenizer)) if token not in special]
+
+
+def with_request_set(found: Library, place: Callable[[int], str], **known: Any) -> Library:
+    """Samples of a workload with the set that they are, of which more is `known`; `place` is where a sample stands."""
+    new, salt = found.new_tokens or [], found.salt
+    lengths = [len(prompt) + answer for prompt, answer in zip(found.prompts, new, strict=True)]
+    longest = max(lengths)
+    request_set = RequestSet(
+        longest=longest + (SALT_TOKENS if salt and not salt.replaces else 0),
+        longest_at=place(lengths.index(longest)),
+        max_new_tokens=max(new),
+        whole_rounds=bool(found.conversations or found.arrivals),
+        **known,
+    )
+    return replace(found, request_set=request_set)
+
+
+def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
+    """A profile's YAML file; --salt wins. Raises UsageError."""
+    import yaml
+
+    path = workload.path or Path()
+    data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, LARGEST_PROFILE)
+    if not isinstance(data, dict):
+        raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
+    try:
+        given = {str(key): value for key, value in data.items()} | ({"salt": config.salt} if config.salt else {})
+        return WorkloadProfile(**{"about": workload.imitates} | given)
+    except UsageError as error:
+        raise UsageError(f"--workload {path}: {error}") from None
+
+
+def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, place: str) -> Library:
+    """The samples of a profile: conversations of some turns each, of which one is a request without history. `place`
+    is where its lengths stand."""
+    sharing = Shared(**profile.values(Shared.model_fields))
+    read, write, seed = profile.input_len, profile.output_len, config.seed or 0
+    source, words = Random(seed), words_of(tokenizer)
+    count = config.sample_limit or SYNTHETIC_COUNT
+    turns = sharing.turns
+    if turns > 1 and config.concurrency is None:
+        raise UsageError("turns need --concurrency: elsewhere a turn does not wait for the one before.")
+    if count < turns:
+        raise UsageError(f"--total-sample-count {count}: a conversation has {turns} turns.")
+    mean = sharing.prefix_len + (read.median * (turns + 1) + write.median * (turns - 1)) / 2
+    if count * mean > MOST_SYNTHETIC:
+        raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
+    if not sharing.prefix_len and turns == 1:
+        prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
+        new, talks = [write.draw(source) for _ in range(count)], None
+    else:
+        prompts, new, talks = conversations(profile, source, words, count)
+    salt = Salt.of(sharing, words)
+    library = Library(prompts, "random token ids", new, conversations=talks, salt=salt, words=words)
+    return with_request_set(
+        library,
+        lambda index: place,
+        name=config.workload_name,
+        about=profile.about + sharing.text,
+        samples=count,
+        exact=True,
+        digest=digest(read, write, sharing, seed),
+    )
+
+
+def conversations(
+    profile: WorkloadProfile, source: Random, words: Sequence[int], count: int
+) -> tuple[list[Tokens], list[int], list[int] | None]:
+    """Prompts, lengths of answers, and which conversation each is of; None where each is a separate one.
+
+    The answers that a later turn repeats are random tokens of the same lengths: what the model says is not known yet.
+    """
+    heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
+    prompts, new, history = list[Tokens](), list[int](), Tokens()
+    for each in range(count):
+        if each % profile.turns == 0:
+            history = list(source.choice(heads))
+        prompts.append([*history, *source.choices(words, k=profile.input_len.draw(source))])
+        new.append(profile.output_len.draw(source))
+        history = [*prompts[-1], *source.choices(words, k=new[-1])]
+    return prompts, new, [each // profile.turns for each in range(count)] if profile.turns > 1 else None
