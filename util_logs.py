@@ -16,7 +16,8 @@ from pathlib import Path
 from harness.core.errors import NOT_ACCEPTED, UsageError, ends_in_one_line
 from harness.core.given_values import check_path
 from harness.core.interrupts import interruptible
-from harness.loadgen.log import Latency, LogError, TestResult, as_json, read
+from harness.loadgen.log import Latency, TestResult, as_json, read
+from harness.loadgen.log_entries import LogError
 from harness.loadgen.requests import Sample, read_trace
 from harness.results.claims import report
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from harness.core.formatting import Measured, number
 from harness.core.statements import Statement
-from harness.loadgen.log import Entries, duration_at, entries
+from harness.loadgen.log_entries import Entries, duration_at, entries
 
 Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
 # LoadGen's entry for each check; a result is VALID where none of them is false.

@@ -20,7 +20,8 @@ from harness.core.formatting import Measured
 from harness.core.message_text import why
 from harness.core.reading import DAMAGED, open_regular
 from harness.core.word_list import names_in
-from harness.loadgen.log import DECODER, LARGEST_LOG, PERCENTILES, Latency, LogError
+from harness.loadgen.log import Latency
+from harness.loadgen.log_entries import DECODER, LARGEST_LOG, PERCENTILES, LogError
 
 # LoadGen's trace: the times of each sample of a test.
 TRACE = "mlperf_log_trace.json"

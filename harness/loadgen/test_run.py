@@ -23,7 +23,8 @@ from harness.core.formatting import Measured, number
 from harness.core.statements import Statement
 from harness.core.statistics import Spread
 from harness.loadgen import log
-from harness.loadgen.log import Latency, LogError, TestResult
+from harness.loadgen.log import Latency, TestResult
+from harness.loadgen.log_entries import LogError
 from harness.loadgen.requests import FILE, Request, read_requests, spread, times_of, without_failures
 
 if TYPE_CHECKING:

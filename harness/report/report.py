@@ -14,7 +14,7 @@ from harness.core.files import read_if_any, write_json, write_text
 from harness.core.formatting import number
 from harness.core.schema import RENDERED, SCHEMA
 from harness.core.statements import Kind, Statement
-from harness.loadgen import log
+from harness.loadgen import log_entries
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, load_view, page, published_strip, request_bars
 from harness.report.charts import Bar, Bars, Part, overview
@@ -147,10 +147,10 @@ def result_test(folder: Path, facts: RunFacts, whole: bool) -> TestOfRun | None:
         logs, plan = FOLDER["performance"], facts.plan
         if best and best.folder:  # which older versions did not note
             logs, plan = best.folder, outcome.at_load(plan, best)
-        if (folder / logs / log.DETAIL).exists():
+        if (folder / logs / log_entries.DETAIL).exists():
             try:
                 return TestRun.read(folder / logs, plan), facts.model_copy(update={"plan": plan})
-            except (log.LogError, UsageError):
+            except (log_entries.LogError, UsageError):
                 if whole:
                     raise
     return None

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from harness.config.mlperf import Limits
 from harness.config.patterns import ClosedLoop
 from harness.core import errors, files, reading, word_list
-from harness.loadgen import log, requests
+from harness.loadgen import log, log_entries, requests
 from harness.loadgen.test_run import TestRun
 
 SUMMARY, PAGES = "mlperf_log_summary.txt", "summary.json"
@@ -35,7 +35,7 @@ TOLERANCES = {  # of a ratio, and absolute
     "requests.csv": (1e-9, 2.5e-6),  # LoadGen cuts its times off to whole nanoseconds, of a mean of TPOT twice
     "machine.csv": (0.05, 0.0),  # power, read once a second, against the counter of energy: 2.2 % of 45 s on an H200
     "target_qps": (1e-5, 0.0),  # the log has six digits of a rate
-    log.DETAIL: (1e-5, 0.006),  # and LoadGen's summary two decimals of some
+    log_entries.DETAIL: (1e-5, 0.006),  # and LoadGen's summary two decimals of some
 }
 NEAR = 0.005  # ratio within which a rate is that of the configuration
 LARGEST = 2**30  # bytes of a file that has a digest
@@ -112,7 +112,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
             yield from (Claim(name, value, *each) for each in known or [("", None)])
     if kept := summary.get("digests"):
         yield from compare("", kept, "SHA-256", digests(folder))
-    for path in sorted(folder.rglob(log.DETAIL)):
+    for path in sorted(folder.rglob(log_entries.DETAIL)):
         yield from summary_claims(path.parent)
 
 
@@ -191,19 +191,19 @@ def remarks(folder: Path) -> Iterator[str]:
 def summary_claims(folder: Path) -> Iterator[Claim]:
     """What LoadGen's summary for people says, beside its detail log. Raises LogError."""
     path, logged = folder / SUMMARY, dict[frozenset[str], Any]()
-    for key, value, _ in log.records(folder / log.DETAIL):
+    for key, value, _ in log_entries.records(folder / log_entries.DETAIL):
         logged.setdefault(words(key), value)
     text = reading.read_text(path, errors="replace") if path.is_file() else ""
     lines = LINE.findall(text)
     if words("Result is") in logged:  # that of an accuracy test has none of these
         lines += [(head, "") for head in HEAD if head not in dict(lines)]
     elif not text.strip():
-        yield Claim(f"{SUMMARY} of {folder.name}", text, log.DETAIL, "not empty")
+        yield Claim(f"{SUMMARY} of {folder.name}", text, log_entries.DETAIL, "not empty")
     for label, said in lines:
         with suppress(ValueError):
             said = json.loads({"Yes": "true", "NO": "false"}.get(said, said))
         if (entry := logged.get(words(label))) is not None:
-            yield Claim(f"{SUMMARY} of {folder.name}, {label}", said, log.DETAIL, entry)
+            yield Claim(f"{SUMMARY} of {folder.name}, {label}", said, log_entries.DETAIL, entry)
 
 
 def words(name: str) -> frozenset[str]:

@@ -13,7 +13,8 @@ from harness.config.mlperf import Limits, Tail
 from harness.core import formatting, statements, statistics
 from harness.core.schema import Measured, Model, Said, fields_from
 from harness.engines.answer_delivery import ServerUse
-from harness.loadgen.log import Latency, LogError
+from harness.loadgen.log import Latency
+from harness.loadgen.log_entries import LogError
 from harness.loadgen.machine_use import MachineUse, Usage
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun, steady_part

@@ -18,7 +18,7 @@ from harness.core import locations, progress
 from harness.core.formatting import Measured
 from harness.core.schema import File, Model
 from harness.core.system import System
-from harness.loadgen.log import DETAIL
+from harness.loadgen.log_entries import DETAIL
 from harness.results.accuracy import SCORES_FILE, Accuracy, Verdict
 from harness.results.kernel_profile import Profile
 from harness.results.outcome import Known, Outcome, deciding

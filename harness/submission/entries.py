@@ -9,6 +9,7 @@ from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.core.files import parse_as, read
 from harness.loadgen import log as loadgen_log
+from harness.loadgen import log_entries
 from harness.results import test06_verdict
 from harness.results.accuracy import SCORES_FILE, ScoresFile
 from harness.results.benchmark_run import facts_of
@@ -23,7 +24,7 @@ MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "Performance
 # What a test leaves where it finished.
 RESULT_FILES: dict[Test, str] = {
     "accuracy": SCORES_FILE,
-    "performance": loadgen_log.DETAIL,
+    "performance": log_entries.DETAIL,
     "test06": test06_verdict.RESULT,
 }
 # What two runs of an entry may differ in: LoadGen's settings, of which an accuracy test needs none; and of their speed

@@ -11,6 +11,7 @@ from harness.core.files import submodule_path
 from harness.core.locations import INFERENCE
 from harness.core.statements import merge_by_remedy
 from harness.loadgen import log as loadgen_log
+from harness.loadgen import log_entries
 
 # Entries -> the folders of a submission, as MLPerf v5.1, v6.0 and v6.1 lay them out.
 # MLPerf's own submission checker, from the submodule, on a submission.
@@ -55,7 +56,7 @@ def errors(said: str) -> list[str]:
 
 def results_in(tree: Path) -> list[Path]:
     """The performance logs of a submission, wherever they lie in it, but for those of compliance tests."""
-    logs = sorted(tree.rglob(f"performance/run_1/{loadgen_log.DETAIL}"))
+    logs = sorted(tree.rglob(f"performance/run_1/{log_entries.DETAIL}"))
     return [log for log in logs if not re.fullmatch(r"TEST\d+", log.parents[2].name)]
 
 

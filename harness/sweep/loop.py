@@ -6,66 +6,28 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from math import ceil
 from pathlib import Path
 from typing import NoReturn
 
 from harness.config.comparability import Comparable, differences
-from harness.config.plan import Plan
-from harness.config.run import RunConfig
 from harness.core import files, last_screen, processes, progress, system
 from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, ends_in_one_line
 from harness.core.formatting import plural
 from harness.core.message_text import why
 from harness.core.progress import Display
-from harness.engines.discovery import with_served_model
 from harness.report import regression
-from harness.results import accuracy
-from harness.runner import doctor, steps, tracking
+from harness.runner import doctor, tracking
 from harness.runs import ending
 from harness.runs.history import point_latest
-from harness.runs.run_folder import FOLDER, RunFolder, now, open_run
+from harness.runs.run_folder import RunFolder, now, open_run
 from harness.sweep import report
 from harness.sweep.crew import Crew, Runner
 from harness.sweep.experiment import State, run_experiment
 from harness.sweep.file import Experiment, Sweep
 from harness.sweep.findings import document
 from harness.sweep.lanes import Lane
-from harness.sweep.servers import NO_TIME_S, Servers
+from harness.sweep.servers import Servers, config_of
 from harness.sweep.sweep_state import IGNORED, SweepOptions, SweepState
-
-
-def config_of(item: Experiment, place: Path) -> RunConfig:
-    """The settings of an experiment, with the model that its server has."""
-    return with_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
-
-
-def measure(side: steps.Begun, folder: RunFolder) -> Path:
-    """A run's tests on the session of its side; the answers are asked for in the first of the runs alone."""
-    session, plan = side.session, side.run.plan
-    session.folder = folder
-    if plan.config.mode == "both" and folder != side.run.folder:
-        plan = replace(plan, config=plan.config.changed(mode="performance"))
-    facts = side.run.facts.model_copy(update={"plan": plan, "started": now()})
-    side.run._replace(folder=folder, facts=facts).save()
-    if plan.config.mode != "performance":
-        accuracy.evaluate(session.test("accuracy", plan), plan, session.library, side.tokenizer)
-    if plan.config.mode != "accuracy":
-        session.drive("performance", plan, folder.sub(FOLDER["performance"]))
-    return folder.path
-
-
-def match_length(plan: Plan, first: Plan) -> Plan:
-    """The plan with the queries of the first server's: in a closed loop a number of them, whole rounds of its slots,
-    since a test that ends by time ends with some slots empty."""
-    if first.target_qps is None:
-        return plan
-    if plan.concurrency and not first.fewest_queries:
-        places = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
-        first = replace(first, fewest_queries=places * plan.concurrency, min_duration_s=NO_TIME_S)
-    return replace(
-        plan, target_qps=first.target_qps, fewest_queries=first.fewest_queries, min_duration_s=first.min_duration_s
-    )
 
 
 def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:

@@ -2,18 +2,22 @@
 
 import time
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 
+from harness.config.plan import Plan
+from harness.config.run import RunConfig
 from harness.core import processes
 from harness.core.errors import BenchmarkError
 from harness.core.progress import Display
+from harness.engines.discovery import with_served_model
 from harness.report import report as rendering
+from harness.results import accuracy
 from harness.runner import steps
-from harness.runs.run_folder import RunFolder, open_run
+from harness.runs.run_folder import FOLDER, RunFolder, now, open_run
 from harness.sweep.experiment import ExperimentRecord, Job, Watch, from_summary
 from harness.sweep.file import Experiment
 from harness.sweep.lanes import Lane
-from harness.sweep.loop import config_of, match_length, measure
 
 # Servers under the same requests: a session with each in this process, kept for all rounds of a sweep.
 NO_TIME_S = 0.001  # of a test whose number of queries ends it
@@ -54,3 +58,36 @@ class Servers:
         side = steps.begin(config_of(item, self.place), folder, self.display, first and first.session)
         side.run.adopt(match_length(side.run.plan, (first or side).run.plan))
         return side
+
+
+def config_of(item: Experiment, place: Path) -> RunConfig:
+    """The settings of an experiment, with the model that its server has."""
+    return with_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
+
+
+def measure(side: steps.Begun, folder: RunFolder) -> Path:
+    """A run's tests on the session of its side; the answers are asked for in the first of the runs alone."""
+    session, plan = side.session, side.run.plan
+    session.folder = folder
+    if plan.config.mode == "both" and folder != side.run.folder:
+        plan = replace(plan, config=plan.config.changed(mode="performance"))
+    facts = side.run.facts.model_copy(update={"plan": plan, "started": now()})
+    side.run._replace(folder=folder, facts=facts).save()
+    if plan.config.mode != "performance":
+        accuracy.evaluate(session.test("accuracy", plan), plan, session.library, side.tokenizer)
+    if plan.config.mode != "accuracy":
+        session.drive("performance", plan, folder.sub(FOLDER["performance"]))
+    return folder.path
+
+
+def match_length(plan: Plan, first: Plan) -> Plan:
+    """The plan with the queries of the first server's: in a closed loop a number of them, whole rounds of its slots,
+    since a test that ends by time ends with some slots empty."""
+    if first.target_qps is None:
+        return plan
+    if plan.concurrency and not first.fewest_queries:
+        places = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
+        first = replace(first, fewest_queries=places * plan.concurrency, min_duration_s=NO_TIME_S)
+    return replace(
+        plan, target_qps=first.target_qps, fewest_queries=first.fewest_queries, min_duration_s=first.min_duration_s
+    )

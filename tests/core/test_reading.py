@@ -17,6 +17,7 @@ from harness.core import csv_files, reading
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.given_values import read_given
 from harness.loadgen import log as loadgen_log
+from harness.loadgen import log_entries
 from harness.loadgen.requests import TRACE, read_trace
 from harness.mmlu import question_data as mmlu_data
 from harness.results import benchmark_run, scoring
@@ -28,7 +29,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "--config": ("config.yaml", RunConfig.load),
     "data": ("data.json", lambda path: read_given("--dataset-path", path, "JSON", str)),
     "sweep": ("sweep.yaml", sweep_file.load),
-    "log": (loadgen_log.DETAIL, lambda path: loadgen_log.read(path.parent)),
+    "log": (log_entries.DETAIL, lambda path: loadgen_log.read(path.parent)),
     "trace": (TRACE, lambda path: read_trace(path.parent)),
     "accuracy log": ("mlperf_log_accuracy.json", lambda path: scoring.read_log(path, 1)),
     "TEST06": ("mlperf_log_accuracy.json", lambda path: judge_test06(path.parent, 1, RunConfig(scenario="server"))),

@@ -14,7 +14,7 @@ from harness.engines.answer_delivery import Exchange
 from harness.engines.echo import Echo
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
-from harness.loadgen.log import LogError
+from harness.loadgen.log_entries import LogError
 from harness.loadgen.requests import TRACE, Request, take_times
 from harness.loadgen.sut import SUT
 from harness.loadgen.test_run import gaps_ms

@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.loadgen import log as loadgen_log
-from harness.loadgen.log import DETAIL, MARK, LogError, read
+from harness.loadgen import log_entries
+from harness.loadgen.log import read
+from harness.loadgen.log_entries import DETAIL, MARK, LogError
 from harness.loadgen.requests import TRACE, read_trace
 from tests.conftest import tells
 
@@ -384,7 +385,7 @@ def old_log() -> list[dict[str, Any]]:
     for key, value in RATES.items():
         values |= {key.format(edge): round(value) for edge in ("min", "max", "mean")}
     for key, value in PERCENTILES.items():
-        values |= {key.format(share): round(value) for share in loadgen_log.PERCENTILES}
+        values |= {key.format(share): round(value) for share in log_entries.PERCENTILES}
     about = {"is_error": False, "is_warning": False, "file": "results.cc", "line_no": 1, "pid": 7, "tid": 7}
     common = {"time_ms": 1.5, "namespace": "mlperf::logging", "event_type": "POINT_IN_TIME", "metadata": about}
     return [{"key": key, "value": value, **common} for key, value in [*values.items(), end]]

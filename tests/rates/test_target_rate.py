@@ -18,7 +18,7 @@ from harness.config.plan import Plan
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import LoadGenError, UsageError
-from harness.loadgen import invalid_reasons, loadgen_test
+from harness.loadgen import invalid_reasons, loadgen_test, log_entries
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import session as loadgen
 from harness.loadgen.loadgen_test import LoadGenSettings, user_conf
@@ -258,7 +258,7 @@ def test_singlestream_expects_more_than_the_mean_latency():
 
 def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> TestResult:
     """A performance test of 100 samples at 25 samples/s."""
-    rate = loadgen_log.SCENARIOS[mlperf.SCENARIO[scenario].loadgen].samples
+    rate = log_entries.SCENARIOS[mlperf.SCENARIO[scenario].loadgen].samples
     values = {
         "loadgen_version": "6.0.17",
         "effective_scenario": mlperf.SCENARIO[scenario].loadgen,

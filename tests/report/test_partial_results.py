@@ -12,7 +12,7 @@ from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.schema import SCHEMA
-from harness.loadgen.log import LogError
+from harness.loadgen.log_entries import LogError
 from harness.report import report as rendering
 from harness.results.accuracy import ScoresFile
 from harness.results.summary import Run

@@ -21,7 +21,7 @@ from harness.config.models import DEFAULT_MODEL
 from harness.config.pretrained import load_shape
 from harness.core.errors import UsageError
 from harness.core.system import detect
-from harness.loadgen import invalid_reasons
+from harness.loadgen import invalid_reasons, log_entries
 from harness.loadgen import log as loadgen_log
 from harness.results import claims
 from harness.submission import entries, official_checker, refusals, system_description, tree
@@ -210,11 +210,11 @@ def test_the_accuracy_log_is_cut_as_the_official_script_cuts_it(
 
 def rewrite(folder: Path, **values: Any) -> None:
     """Puts other values into the detail log in a folder; an entry that it lacks comes before its last."""
-    path = folder / loadgen_log.DETAIL
+    path = folder / log_entries.DETAIL
     lines = path.read_text().splitlines(keepends=True)
     for key, value in values.items():
         entry = {"value": value, "metadata": {"is_error": False, "is_warning": False}}
-        text = f"{loadgen_log.MARK}{json.dumps({'key': key, **entry})}\n"
+        text = f"{log_entries.MARK}{json.dumps({'key': key, **entry})}\n"
         places = [n for n, line in enumerate(lines) if f'"key": "{key}"' in line] or [len(lines) - 1]
         lines[places[0] : places[0] + 1] = [text] if f'"key": "{key}"' in lines[places[0]] else [text, lines[places[0]]]
     path.write_text("".join(lines))
@@ -222,7 +222,7 @@ def rewrite(folder: Path, **values: Any) -> None:
 
 def retell(folder: Path) -> None:
     """Lets LoadGen's summary say what its detail log, which was rewritten, says."""
-    logged = {claims.words(key): entry for key, entry, _ in loadgen_log.records(folder / loadgen_log.DETAIL)}
+    logged = {claims.words(key): entry for key, entry, _ in log_entries.records(folder / log_entries.DETAIL)}
 
     def line(found: re.Match[str]) -> str:
         entry = logged.get(claims.words(found[1]))
@@ -295,7 +295,7 @@ def of_rouge(**values: Any) -> Callable[[Path], None]:
 
 def in_log(folder: str, old: str, new: str) -> Callable[[Path], None]:
     def edit(run: Path) -> None:
-        path = run / folder / loadgen_log.DETAIL
+        path = run / folder / log_entries.DETAIL
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
 
@@ -607,7 +607,7 @@ def test_a_description_names_a_model_in_its_own_words(recorded: str, described: 
 
 def without(folder: str, key: str) -> Callable[[Path], None]:
     def edit(run: Path) -> None:
-        path = run / folder / loadgen_log.DETAIL
+        path = run / folder / log_entries.DETAIL
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join(line for line in lines if f'"key": "{key}"' not in line))
 

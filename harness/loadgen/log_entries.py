@@ -1,0 +1,115 @@
+"""The entries of LoadGen's detail log, by scenario: read one by one, checked, and kept by key."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.errors import BAD_INPUT, BenchmarkError
+from harness.core.formatting import Measured
+from harness.core.message_text import why
+from harness.core.reading import open_regular
+from harness.core.word_list import names_in
+
+Entries = dict[str, Any]  # the values of a log's entries, or of some of them, by key
+# LoadGen's logs -> typed results.
+DETAIL = "mlperf_log_detail.txt"
+MARK = ":::MLLOG "
+LARGEST_LOG = 2**36  # bytes; a trace has some 600 a query
+PERCENTILES = names_in("50.00 90.00 95.00 97.00 99.00 99.90")
+
+
+class LogError(BenchmarkError):
+    """A log that cannot be trusted; the message names the file and what is wrong."""
+
+    exit_code = BAD_INPUT
+
+
+def finite(number: str | float) -> Measured:
+    """The number, or None where it is out of a float's range."""
+    value = float(number)
+    return value if math.isfinite(value) else None
+
+
+# NaN and Infinity, which LoadGen writes and JSON does not have, are read as null.
+DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
+
+
+def records(path: Path) -> Iterator[tuple[str, Any, Mapping[Any, object]]]:
+    """The log's entries one by one, so that its size does not matter: key, value, and whether it is_error or
+    is_warning. Raises LogError."""
+    try:
+        with open_regular(path, LARGEST_LOG) as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.startswith(MARK):
+                    continue
+                try:
+                    entry = DECODER.decode(line[len(MARK) :])
+                except (ValueError, RecursionError):
+                    entry = None
+                match entry:
+                    case {"key": str(key), "value": value, **rest}:
+                        about = rest.get("metadata")
+                        yield key, value, about if isinstance(about, Mapping) else {}
+                    case _:
+                        raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
+    except OSError as error:
+        raise LogError(f"{path}: {why(error)}.") from None
+
+
+def offline_duration(values: Entries) -> Measured:
+    """Offline: seconds until the last sample was complete."""
+    last = values.get("result_max_latency_ns")
+    return None if last is None else last / 1e9
+
+
+def duration_at(values: Entries, entry: str) -> Measured:
+    """Seconds by an entry that is a rate, which in LoadGen is (samples - 1) / seconds."""
+    rate, queries = values.get(entry), values.get("result_query_count")
+    return finite((queries - 1) / rate) if queries and rate else None
+
+
+def scheduled_duration(values: Entries) -> Measured:
+    """Server, SingleStream: they end when the last issued query completes (Server) or is issued (SingleStream)."""
+    return duration_at(values, entries(values).samples or "")
+
+
+def sequential_duration(values: Entries) -> Measured:
+    """MultiStream, of which no rate of samples is logged: all queries one after the other, without what is between."""
+    queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
+    return finite(queries * mean / 1e9) if queries and mean else None
+
+
+class ScenarioEntries(NamedTuple):
+    """Where a scenario's results are in the log; `seconds` gives the length of the measured part, from the numbers that
+    LoadGen divided by it."""
+
+    samples: str | None  # a second
+    tokens: str = "result_completed_tokens_per_second"
+    seconds: Callable[[Entries], Measured] = scheduled_duration
+    multi_sample_queries: bool = False  # a query holds several samples
+    edges: str = "result_{}_latency_ns"
+    percentiles: str = "result_{}_percentile_latency_ns"
+
+
+SCENARIOS = {
+    "Offline": ScenarioEntries(
+        "result_samples_per_second", "result_tokens_per_second", offline_duration, multi_sample_queries=True
+    ),
+    "Server": ScenarioEntries("result_completed_samples_per_sec"),
+    "SingleStream": ScenarioEntries("result_qps_with_loadgen_overhead"),
+    "MultiStream": ScenarioEntries(
+        None,
+        seconds=sequential_duration,
+        multi_sample_queries=True,
+        edges="result_{}_query_latency_ns",
+        percentiles="result_{}_percentile_per_query_latency_ns",
+    ),
+}
+MODES = names_in("SubmissionRun AccuracyOnly PerformanceOnly FindPeakPerformance")
+
+
+def entries(values: Entries) -> ScenarioEntries:
+    """Those of a log's own scenario; of an unknown one, none that would give it a rate."""
+    return SCENARIOS.get(values["effective_scenario"], ScenarioEntries(None))
