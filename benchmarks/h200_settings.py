@@ -9,7 +9,7 @@ docs/runs.
 import sys
 from pathlib import Path
 
-from docs.performance import points
+from docs.generate.performance import points
 from harness.config import mlperf
 from harness.core import files
 from harness.core.locations import ROOT

@@ -20,8 +20,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 from harness import __main__
 from harness.core import startup
-from tests import warm
-from tests.warm import Started, Warm, cold
+from tests.support import warm_process
+from tests.support.warm_process import Started, Warm, cold
 
 settings.register_profile("busy", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("busy")
@@ -126,7 +126,7 @@ class Finished:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What commands of these tests import beforehand: vLLM only where one of them starts it."""
     if any(item.get_closest_marker("engine") for item in session.items):
-        warm.preload += warm.VLLM
+        warm_process.preload += warm_process.VLLM
 
 
 @contextmanager

@@ -55,7 +55,7 @@ for secret in .env .git/config results/old.txt; do
 done
 # shellcheck disable=SC2086 # options are words
 with_buildah build --isolation chroot --no-cache --force-rm --build-arg BASE="$BASE" --build-arg REVISION="$REVISION" \
-  --build-arg REQUIREMENTS=requirements-cpu.txt ${BUILD_OPTIONS:-} -t "$IMAGE" "$place/context"
+  --build-arg REQUIREMENTS=requirements/cpu.txt ${BUILD_OPTIONS:-} -t "$IMAGE" "$place/context"
 passed "the CPU image is built"
 
 config=$(with_buildah inspect --type image --format '{{.OCIv1.Config.User}} {{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.Cmd}}' "$IMAGE")

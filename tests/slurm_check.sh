@@ -46,7 +46,7 @@ left() { scontrol show job "$1" --oneliner | sed -n 's/.*ExitCode=\([0-9]*\):.*/
 # The plain case, and a server on each node: in a folder of its own, where the logs lie.
 mkdir "$DIR/job"
 ln -s "$PWD/run.py" "$PWD/deploy" "$DIR/job"
-printf '#!/bin/sh\nPYTHONPATH="%s" exec "%s" -m tests.stand_in "$@"\n' "$PWD" "$PYTHON" >"$DIR/job/python"
+printf '#!/bin/sh\nPYTHONPATH="%s" exec "%s" -m tests.support.job_python "$@"\n' "$PWD" "$PYTHON" >"$DIR/job/python"
 chmod +x "$DIR/job/python"
 single() { sbatch --parsable --chdir="$DIR/job" --partition=check --gres=none --cpus-per-task=1 --time=5 "$@"; }
 short=(--model demo --mode performance --min-duration 3)

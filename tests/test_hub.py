@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, tells
-from tests.hub import APPROVED, MODEL, STRANGER, Hub, serving
+from tests.support.fake_hub import APPROVED, MODEL, STRANGER, Hub, serving
 
 pytestmark = pytest.mark.slow
 RUN = [sys.executable, "run.py", "--model", MODEL, "--backend", "echo", "--max-model-len", "1024", "--dry-run"]

@@ -87,12 +87,12 @@ def test_a_torch_that_does_not_load_ends_the_set_up(tmp_path: Path) -> None:
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\n[ "$1" != -c ]\n')  # pip does its work, and nothing can be imported
     python.chmod(0o755)
-    ready = f"{tmp_path}/venv/.ready-requirements-cpu.txt"
+    ready = f"{tmp_path}/venv/.ready-cpu"
     made = subprocess.run(
         [
             "make",
             f"VENV={tmp_path}/venv",
-            "REQUIREMENTS=requirements-cpu.txt",
+            "REQUIREMENTS=requirements/cpu.txt",
             "TORCH_CPU_INDEX=https://other/cpu",
             ready,
         ],

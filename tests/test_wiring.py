@@ -26,9 +26,9 @@ from harness.report import report as rendering
 from harness.submission import refusals
 from harness.sweep import gathering
 from harness.workloads.sample_library import Library, Salt
-from tests import made
 from tests.mmlu.test_scores import row
-from tests.sweep import made as made_sweep
+from tests.support import example_runs
+from tests.support import example_sweeps as made_sweep
 
 
 def closed_loop(count: int, at_once: int, slower_from: int | None = None) -> list[Any]:
@@ -40,14 +40,14 @@ def closed_loop(count: int, at_once: int, slower_from: int | None = None) -> lis
         took = 300.0 if slower_from is not None and order >= slower_from else 100.0
         ends[ends.index(begin)] = begin + took / 1e3
         known = {"prompt_tokens": 700, "output_tokens": 10, "issued_s": begin, "clock": "client"}
-        found.append(made.timed(order, 20.0, took, **known))
+        found.append(example_runs.timed(order, 20.0, took, **known))
     return found
 
 
 def test_what_tokens_cost_at_fixed_concurrency(tmp_path: Path) -> None:
     """The steady part's own rates: output tokens, all tokens, requests."""
-    folder = made.run(tmp_path / "run", concurrency=4, price_per_hour=3.6)
-    made.requests(folder / "Performance", *closed_loop(64, 4))
+    folder = example_runs.run(tmp_path / "run", concurrency=4, price_per_hour=3.6)
+    example_runs.requests(folder / "Performance", *closed_loop(64, 4))
     test = rendering.build(folder).run.performance
     assert test and test.cost and test.steady
     assert test.steady.tokens_per_sec == pytest.approx(400) and test.steady.total_tokens_per_sec == pytest.approx(
@@ -77,7 +77,7 @@ def test_what_holds_a_clock_down(reason: int) -> None:
 
 def entry(tmp_path: Path, **logged: Any) -> Any:
     """An Offline entry of a submission whose performance test logged this besides."""
-    folder = made.run(tmp_path / "run", scenario="offline") / "Performance"
+    folder = example_runs.run(tmp_path / "run", scenario="offline") / "Performance"
     text = "".join(f":::MLLOG {json.dumps({'key': k, 'value': v, 'metadata': {}})}\n" for k, v in logged.items())
     (folder / "mlperf_log_detail.txt").write_text((folder / "mlperf_log_detail.txt").read_text() + text)
     result = loadgen_log.read(folder, "Offline", "PerformanceOnly")
@@ -140,10 +140,10 @@ def test_headers_of_the_environment_are_hidden(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_rate_of_arrivals_is_of_what_was_sent_without_the_drain(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", arrivals="constant", server_target_qps=10.0)
+    folder = example_runs.run(tmp_path / "run", arrivals="constant", server_target_qps=10.0)
     known = {"output_tokens": 10, "clock": "client", "sent_ms": 5.0}
-    requests = [made.timed(n, 20.0, 5000.0, issued_s=n / 10, **known) for n in range(64)]
-    made.requests(folder / "Performance", *requests)
+    requests = [example_runs.timed(n, 20.0, 5000.0, issued_s=n / 10, **known) for n in range(64)]
+    example_runs.requests(folder / "Performance", *requests)
     test = rendering.build(folder).run.performance
     assert test and test.achieved_qps == pytest.approx(10) and test.arrivals_cv == pytest.approx(0, abs=1e-6)
 

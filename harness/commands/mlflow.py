@@ -61,7 +61,7 @@ def send(folder: Path, results_dir: Path) -> str:
         from sqlalchemy.exc import SQLAlchemyError
     except ImportError:
         raise UsageError(
-            "MLflow is not installed: pip install --no-deps -r requirements-mlflow.txt, or mlflow without a checkout"
+            "MLflow is not installed: pip install --no-deps -r requirements/mlflow.txt, or mlflow without a checkout"
         ) from None
     try:
         return Store(results_dir).log(found, f"{found.started} {found.name}")

@@ -1,6 +1,6 @@
 """A run's results, typed: summary.json.
 
-Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python -m docs.summary_schema` writes the JSON
+Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python -m docs.generate.summary_schema` writes the JSON
 schema of summary.json. What is shown where: `metrics`.
 """
 

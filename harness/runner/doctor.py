@@ -37,9 +37,9 @@ from harness.workloads import cnn_dailymail
 
 Status = Literal["ok", "not needed", "note", "failed", "unknown"]
 LOCKS = {  # what pip installs of each, the file with all versions last
-    "cpu": "--no-deps -r {}requirements-cpu.txt",
-    "gpu": "-r {0}requirements.txt -c {0}constraints-gpu.txt",
-    "client": "--no-deps -r {}requirements-client.txt",
+    "cpu": "--no-deps -r {}requirements/cpu.txt",
+    "gpu": "-r {0}requirements.txt -c {0}requirements/constraints-gpu.txt",
+    "client": "--no-deps -r {}requirements/client.txt",
 }
 SHOWN_PACKAGES = 3  # that differ
 WATCHED_S = 1.2  # for what other programs do now

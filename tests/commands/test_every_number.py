@@ -12,7 +12,7 @@ from harness.config.engine import EngineConfig
 from harness.runs import ending
 from tests.commands.test_every_path import LONGEST_S, alarm
 from tests.conftest import called, patience
-from tests.hostile import command_words, commands, end
+from tests.support.hostile_files import command_words, commands, end
 
 pytestmark = pytest.mark.slow
 NUMBERS = re.compile(r"^(N|X|SECONDS|MINUTES|SHARE)\b|\bN\[")

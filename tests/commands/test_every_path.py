@@ -19,7 +19,7 @@ from harness.core.secrets import hide_text
 from harness.mmlu.mmlu_config import MMLUConfig
 from harness.runs import ending
 from tests.conftest import called, ended, patience
-from tests.hostile import command_words, commands, end
+from tests.support.hostile_files import command_words, commands, end
 
 PATHS = re.compile(r"\b(PATH|FILE|DIR|RUN|LOG|LOG_DIR|RUN_DIR|DATASET|MODEL|FILE)\b|\w+\.(json|yaml|csv|png)")
 ALSO = {"--workload", "--arrivals", "--client", "--model"}  # which take other words, too

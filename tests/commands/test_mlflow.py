@@ -31,8 +31,8 @@ from harness.runs import run_folder as results_folder
 from harness.sweep.experiment import ExperimentRecord, from_summary
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.report import State
-from tests import made
 from tests.conftest import Finished, launch, patience
+from tests.support import example_runs
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_local_store_and_sending_twice(offline: Finished, folder: Path, send: 
 
 def test_a_metric_has_one_name_in_mlflow_and_in_the_csv(tmp_path: Path) -> None:
     folder = tmp_path / "results" / "r"
-    summary = made.rendered(folder, scenario="server", server_target_qps=10.0)
+    summary = example_runs.rendered(folder, scenario="server", server_target_qps=10.0)
     numbers = mlflow.entry(folder).numbers
     shared = {name: value for name, value in metrics.values(summary, "compare").items() if name in numbers}
     assert {name: numbers[name] for name in shared} == shared
@@ -226,7 +226,7 @@ def test_without_mlflow_it_says_how_to_get_it(folder: Path, tmp_path: Path) -> N
     env = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env, timeout=120)
     assert done.returncode == 2
-    assert "requirements-mlflow.txt" in done.stderr
+    assert "requirements/mlflow.txt" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -17,9 +17,9 @@ from harness.config.lengths import Lengths, lengths
 from harness.core.errors import UsageError
 from harness.runs import ending
 from harness.sweep import file as sweep_file
-from tests import made
 from tests.conftest import ROOT, called, ended, patience, tells
-from tests.hostile import end
+from tests.support import example_runs
+from tests.support.hostile_files import end
 
 LONG = "x" * 300
 HUGE = "9" * 100_000
@@ -61,7 +61,7 @@ def test_an_empty_folder_has_no_last_runs(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
 def test_a_comparison_is_written_into_a_pipe(tmp_path: Path) -> None:
     for name in "ab":
-        made.rendered(tmp_path / name)
+        example_runs.rendered(tmp_path / name)
     for flag, name in (("--csv", "table.csv"), ("--plot", "plot.png")):
         pipe = tmp_path / name
         os.mkfifo(pipe)
@@ -74,7 +74,7 @@ def test_a_comparison_is_written_into_a_pipe(tmp_path: Path) -> None:
 
 def test_a_device_that_is_full_is_named(tmp_path: Path) -> None:
     for name in "ab":
-        made.rendered(tmp_path / name)
+        example_runs.rendered(tmp_path / name)
     for flag, name in (("--csv", "table.csv"), ("--plot", "plot.png")):
         (tmp_path / name).symlink_to("/dev/full")
         done = ended("report.py", "--compare", str(tmp_path / "a"), str(tmp_path / "b"), flag, str(tmp_path / name))
@@ -139,7 +139,7 @@ def test_what_nothing_can_be_made_of(
     words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in "ab":
-        made.rendered(tmp_path / name)
+        example_runs.rendered(tmp_path / name)
     (tmp_path / "far.csv").write_text(f"seconds,input_tokens,output_tokens\n0,20,4\n{10**18},20,4\n")
     settings = {
         "escape": 'label: "a\\eb"',

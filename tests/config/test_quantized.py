@@ -20,8 +20,8 @@ from harness.core.errors import UsageError
 from harness.core.locations import ROOT
 from harness.core.schema import SCHEMA
 from harness.report import report as rendering
-from tests import made
 from tests.conftest import tells
+from tests.support import example_runs
 
 DEMO = ROOT / "demo" / "model"
 SCHEME = "fp8, static scales; fp8 KV scales"
@@ -98,7 +98,7 @@ def test_a_checkpoint_with_the_references_shape_is_the_reference_model(tmp_path:
 def test_the_report_names_the_checkpoint(folder: Path, tmp_path: Path) -> None:
     named = title(EngineConfig(model=str(folder)))
     assert tells(named, f"quantized checkpoint {folder} (of demo: {SCHEME}; ", "16 samples of demo/cnn_eval.json)")
-    run = made.run(tmp_path / "run")
+    run = example_runs.run(tmp_path / "run")
     facts = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(facts | {"checkpoint": named}))
     assert rendering.build(run).meta.checkpoint == named
@@ -107,7 +107,7 @@ def test_the_report_names_the_checkpoint(folder: Path, tmp_path: Path) -> None:
 
 
 def made_report(folder: Path) -> str:
-    made.rendered(folder)
+    example_runs.rendered(folder)
     return (folder / "report.md").read_text()
 
 

@@ -11,7 +11,7 @@ import pytest
 from harness.core.locations import CHECKOUT
 from harness.loadgen import loadgen_test
 from tests.conftest import launch, patience
-from tests.warm import Warm
+from tests.support.warm_process import Warm
 
 OF_THE_SYSTEM = {
     *("time.time", "time.time_ns", "time.strftime", "time.localtime", "time.gmtime", "time.ctime", "time.asctime"),

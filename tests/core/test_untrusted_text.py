@@ -15,7 +15,7 @@ from harness.report import answer
 from harness.report import report as rendering
 from harness.runs import ending
 from harness.runs.run_folder import RunFolder
-from tests import made
+from tests.support import example_runs
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 HTML = "<img src=x onerror=alert(1)>"
@@ -23,9 +23,9 @@ KEY = "sk-" + "neverwritethisdown"
 
 
 def test_a_report_holds_no_html_no_escapes_and_no_lines_of_others(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", endpoint="http://h/v1")
+    folder = example_runs.run(tmp_path / "run", endpoint="http://h/v1")
     server = f"vLLM {HTML}{ESCAPE}\n\n# A heading | a cell ![x](http://tracker/x)"
-    made.note(
+    example_runs.note(
         RunFolder(tmp_path, "run"),
         command=f"python run.py --model 'a\n```\n{HTML}'",
         engine_args={"server": server, "serves": "demo", "exchange": "text in", "max_in_flight": 64},
@@ -65,7 +65,7 @@ def test_a_terminal_obeys_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixt
     run = RunFolder(tmp_path, "run")
     run.path.mkdir()
     ending.fail(EndpointError(f"http://h answered 500: a{ESCAPE}b"), run, screen)
-    summary = made.rendered(tmp_path / "made")
+    summary = example_runs.rendered(tmp_path / "made")
     odd = summary.meta.model_copy(update={"model": f"[bold]{ESCAPE}"})
     last_screen.show(screen, answer.document(summary.model_copy(update={"meta": odd})))
     with pytest.raises(SystemExit), ends_in_one_line():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.servers import Fake, free_port, serving
+from tests.support.fake_servers import Fake, free_port, serving
 
 SRUN = """#!/bin/bash
 echo "$@" >>"$LOG/srun.txt"
@@ -40,7 +40,7 @@ def job(tmp_path: Path) -> Iterator[dict[str, str]]:
         (tmp_path / name).symlink_to(ROOT / name)
     commands = tmp_path / "bin"
     commands.mkdir()
-    python = f'#!/bin/sh\nexec "{sys.executable}" -m tests.stand_in "$@"\n'
+    python = f'#!/bin/sh\nexec "{sys.executable}" -m tests.support.job_python "$@"\n'
     for name, text in {"srun": SRUN, "scontrol": SCONTROL, "python": python}.items():
         (commands / name).write_text(text)
         (commands / name).chmod(0o755)

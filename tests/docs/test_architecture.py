@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import architecture
+from docs.generate import architecture
 from harness import FLOORS
 
 

@@ -1,13 +1,13 @@
 """docs/comparability.md has what each tool means by its figures, and what each comparison asks two runs to share."""
 
-from docs import comparability as pages
+from docs.generate import comparability as pages
 from harness.config import comparability
 from harness.config.comparability import Comparable
 
 
 def test_the_sections_are_current() -> None:
     assert len(pages.SECTION.findall(pages.PAGE.read_text())) == 2
-    assert pages.PAGE.read_text() == pages.page(), "run python -m docs.comparability"
+    assert pages.PAGE.read_text() == pages.page(), "run python -m docs.generate.comparability"
 
 
 def test_each_aspect_is_explained_and_each_ignored_name_is_one() -> None:

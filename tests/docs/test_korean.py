@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import flags
+from docs.generate import flags
 from harness.commands.run import command as run
 from tests.conftest import ROOT
 from tests.docs.test_readme import ENGLISH, PAGES, blocks, named, prose, targets

@@ -1,10 +1,10 @@
-"""docs/reference/metrics.md is what `python -m docs.metrics` writes, and its paths lead to values."""
+"""docs/reference/metrics.md is what `python -m docs.generate.metrics` writes, and its paths lead to values."""
 
 import re
 
 import pytest
 
-from docs import metrics as pages
+from docs.generate import metrics as pages
 from harness.results.metrics import METRICS
 from harness.results.summary import Summary
 from tests.conftest import tells
@@ -13,7 +13,7 @@ ROWS = [re.split(r" \| ", line.strip("| ")) for line in re.findall(r"^\| `.*$", 
 
 
 def test_the_page_is_current() -> None:
-    assert pages.PAGE.read_text() == pages.page(), "run python -m docs.metrics"
+    assert pages.PAGE.read_text() == pages.page(), "run python -m docs.generate.metrics"
 
 
 def test_each_metric_stands_in_one_row_and_each_path_too() -> None:

@@ -2,13 +2,13 @@
 
 import re
 
-from docs import performance
+from docs.generate import performance
 
 MEASURED = re.compile(r"\d[\d,.]* (?:ms|output tokens/s|tokens/s|samples/s|J\b|W\b|MHz|times)")
 
 
 def test_the_page_is_current() -> None:
-    assert performance.PAGE.read_text() == performance.page() + "\n", "run python -m docs.performance"
+    assert performance.PAGE.read_text() == performance.page() + "\n", "run python -m docs.generate.performance"
 
 
 def test_no_measured_figure_is_typed() -> None:

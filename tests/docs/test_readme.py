@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import flags, pictures
+from docs.generate import flags, pictures
 from harness.config import mlperf
 from harness.config.run import RunConfig
 from harness.core.given_values import as_flag
@@ -131,10 +131,10 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_files_are_found_in_a_page() -> None:
-    text = "`docs/nothing.md`, sweeps/accuracy.yaml; `facts.py`; python -m benchmarks.search; python -m tests.faults"
+    text = "`docs/nothing.md`, sweeps/accuracy.yaml; `facts.py`; python -m benchmarks.search; python -m tests.support.fault_injection"
     assert named(f"python run.py --config {text} ../harness/x sweeps/FILE.yaml") == {
         *("run.py", "docs/nothing.md", "sweeps/accuracy.yaml", "harness/facts.py"),
-        *("benchmarks/search.py", "tests/faults.py"),
+        *("benchmarks/search.py", "tests/support/fault_injection.py"),
     }
 
 
@@ -194,7 +194,7 @@ def test_the_flags_exist() -> None:
 
 
 def test_the_page_of_flags_is_current() -> None:
-    assert flags.PAGE.read_text() == flags.page(), "run python -m docs.flags"
+    assert flags.PAGE.read_text() == flags.page(), "run python -m docs.generate.flags"
 
 
 def written(page: Path) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import screens
+from docs.generate import screens
 from tests.docs.test_readme import PAGES
 
 SHOWN = re.compile(r"^```\n\$ ", re.M)

@@ -16,7 +16,7 @@ from harness.core.locations import INFERENCE
 from harness.results.summary import Summary
 from tests.conftest import ROOT, tells
 from tests.docs.test_readme import ENGLISH, blocks
-from tests.servers import Fake, serving
+from tests.support.fake_servers import Fake, serving
 
 pytestmark = pytest.mark.slow
 SHORT = "--total-sample-count 32 --min-duration 1"
@@ -100,7 +100,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Walk:
     walk = Walk(tmp_path_factory.mktemp("walk"))
     done = walk.type(blocks(ENGLISH)[0].replace(" URL ", f" {ROOT} "))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "-r requirements.txt -c constraints-gpu.txt" in walk.fetched and ".venv" in os.listdir(walk.here)
+    assert "-r requirements.txt -c requirements/constraints-gpu.txt" in walk.fetched and ".venv" in os.listdir(walk.here)
     latest = walk.here / "results" / "latest"
     page, test = (latest / "report.html").read_text(), files.read(latest / "summary.json", Summary).performance
     assert test and test.usage

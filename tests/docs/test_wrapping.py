@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.wrapping import WIDTH, wrapped
+from docs.generate.wrapping import WIDTH, wrapped
 from tests.conftest import ROOT
 
 WORDS = "word " * 40

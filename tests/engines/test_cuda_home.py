@@ -82,7 +82,7 @@ def test_kernels_compile_and_link_from_the_locked_packages_alone(
 ) -> None:
     monkeypatch.undo()
     site = tmp_path / "real" / "lib" / "python3.12" / "site-packages"
-    locked = re.findall(NEEDED, (ROOT / "constraints-gpu.txt").read_text(), re.M)
+    locked = re.findall(NEEDED, (ROOT / "requirements/constraints-gpu.txt").read_text(), re.M)
     assert len(locked) == 5
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site), *locked]
     if (done := subprocess.run(install, capture_output=True, text=True)).returncode:

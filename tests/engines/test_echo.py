@@ -12,7 +12,7 @@ from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from tests.conftest import ended
-from tests.servers import whole
+from tests.support.fake_servers import whole
 
 
 def echo(**flags: Any) -> Any:

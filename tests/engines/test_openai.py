@@ -34,10 +34,10 @@ from harness.engines.openai import OpenAI
 from harness.engines.protocol import Engine, Sampling
 from harness.loadgen.watchdog import Watchdog
 from harness.report import report as rendering
-from tests import made
 from tests.conftest import patience, run, tells
-from tests.servers import TEXT, TOKENS, Fake, serving, serving_vllm, whole
-from tests.warm import cold
+from tests.support import example_runs
+from tests.support.fake_servers import TEXT, TOKENS, Fake, serving, serving_vllm, whole
+from tests.support.warm_process import cold
 
 PROMPT = [702, 33, 44, 55]
 IDS_BOTH_WAYS = "token ids in, token ids out"
@@ -336,7 +336,7 @@ def test_a_server_with_a_switch_for_its_cache_is_asked_for_none() -> None:
 
 
 def test_a_report_says_what_came_from_the_servers_cache(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", endpoint="http://h/v1")
+    folder = example_runs.run(tmp_path / "run", endpoint="http://h/v1")
     config = json.loads((folder / "config.json").read_text())
     config["engine_args"] = {"server": "vLLM 1.0", "serves": "demo", "exchange": "text in", "max_in_flight": 64}
     (folder / "config.json").write_text(json.dumps(config))

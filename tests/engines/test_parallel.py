@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import CORES, ROOT, patience, run
 from tests.runs.test_failed_runs import engines
-from tests.warm import Warm
+from tests.support.warm_process import Warm
 
 pytestmark = pytest.mark.engine
 

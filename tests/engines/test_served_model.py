@@ -8,7 +8,7 @@ from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.engines import discovery
 from tests.conftest import tells
-from tests.servers import Fake, serving
+from tests.support.fake_servers import Fake, serving
 
 QWEN = "Qwen/Qwen2.5-7B-Instruct"
 

@@ -25,10 +25,10 @@ from harness.report import compare
 from harness.report import report as rendering
 from harness.report.regression import Sides
 from harness.results import metrics, outcome
-from tests import made
 from tests.conftest import patience, run, tells
 from tests.engines.test_openai import PROMPT, answer, client, delivery, refused
-from tests.servers import TEXT, TOKENS, Fake, serving
+from tests.support import example_runs
+from tests.support.fake_servers import TEXT, TOKENS, Fake, serving
 
 
 def message(text: str, end: str | None = None) -> str:
@@ -300,7 +300,7 @@ def test_a_replica_that_computed_nothing_is_counted() -> None:
 
 def rendered(folder: Path, **found: Any) -> tuple[Any, str]:
     """A run behind an endpoint whose server.json holds what is given."""
-    made.run(folder, endpoint="http://h/v1", scenario="server", server_target_qps=8.5)
+    example_runs.run(folder, endpoint="http://h/v1", scenario="server", server_target_qps=8.5)
     (folder / "Performance" / "server.json").write_text(json.dumps(found))
     config = json.loads((folder / "config.json").read_text())
     config["engine_args"] = {"server": "s", "serves": "m", "exchange": "text", "max_in_flight": 9}

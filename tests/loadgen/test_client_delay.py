@@ -21,10 +21,10 @@ from harness.loadgen.test_run import gaps_ms
 from harness.report import report as rendering
 from harness.runs.run_folder import RunFolder
 from harness.workloads.sample_library import Library
-from tests import made
 from tests.conftest import run
 from tests.engines.test_openai import PROMPT, client
-from tests.servers import Fake
+from tests.support import example_runs
+from tests.support.fake_servers import Fake
 
 CAME, SENT = (0.0, 0.1005, 0.2), (0.001, 0.1015, 0.24)  # s, by this program's clock
 
@@ -126,9 +126,11 @@ def test_of_an_engine_that_says_nothing_a_request_is_sent_when_it_is_asked() -> 
 @pytest.mark.parametrize("late_s", [0.0005, 0.04])
 def test_a_report_warns_where_it_shows_in_ttft(late_s: float, tmp_path: Path) -> None:
     """TTFT p99 is 20 ms: 5 % of it is 1 ms."""
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.0)
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps=8.0)
     logs = folder / "Performance"
-    made.requests(logs, *(made.timed(n, 20.0, 20.0, output_tokens=128, sent_ms=1e3 * late_s) for n in range(64)))
+    example_runs.requests(
+        logs, *(example_runs.timed(n, 20.0, 20.0, output_tokens=128, sent_ms=1e3 * late_s) for n in range(64))
+    )
     summary, page = rendering.build(folder), (folder / "report.md").read_text()
     test = summary.run.performance
     assert test is not None and test.client_delay_ms is not None
@@ -140,7 +142,7 @@ def test_a_report_warns_where_it_shows_in_ttft(late_s: float, tmp_path: Path) ->
 def in_places(delay_s: float, rounds: int = 20, places: int = 4, stagger_s: float = 0.0) -> list[Request]:
     """A closed loop of answers of 20 ms, the next sent `delay_s` after each."""
     return [
-        made.timed(
+        example_runs.timed(
             place + places * turn,
             5.0,
             20.0,
@@ -163,12 +165,12 @@ def test_in_a_closed_loop_it_is_from_an_answers_end_to_the_next_request(stagger_
 @pytest.mark.parametrize("delay_s", [0.0001, 0.004])
 def test_a_report_warns_where_places_stand_empty(delay_s: float, tmp_path: Path) -> None:
     """2 % of a place's time are 0.4 ms."""
-    folder = made.run(tmp_path / "run", concurrency=4)
-    made.note(
+    folder = example_runs.run(tmp_path / "run", concurrency=4)
+    example_runs.note(
         RunFolder(tmp_path, "run"),
-        probes=[made.probe(None, True, 5.0, 1.0, tokens_per_sec=9.0, concurrency=4)],
+        probes=[example_runs.probe(None, True, 5.0, 1.0, tokens_per_sec=9.0, concurrency=4)],
     )
-    made.requests(folder / "Performance", *in_places(delay_s))
+    example_runs.requests(folder / "Performance", *in_places(delay_s))
     test, page = rendering.build(folder).run.performance, (folder / "report.md").read_text()
     assert test is not None and test.client_delay_ms is not None
     assert test.client_delay_ms.p99 == pytest.approx(1000 * delay_s)

@@ -16,8 +16,8 @@ from harness.loadgen.requests import COLUMNS, Request, read_requests, write_requ
 from harness.loadgen.test_run import steady_part
 from harness.results import advice
 from harness.results.performance import Performance, Steady
-from tests import made
 from tests.conftest import run
+from tests.support import example_runs
 
 ECHO = ("--backend", "echo", "--engine-arg", "first_token_s=0.02", "--engine-arg", "token_s=0.001")
 
@@ -52,7 +52,9 @@ def test_what_does_not_go_with_it(flags: dict[str, Any], said: str) -> None:
 def requests(count: int, at_once: int, seconds: float = 1.0) -> list[Request]:
     """A test with `at_once` in flight, all of the same length."""
     return [
-        made.timed(n, 100.0, 1000 * seconds, output_tokens=10, issued_s=seconds * (n // at_once), clock="client")
+        example_runs.timed(
+            n, 100.0, 1000 * seconds, output_tokens=10, issued_s=seconds * (n // at_once), clock="client"
+        )
         for n in range(count)
     ]
 
@@ -65,7 +67,7 @@ def test_the_steady_part_has_no_ramps() -> None:
     assert part.trend == pytest.approx(1)
     assert len(part.requests) == 64
     assert steady_part(found, 21) is None  # too few waves
-    burst = [made.timed(n, 100.0, 1000.0 + n / 1e3, output_tokens=10, issued_s=0.0) for n in range(100)]
+    burst = [example_runs.timed(n, 100.0, 1000.0 + n / 1e3, output_tokens=10, issued_s=0.0) for n in range(100)]
     assert steady_part(burst, 8) is None  # all answers at once
     assert steady_part([*found, Request(0, 5, 9)], 8) is None  # a time is not known
 
@@ -115,7 +117,9 @@ def test_a_damaged_row_is_named(row: str, said: str, tmp_path: Path) -> None:
 def test_a_large_test_is_a_small_file(tmp_path: Path) -> None:
     """450,000 requests of a long test, with every time that LoadGen takes."""
     rows = (
-        made.timed(n, 65.123456, 1234.567891, sample=n % 13368, issued_s=n / 500 + 1e-6, output_tokens=128, sent_ms=0.1)
+        example_runs.timed(
+            n, 65.123456, 1234.567891, sample=n % 13368, issued_s=n / 500 + 1e-6, output_tokens=128, sent_ms=0.1
+        )
         for n in range(450_000)
     )
     write_requests(tmp_path, rows)
@@ -145,9 +149,9 @@ def curve(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tpot_is_that_of_the_tokens_after_the_first_message() -> None:
     known = {"output_tokens": 9, "clock": "client"}
-    found = [made.timed(n, 1000.0, 2000.0, first_tokens=first, **known) for n, first in enumerate((1, 5, 9))]
+    found = [example_runs.timed(n, 1000.0, 2000.0, first_tokens=first, **known) for n, first in enumerate((1, 5, 9))]
     assert [request.tpot_ms for request in found] == [pytest.approx(125), pytest.approx(250), None]
-    assert made.timed(0, 1000.0, 2000.0, output_tokens=9, failure="429").tpot_ms is None
+    assert example_runs.timed(0, 1000.0, 2000.0, output_tokens=9, failure="429").tpot_ms is None
 
 
 @pytest.mark.slow

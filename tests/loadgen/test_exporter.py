@@ -19,7 +19,7 @@ from harness.engines import discovery
 from harness.loadgen import exporter
 from harness.loadgen.test_run import Recording
 from tests.conftest import ended, patience
-from tests.servers import Fake, serving
+from tests.support.fake_servers import Fake, serving
 
 # As dcgm-exporter 3.3 writes it with its default counters, of two GPUs; cut to what is read, and a metric that is not.
 LABELS = (

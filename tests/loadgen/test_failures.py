@@ -21,10 +21,10 @@ from harness.rates import probing
 from harness.rates.probing import TolerantEngine
 from harness.report import report as rendering
 from harness.workloads.sample_library import Library
-from tests import made
 from tests.conftest import run, tells
 from tests.engines.test_openai import PROMPT, client
-from tests.servers import TOKENS, Fake, serving, whole
+from tests.support import example_runs
+from tests.support.fake_servers import TOKENS, Fake, serving, whole
 
 
 @pytest.mark.parametrize(("most", "requests", "count"), [("0", 500, 0), ("3", 9, 3), ("1%", 250, 2), ("0.5%", 99, 0)])
@@ -146,10 +146,12 @@ def test_one_request_of_a_trial_may_fail_at_least() -> None:
 
 def server_test(folder: Path) -> Path:
     """64 requests of 11 tokens with a TTFT of 100 ms and 10 ms a token, but that the last two failed after 5 ms."""
-    run = made.run(folder, scenario="server", server_target_qps=8.0, endpoint="http://h/v1", max_failed="5%")
+    run = example_runs.run(folder, scenario="server", server_target_qps=8.0, endpoint="http://h/v1", max_failed="5%")
     said = "h answered 429: too much to do"
-    whole = [made.timed(n, 100.0, 200.0, output_tokens=11) for n in range(62)]
-    made.requests(run / "Performance", *whole, *(made.timed(n, 1.0, 5.0, failure=said) for n in (62, 63)))
+    whole = [example_runs.timed(n, 100.0, 200.0, output_tokens=11) for n in range(62)]
+    example_runs.requests(
+        run / "Performance", *whole, *(example_runs.timed(n, 1.0, 5.0, failure=said) for n in (62, 63))
+    )
     config = json.loads((run / "config.json").read_text())
     config["engine_args"] = {"server": "vLLM 1.0", "serves": "demo", "exchange": "text in", "max_in_flight": 64}
     (run / "config.json").write_text(json.dumps(config))

@@ -16,8 +16,8 @@ from harness.loadgen.senders import Batches
 from harness.loadgen.sending import trial, trial_size
 from harness.rates.probing import Trial
 from harness.runner.rate import LatencyTrial
-from tests import made
 from tests.conftest import run, tells
+from tests.support import example_runs
 
 
 def config(**flags: Any) -> RunConfig:
@@ -79,8 +79,8 @@ def test_the_expected_latency_is_that_of_a_query() -> None:
 def test_the_log_of_whole_queries(tmp_path: Path) -> None:
     target = plan(samples_per_query=4)
     query = {f"result_{name}_query_latency_ns": 30e6 for name in ("min", "mean", "max")}
-    query |= {f"result_{share}_percentile_per_query_latency_ns": 30e6 for share in made.PERCENTILES}
-    text = made.log(target, generated_samples_per_query=4, result_query_count=100, **query)
+    query |= {f"result_{share}_percentile_per_query_latency_ns": 30e6 for share in example_runs.PERCENTILES}
+    text = example_runs.log(target, generated_samples_per_query=4, result_query_count=100, **query)
     (tmp_path / "mlperf_log_detail.txt").write_text(text)
     found = loadgen_log.read(tmp_path)
     assert (found.queries, found.samples, found.duration_s) == (100, 400, pytest.approx(3.0))

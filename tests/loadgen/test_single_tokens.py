@@ -17,9 +17,9 @@ from harness.report import report as rendering
 from harness.results import performance
 from harness.results.performance import Performance
 from harness.results.summary import Summary
-from tests import made
 from tests.conftest import Finished, run, tells
-from tests.servers import Fake, serving
+from tests.support import example_runs
+from tests.support.fake_servers import Fake, serving
 
 LOAD = {
     "offline": ("--offline-expected-qps", "50"),
@@ -101,9 +101,9 @@ def test_empty_answers_end_a_run(scenario: str, tmp_path: Path) -> None:
 
 
 def test_the_time_per_token_is_taken_from_the_other_answers(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.0) / "Performance"
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps=8.0) / "Performance"
     requests = [
-        made.timed(n, first, last, output_tokens=count)
+        example_runs.timed(n, first, last, output_tokens=count)
         for n, (first, last, count) in enumerate([(10, 15, 1), (10, 50, 3), (20, 60, 5)])
     ]
     detail = (folder / "mlperf_log_detail.txt").read_text()
@@ -131,7 +131,7 @@ def test_the_time_per_token_is_taken_from_the_other_answers(tmp_path: Path) -> N
     ],
 )
 def test_numbers_that_no_test_can_have(change: dict[str, Any], words: tuple[str, ...], tmp_path: Path) -> None:
-    summary: Summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.0)
+    summary: Summary = example_runs.rendered(tmp_path / "run", scenario="server", server_target_qps=8.0)
     data = summary.run.performance.model_dump() if summary.run.performance else {}
     for key, value in change.items():
         data[key] = data[key] | value if isinstance(value, dict) else value
@@ -140,13 +140,15 @@ def test_numbers_that_no_test_can_have(change: dict[str, Any], words: tuple[str,
 
 def with_longest(tmp_path: Path, logged_ms: float, found_ms: float) -> Summary:
     """A Server test of some 8 s by LoadGen's duration, its longest latency by LoadGen and by its requests."""
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.0)
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps=8.0)
     log = folder / "Performance" / "mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"result_max_latency_ns", "value": 20000000.0', '"x", "value": 0'))
     line = json.dumps({"key": "result_max_latency_ns", "value": 1e6 * logged_ms, "metadata": {}})
     log.write_text(f"{log.read_text()}:::MLLOG {line}\n")
     times = [found_ms, *[20.0] * 63]
-    made.requests(folder / "Performance", *(made.timed(n, 10, t, output_tokens=128) for n, t in enumerate(times)))
+    example_runs.requests(
+        folder / "Performance", *(example_runs.timed(n, 10, t, output_tokens=128) for n, t in enumerate(times))
+    )
     return rendering.build(folder)
 
 

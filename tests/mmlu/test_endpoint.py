@@ -12,7 +12,7 @@ from harness.mmlu.mmlu_config import MMLUConfig
 from harness.mmlu.question_data import LETTERS
 from tests.conftest import launch, tells
 from tests.mmlu.conftest import samples_of
-from tests.servers import Fake, serving, serving_vllm
+from tests.support.fake_servers import Fake, serving, serving_vllm
 
 PART = ("--subjects", "anatomy,virology", "--num-fewshot", "1")
 

@@ -20,7 +20,7 @@ from harness.mmlu.question_data import DOMAINS, LETTERS, Data
 from tests.conftest import ROOT, TOKEN, launch, patience, tells
 from tests.mmlu.conftest import samples_of
 from tests.runs.test_failed_runs import engines
-from tests.warm import cold
+from tests.support.warm_process import cold
 
 
 @dataclass(frozen=True)

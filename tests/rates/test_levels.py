@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from harness.rates.law import Goal
 from harness.results.outcome import Outcome
 from harness.runner import rate as levels
-from tests import made
+from tests.support import example_runs
 
 LIMITS = Goal(600, 1, 1000, 100)
 
@@ -30,7 +30,7 @@ def searched(truth: int, wrong: float, seed: int, most: int = 4096) -> tuple[int
         count += 1
         share = 0.999 * level / truth if truth else 9.0
         held = (level <= truth) != (1 / levels.CLEAR < share < levels.CLEAR and chance.random() < wrong)
-        return made.probe(
+        return example_runs.probe(
             *(None, True, 1000 * share, 50.0), concurrency=level, why="" if held else "TTFT p99 over its limit"
         )
 

@@ -46,9 +46,9 @@ from harness.results.outcome import Outcome, Queue
 from harness.runner import rate
 from harness.runner.rate import DoneTests, SearchedRate, rate_source
 from harness.runs.run_folder import new_folder
-from tests import made
 from tests.conftest import run, tells
-from tests.warm import Warm
+from tests.support import example_runs
+from tests.support.warm_process import Warm
 
 GOAL = Goal(600, 459, 2000, 100)
 INTERACTIVE = mlperf.SCENARIO["interactive"].limits
@@ -248,12 +248,12 @@ def busy(qps: float, completed: float, ttft: float, **more: Any) -> Outcome:
     """A probe above what the server completes."""
     grew = queue(completed, qps - completed)
     usual = {"ttft_p50": ttft / 2, "latency_p50": ttft, "ttft_min": 20, "sent": qps, "seconds": 30.0}
-    return made.probe(qps, ttft <= 2000, ttft, 50.0, queue=grew, **{**usual, **more})
+    return example_runs.probe(qps, ttft <= 2000, ttft, 50.0, queue=grew, **{**usual, **more})
 
 
 def steady(qps: float, ttft: float, tpot: float = 50.0, seconds: float = 30.0, **known: float) -> Outcome:
     sent = {"sent": qps, "seconds": seconds, "latency_p50": 5500.0, "ttft_p50": 150.0, "ttft_min": 20.0}
-    return made.probe(qps, True, ttft, tpot, queue=queue(qps, **known), **sent)
+    return example_runs.probe(qps, True, ttft, tpot, queue=queue(qps, **known), **sent)
 
 
 CARD = [steady(54, 214, 37), steady(58, 258, 47), steady(62, 360, 59)]
@@ -290,7 +290,7 @@ def test_what_a_full_test_measured_decides_the_next_rate() -> None:
 def full(qps: float, tpot: float, valid: bool, capacity: float = 61.0) -> Outcome:
     """A full test of a shared server."""
     work = {"each_s": 0.2 / capacity, "prompt_s": 0.8 / capacity, "token_s": 0.0032, "tokens": 127.0}
-    return made.changed(steady(qps, 300, tpot, seconds=640.0, **work), valid=valid)
+    return example_runs.changed(steady(qps, 300, tpot, seconds=640.0, **work), valid=valid)
 
 
 @given(st.floats(1.001, 1.4), st.floats(62, 70), st.lists(st.floats(40, 60), max_size=3))
@@ -303,11 +303,11 @@ def test_a_near_miss_never_halves_the_rate(over: float, capacity: float, held: l
 
 
 def test_a_failure_that_tells_nothing_lowers_the_rate_by_a_tenth() -> None:
-    late = made.changed(steady(50, 2100, 50, seconds=640.0), valid=False)
+    late = example_runs.changed(steady(50, 2100, 50, seconds=640.0), valid=False)
     assert rate_after([late], GOAL) == pytest.approx(45)
-    short = made.changed(steady(50, 300, 50, seconds=640.0), valid=False)  # early stopping alone
+    short = example_runs.changed(steady(50, 300, 50, seconds=640.0), valid=False)  # early stopping alone
     assert rate_after([short], GOAL) == pytest.approx(48.5)
-    few = made.changed(short, more=int(0.3 * 50 * 640))  # of 459 queries one is late: chance
+    few = example_runs.changed(short, more=int(0.3 * 50 * 640))  # of 459 queries one is late: chance
     assert rate_after([few], GOAL) == pytest.approx(45)
 
 
@@ -334,7 +334,7 @@ def test_room_that_is_left_is_tried_once() -> None:
     again = corrected(plan, held, [], full(50, 60, True))
     assert again is not None and again.target_qps == higher
     assert tells(again.notes[-1], "50 queries/s was VALID", " with room; retrying at ")
-    after = made.changed(full(higher, 104, False), why="TPOT p99 104 of 100 ms")
+    after = example_runs.changed(full(higher, 104, False), why="TPOT p99 104 of 100 ms")
     assert corrected(replace(plan, target_qps=higher), failed(higher), [], full(50, 60, True), after) is None
     assert corrected(replace(plan, target_qps=higher), held, [], full(50, 60, True), full(higher, 60, True)) is None
     said = rate_source(plan.config).conclude(plan, DoneTests((), (full(50, 60, True), after)))
@@ -366,7 +366,7 @@ RECORDED = json.loads((Path(__file__).parent / "recorded.json").read_text())
 
 
 def recorded(name: str) -> list[Outcome]:
-    return [made.probe(**{**test, "queue": Queue(**test["queue"])}) for test in RECORDED[name]]
+    return [example_runs.probe(**{**test, "queue": Queue(**test["queue"])}) for test in RECORDED[name]]
 
 
 def test_the_next_rate_after_the_full_test_of_an_h200() -> None:
@@ -451,7 +451,7 @@ def test_a_quick_estimate_is_for_scenarios_with_a_rate_and_makes_no_test() -> No
 
 
 def test_facts_without_a_queue_tell_nothing_of_waits() -> None:
-    assert search.rate_by_waits([made.probe(5.0, True, 100, 20)], GOAL) == np.inf
+    assert search.rate_by_waits([example_runs.probe(5.0, True, 100, 20)], GOAL) == np.inf
     known = SearchFacts(GOAL, Alone(0.02, 0.0032, 0.4), [busy(74.4, 60.8, 6000)])
     assert isinstance(known.server, SharedServer) and known.server.capacity == 60.8
 

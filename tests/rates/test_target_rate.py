@@ -38,8 +38,8 @@ from harness.runner.rate import (
     rate_source,
     share_of,
 )
-from tests import made
 from tests.conftest import tells
+from tests.support import example_runs
 
 MODES = ("accuracy", "performance", "both")
 CATEGORY = {"offline": "datacenter", "server": "datacenter", "interactive": "datacenter", "singlestream": "edge"}
@@ -276,7 +276,9 @@ def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Test
 
 def corrected(plan: Plan, result: TestResult) -> Plan | None:
     return rate_source(plan.config).correct(
-        plan, result, rate.DoneTests((), (made.probe(plan.target_qps, False, 100, 20, seconds=result.duration_s),))
+        plan,
+        result,
+        rate.DoneTests((), (example_runs.probe(plan.target_qps, False, 100, 20, seconds=result.duration_s),)),
     )
 
 
@@ -432,10 +434,10 @@ def test_a_short_test_leaves_nothing_behind(held: dict[str, Held], scenario: str
 def test_a_curve_ends_at_its_highest_valid_rate() -> None:
     curve = plan("server", server_target_qps=(5, 10, 20))
     assert type(rate_source(curve.config)) is CurveRate
-    probes = [made.probe(qps, qps <= 10, None, None) for qps in (5.0, 10.0, 20.0)]
+    probes = [example_runs.probe(qps, qps <= 10, None, None) for qps in (5.0, 10.0, 20.0)]
     found = rate.from_curve(curve, probes)
     assert found.target_qps == 10.0 and tells(found.notes[-1], "server_target_qps = 10 queries/s", "3 rates)")
-    assert rate.from_curve(curve, [made.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
+    assert rate.from_curve(curve, [example_runs.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from docs import pictures as kept_pictures
+from docs.generate import pictures
+from docs.generate import pictures as kept_pictures
 from harness.core import files, last_screen
 from harness.core.document import Picture
 from harness.core.statements import Statement
@@ -28,15 +29,17 @@ from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 from harness.runs import history
 from harness.runs.run_folder import RunFolder
-from tests import made
 from tests.conftest import called, tells
+from tests.support import example_runs
 
-HOPPER = made.SYSTEM | {"gpus": ["NVIDIA H200"]}
+HOPPER = example_runs.SYSTEM | {"gpus": ["NVIDIA H200"]}
 
 
 def short(qps: float, **changed: Any) -> Outcome:
     """A test of too few queries for LoadGen."""
-    return made.changed(made.probe(qps, False, 20.0, 2.0, more=300, why="300 more queries needed"), **changed)
+    return example_runs.changed(
+        example_runs.probe(qps, False, 20.0, 2.0, more=300, why="300 more queries needed"), **changed
+    )
 
 
 def first_screen(folder: Path) -> str:
@@ -70,8 +73,8 @@ def first_screen(folder: Path) -> str:
     ],
 )
 def test_the_answer_and_its_subject_come_first(tmp_path: Path, asked: dict[str, Any], title: str, of: str) -> None:
-    system = HOPPER if "model" in asked else made.SYSTEM
-    screen = answer.document(made.rendered(tmp_path / "run", system=system, **asked))
+    system = HOPPER if "model" in asked else example_runs.SYSTEM
+    screen = answer.document(example_runs.rendered(tmp_path / "run", system=system, **asked))
     assert (screen.title, screen.subject, screen.tone) == (title, of, "good")
     assert (tmp_path / "run" / "report.md").read_text().startswith(f"# {title}\n")
 
@@ -90,7 +93,7 @@ def test_the_title_of_batches_and_of_arrivals(
     tmp_path: Path, asked: dict[str, Any], parts: tuple[str, ...], missing: str
 ) -> None:
     load = {"server_target_qps": 8.0} if "arrivals" in asked else {"samples_per_query": 8}
-    title = answer.title(made.rendered(tmp_path / "run", **load, **asked))
+    title = answer.title(example_runs.rendered(tmp_path / "run", **load, **asked))
     assert tells(title, *parts) and missing not in title and "VALID" not in title
 
 
@@ -102,7 +105,7 @@ def shown(summary: Summary) -> list[str]:
 
 
 def test_a_test_that_is_invalid_has_its_reason_as_title_and_a_next_step(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.5, ttft_limit=15)
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps=8.5, ttft_limit=15)
     log = folder / "Performance" / "mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"VALID"', '"INVALID"'))
     page = shown(rendering.build(folder))
@@ -115,7 +118,7 @@ def test_a_test_that_is_invalid_has_its_reason_as_title_and_a_next_step(tmp_path
 
 def test_the_speed_and_the_cost_of_an_invalid_test_carry_its_mark(tmp_path: Path) -> None:
     for verdict, marks in (("VALID", 0), ("INVALID", 2)):
-        folder = made.run(tmp_path / verdict, scenario="server", server_target_qps=8.5, price_per_hour=2.0)
+        folder = example_runs.run(tmp_path / verdict, scenario="server", server_target_qps=8.5, price_per_hour=2.0)
         log = folder / "Performance" / "mlperf_log_detail.txt"
         log.write_text(log.read_text().replace('"VALID"', f'"{verdict}"'))
         rendering.build(folder)
@@ -123,38 +126,41 @@ def test_the_speed_and_the_cost_of_an_invalid_test_carry_its_mark(tmp_path: Path
 
 
 def test_a_curve_is_answered_by_its_best_level_within_the_limits(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", concurrency="1,4,16")
+    folder = example_runs.run(tmp_path / "run", concurrency="1,4,16")
     over = "TTFT p99 3,000 of 2,000 ms"
     probes = [
-        made.probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=1),
-        made.probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=4),
-        made.probe(None, True, 3000.0, 7.0, tokens_per_sec=900.0, concurrency=16, why=over),
+        example_runs.probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=1),
+        example_runs.probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=4),
+        example_runs.probe(None, True, 3000.0, 7.0, tokens_per_sec=900.0, concurrency=16, why=over),
     ]
-    made.levels(folder, probes)
+    example_runs.levels(folder, probes)
     page = shown(rendering.build(folder))
     assert page[1] == "300 output tokens/s with 4 requests in flight, within the limits"
     assert tells(page[3], "in flight", "tokens/s", "TTFT p99")
     assert [line.split()[:2] for line in page[4:7]] == [["1", "100"], ["4", "300"], ["16", "900"]]
     assert page[6].endswith("over: TTFT") and page[5].endswith("within")
     assert not any("VALID" in line for line in page)
-    made.levels(folder, [made.changed(probe, why=over) for probe in probes])
+    example_runs.levels(folder, [example_runs.changed(probe, why=over) for probe in probes])
     page = shown(rendering.build(folder))
     assert page[1] == "no level is within the limits: the lowest, 1 request in flight, is over"
 
 
 def test_the_last_test_of_a_level_is_its_verdict(tmp_path: Path) -> None:
     """The search's third test decides between two, and the run's own is the longest: no maximum over repeats."""
-    folder = made.run(tmp_path / "run", concurrency="4,8,16")
-    over, level = "TTFT p99 3,000 of 2,000 ms", made.probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=16)
+    folder = example_runs.run(tmp_path / "run", concurrency="4,8,16")
+    over, level = (
+        "TTFT p99 3,000 of 2,000 ms",
+        example_runs.probe(None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=16),
+    )
     probes = [
-        made.probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=4),
-        made.changed(level, tokens_per_sec=950.0),
-        made.changed(level, why=over),
-        made.changed(level, concurrency=8, why=over),
-        made.changed(level, concurrency=8, tokens_per_sec=200.0),
-        made.changed(level, why=over, folder="Performance"),
+        example_runs.probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=4),
+        example_runs.changed(level, tokens_per_sec=950.0),
+        example_runs.changed(level, why=over),
+        example_runs.changed(level, concurrency=8, why=over),
+        example_runs.changed(level, concurrency=8, tokens_per_sec=200.0),
+        example_runs.changed(level, why=over, folder="Performance"),
     ]
-    made.levels(folder, probes)
+    example_runs.levels(folder, probes)
     page, html = shown(rendering.build(folder)), (folder / "report.html").read_text()
     assert page[1] == "200 output tokens/s with 8 requests in flight, within the limits"
     assert [line.split()[0] for line in page[4:7]] == ["4", "8", "16"] and page[6].endswith("over: TTFT")
@@ -175,7 +181,7 @@ def test_the_last_test_of_a_level_is_its_verdict(tmp_path: Path) -> None:
 def test_what_an_interrupted_run_goes_on_with(tmp_path: Path, command: str, probes: list[Outcome], wanted: str) -> None:
     """After "max" a full test was INVALID, which probes that held do not change: it went on at a lower rate."""
     planned = 54.0 if "max" in command else None
-    summary = made.rendered(tmp_path / "run")
+    summary = example_runs.rendered(tmp_path / "run")
     update = {"command": f"python run.py {command}", "ended": "interrupted", "target_qps": planned}
     meta = summary.meta.model_copy(update=update)
     run = summary.run.model_copy(update={"performance": None, "search": probes})
@@ -185,7 +191,7 @@ def test_what_an_interrupted_run_goes_on_with(tmp_path: Path, command: str, prob
 
 
 def test_what_a_rate_over_its_limits_goes_on_with(tmp_path: Path) -> None:
-    summary = made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
+    summary = example_runs.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
     test, flags = summary.run.performance, "--server-target-qps 5,8.5"
     assert test is not None and test.limits_ms is not None
     over = test.model_copy(update={"valid": False, "limits_ms": replace(test.limits_ms, ttft=1)})
@@ -197,15 +203,19 @@ def test_what_a_rate_over_its_limits_goes_on_with(tmp_path: Path) -> None:
 
 
 def test_nothing_lower_than_one_request_in_flight_is_advised(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", concurrency="1,4")
-    probes = [made.probe(None, True, 9.0, 9.0, tokens_per_sec=9.0, concurrency=level, why="TTFT") for level in (1, 4)]
+    folder = example_runs.run(tmp_path / "run", concurrency="1,4")
+    probes = [
+        example_runs.probe(None, True, 9.0, 9.0, tokens_per_sec=9.0, concurrency=level, why="TTFT") for level in (1, 4)
+    ]
     for tested, said in ((probes, False), (probes[1:], True)):
-        made.levels(folder, tested)
+        example_runs.levels(folder, tested)
         assert bool(answer.next_command(rendering.build(folder))) is said
 
 
 def test_no_line_is_wider_than_a_terminal_but_a_command(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", label="x" * 200, scenario="server", server_target_qps=8.5, min_duration=1.0)
+    folder = example_runs.run(
+        tmp_path / "run", label="x" * 200, scenario="server", server_target_qps=8.5, min_duration=1.0
+    )
     page = shown(rendering.build(folder))
     assert all(len(line) <= 80 for line in page if not line.startswith("next "))
     assert any(line.startswith("not comparable with MLPerf: ") for line in page)
@@ -225,7 +235,9 @@ def test_a_command_with_another_value(command: str, wanted: str) -> None:
 
 
 def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", system=HOPPER, model="other", price_per_hour=3.6, label="before | after")
+    folder = example_runs.run(
+        tmp_path / "run", system=HOPPER, model="other", price_per_hour=3.6, label="before | after"
+    )
     files.write_json(folder / "Performance" / "machine.json", {"others": ["other programs used 1 of 2 CPU cores"]})
     rendering.build(folder)
     page = first_screen(folder)
@@ -246,14 +258,14 @@ def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
 
 
 def test_offline_has_no_latency_table(tmp_path: Path) -> None:
-    made.rendered(tmp_path / "offline")
-    made.rendered(tmp_path / "server", scenario="server", server_target_qps=8.5)
+    example_runs.rendered(tmp_path / "offline")
+    example_runs.rendered(tmp_path / "server", scenario="server", server_target_qps=8.5)
     tables = ["| latency | 20 |" in (tmp_path / name / "report.md").read_text() for name in ("offline", "server")]
     assert tables == [False, True]
 
 
 def summary(folder: Path, csv: str = "", **asked: Any) -> Summary:
-    made.run(folder, **asked)
+    example_runs.run(folder, **asked)
     if csv:
         (folder / "Performance" / "machine.csv").write_text(csv)
     return rendering.build(folder)
@@ -295,13 +307,13 @@ def latencies_under_p99(page: str) -> list[str]:
 def test_every_p99_of_few_requests_is_marked_as_their_slowest(
     tmp_path: Path, load: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folders = [made.run(tmp_path / name, **load) for name in "ab"]
-    probes = [made.probe(None, True, 9, 9, 5, 5, 90, 9, concurrency=n, queries=64) for n in (1, 4)]
+    folders = [example_runs.run(tmp_path / name, **load) for name in "ab"]
+    probes = [example_runs.probe(None, True, 9, 9, 5, 5, 90, 9, concurrency=n, queries=64) for n in (1, 4)]
     for folder in folders:
-        made.levels(folder, probes if "concurrency" in load else [])
+        example_runs.levels(folder, probes if "concurrency" in load else [])
         rendering.build(folder)
     runs = [compare.read(folder) for folder in folders]
-    pages = [(folders[0] / "report.md").read_text(), made.side_by_side(runs)]
+    pages = [(folders[0] / "report.md").read_text(), example_runs.side_by_side(runs)]
     for page in pages:
         cells = latencies_under_p99(re.sub("limit at p99", "limit", page))
         assert cells and all(cell.startswith(("\N{LESS-THAN OR EQUAL TO} ", "\N{EN DASH}")) for cell in cells)
@@ -312,7 +324,7 @@ def test_every_p99_of_few_requests_is_marked_as_their_slowest(
 
 
 def test_a_page_draws_its_pictures_with_its_own_colours(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
     rendering.build(folder)
     assert not [*folder.rglob("*.svg")]
     series = [Series("one <b>", [(1.0, 2.0), (2.0, nan), (3.0, 4.0)], "green", texts=["a <i>"])]
@@ -361,7 +373,7 @@ def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp
 def test_every_picture_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(pictures, "save", lambda drawn, place, words: said.append(words) or {})
-    folder = made.run(tmp_path / "run", system=HOPPER, model="other", label="night")
+    folder = example_runs.run(tmp_path / "run", system=HOPPER, model="other", label="night")
     (folder / "Performance" / "machine.csv").write_text("seconds,cpu_percent\n1,5\n2,6\n")
     rendering.build(folder)
     middle = " \N{MIDDLE DOT} "
@@ -380,7 +392,7 @@ def test_scores_without_the_official_splitter_are_marked_on_the_screen() -> None
 
 
 def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
-    found = made.rendered(tmp_path / "20260131-a", label="night")
+    found = example_runs.rendered(tmp_path / "20260131-a", label="night")
     history.finish(RunFolder(tmp_path, "20260131-a"), rendering.history_line(found))
     rendering.write_index(tmp_path)
     assert found.meta.label == json.loads((tmp_path / "history.jsonl").read_text())["label"] == "night"
@@ -398,8 +410,8 @@ def test_a_run_that_is_kept_whole_has_the_page_that_is_made_today(run: str, tmp_
 
 
 def test_the_pictures_of_the_docs_are_drawn_from_kept_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_pictures, "IMAGES", tmp_path)
-    monkeypatch.setattr(kept_pictures, "PAGES", {})
+    monkeypatch.setattr(pictures, "IMAGES", tmp_path)
+    monkeypatch.setattr(pictures, "PAGES", {})
     kept_pictures.main()
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {f"{name}.png" for name in kept_pictures.PICTURES} | {"h200-settings.png"}

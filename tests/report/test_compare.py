@@ -16,8 +16,8 @@ from harness.report import compare, compare_page, compare_picture, load_pictures
 from harness.report import report as rendering
 from harness.results import metrics
 from harness.runs.run_folder import RunFolder
-from tests import made
 from tests.conftest import ROOT, called, tells
+from tests.support import example_runs
 
 
 def report(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -25,13 +25,13 @@ def report(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
 
 
 def both(folder: Path, **changed: Any) -> list[compare.ComparedRun]:
-    made.rendered(folder / "a")
-    made.rendered(folder / "b", **changed)
+    example_runs.rendered(folder / "a")
+    example_runs.rendered(folder / "b", **changed)
     return compare.load([folder / "a", folder / "b"])[0]
 
 
 def test_performance_only_runs_are_compared(tmp_path: Path) -> None:
-    page = made.side_by_side(both(tmp_path, max_num_seqs=8, engine_arg=("block_size=32",)))
+    page = example_runs.side_by_side(both(tmp_path, max_num_seqs=8, engine_arg=("block_size=32",)))
     assert "| max_num_seqs | unset | 8 |" in page
     assert "| engine_arg | none | block_size=32 |" in page
     assert "| output tokens/s | 1,024 | 1,024 (1.000) |" in page
@@ -39,22 +39,22 @@ def test_performance_only_runs_are_compared(tmp_path: Path) -> None:
 
 
 def test_two_at_a_fixed_rate_have_no_ratio(tmp_path: Path) -> None:
-    made.rendered(tmp_path / "a", scenario="server", server_target_qps=8.0)
-    made.rendered(tmp_path / "b", scenario="server", server_target_qps=9.0)
-    page = made.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    example_runs.rendered(tmp_path / "a", scenario="server", server_target_qps=8.0)
+    example_runs.rendered(tmp_path / "b", scenario="server", server_target_qps=9.0)
+    page = example_runs.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert tells(page, "# NOT COMPARABLE: ", "configured rate")
     assert "| TTFT p50, ms | 20 | 20 |\n" in page and "| server_target_qps | 8.0 | 9.0 |" in page
 
 
 def test_rates_of_a_curve_were_configured_those_of_a_search_were_found(tmp_path: Path) -> None:
     fast, slow = ({"scenario": "server", "server_target_qps": rates} for rates in ((8.0, 9.0), (4.0, 5.0)))
-    made.rendered(tmp_path / "a", **fast)
-    made.rendered(tmp_path / "b", **slow)
-    page = made.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    example_runs.rendered(tmp_path / "a", **fast)
+    example_runs.rendered(tmp_path / "b", **slow)
+    page = example_runs.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert tells(page, "# NOT COMPARABLE: ", "configured rate")
     for name in "cd":
-        made.rendered(tmp_path / name, scenario="server", server_target_qps="max", max_num_seqs=ord(name))
-    assert "COMPARABLE" not in made.side_by_side(compare.load([tmp_path / "c", tmp_path / "d"])[0])
+        example_runs.rendered(tmp_path / name, scenario="server", server_target_qps="max", max_num_seqs=ord(name))
+    assert "COMPARABLE" not in example_runs.side_by_side(compare.load([tmp_path / "c", tmp_path / "d"])[0])
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,17 @@ def test_the_loads_of_two_curves_stand_under_each_other(
     tmp_path: Path, flags: dict[str, Any], field: str, unit: tuple[str, str], faster: tuple[str, str], quicker: str
 ) -> None:
     for name, speed in (("a", 100.0), ("b", 150.0)):
-        log = made.run(tmp_path / name, **flags) / "Performance" / "mlperf_log_detail.txt"
+        log = example_runs.run(tmp_path / name, **flags) / "Performance" / "mlperf_log_detail.txt"
         log.write_text(log.read_text().replace(*faster) if name == "b" else log.read_text())
         probes = [
-            made.probe(
+            example_runs.probe(
                 None, "concurrency" in flags or load < 4, 10.0, 5.0, tokens_per_sec=speed * load, **{field: load}
             )
             for load in (4, 1)
         ]  # type: ignore[arg-type]
-        made.levels(tmp_path / name, probes)
+        example_runs.levels(tmp_path / name, probes)
         rendering.build(tmp_path / name)
-    page = made.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = example_runs.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert tells(page.splitlines()[0], "b ", quicker)
     cells = [line.split(" | ")[:4] for line in page.splitlines() if any(f" {each} | " in line for each in unit)]
     low, high = ("within", "within") if "concurrency" in flags else ("VALID", "INVALID")  # of one's own limits
@@ -102,15 +102,15 @@ def test_the_loads_of_two_curves_stand_under_each_other(
 
 
 def test_what_a_comparison_rests_on_stands_in_it(tmp_path: Path) -> None:
-    made.rendered(tmp_path / "a", price_per_hour=1.0)
-    made.rendered(tmp_path / "b", price_per_hour=10.0, max_new_tokens=16)
-    page = made.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    example_runs.rendered(tmp_path / "a", price_per_hour=1.0)
+    example_runs.rendered(tmp_path / "b", price_per_hour=10.0, max_new_tokens=16)
+    page = example_runs.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert "| price_per_hour | 1.0 | 10.0 |" in page and "| max_new_tokens | 128 | 16 |" in page
 
 
 def test_a_table_that_cannot_be_written_names_where(tmp_path: Path) -> None:
     for name in "ab":
-        made.rendered(tmp_path / name)
+        example_runs.rendered(tmp_path / name)
     for place, why in ((tmp_path / "none" / "x.csv", "No such file or directory"), (tmp_path, "Is a directory")):
         done = report("--compare", tmp_path / "a", tmp_path / "b", "--csv", place)
         assert (done.returncode, done.stdout) == (2, "")
@@ -119,7 +119,7 @@ def test_a_table_that_cannot_be_written_names_where(tmp_path: Path) -> None:
 
 def test_the_numbers_of_one_run_as_a_csv_file(tmp_path: Path) -> None:
     run, path = tmp_path / "one", tmp_path / "one.csv"
-    made.rendered(run)
+    example_runs.rendered(run)
     assert report(run, "--csv", path).returncode == 0
     with path.open() as file:
         (line,) = csv.DictReader(file)
@@ -129,7 +129,9 @@ def test_the_numbers_of_one_run_as_a_csv_file(tmp_path: Path) -> None:
 
 def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
     for name in ("20260131-a", "20260131-b", "20260131-c"):
-        made.rendered(tmp_path / name, system=made.SYSTEM | {"gpus": ["NVIDIA H200"] * 2}, max_num_seqs=len(name))
+        example_runs.rendered(
+            tmp_path / name, system=example_runs.SYSTEM | {"gpus": ["NVIDIA H200"] * 2}, max_num_seqs=len(name)
+        )
     (tmp_path / "latest").symlink_to("20260131-c")
     (tmp_path / "index.md").write_text("")
     (tmp_path / "mmlu").mkdir()
@@ -159,7 +161,7 @@ def test_many_runs_are_one_table_and_a_csv_file(tmp_path: Path) -> None:
 def test_the_one_of_several_that_differs_does_not_decide(tmp_path: Path, odd: str) -> None:
     """Whichever of them it is, the others are compared with each other."""
     for name in "abc":
-        made.rendered(tmp_path / name, **({"max_new_tokens": 64} if name == odd else {}))
+        example_runs.rendered(tmp_path / name, **({"max_new_tokens": 64} if name == odd else {}))
     runs, _ = compare.load([tmp_path / name for name in "abc"])
     found, (start, other) = compare_page.document(runs), "abc".replace(odd, "")
     assert tells(
@@ -194,15 +196,15 @@ def test_numbers_of_a_comparison_are_rounded_as_on_a_page() -> None:
 )
 def test_what_cannot_be_compared_is_said(tmp_path: Path, arguments: list[str], message: str) -> None:
     run = tmp_path / "a"
-    made.rendered(run)
+    example_runs.rendered(run)
     done = report(*(word.format(a=run) for word in arguments))
     assert done.returncode == 2 and message in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_summary_that_is_damaged_is_named(tmp_path: Path) -> None:
-    made.rendered(tmp_path / "a")
-    made.rendered(tmp_path / "b")
+    example_runs.rendered(tmp_path / "a")
+    example_runs.rendered(tmp_path / "b")
     (tmp_path / "b" / "summary.json").write_text('{"meta": 1}')
     with pytest.raises(UsageError, match=r"b/summary.json: meta: not an object"):
         compare.load([tmp_path / "a", tmp_path / "b"])
@@ -210,11 +212,11 @@ def test_a_summary_that_is_damaged_is_named(tmp_path: Path) -> None:
 
 def test_a_comparison_says_which_run_ended_early(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        made.run(tmp_path / name)
+        example_runs.run(tmp_path / name)
     RunFolder(tmp_path, "b").set_status("interrupted")
     for name in ("a", "b"):
         rendering.build(tmp_path / name)
-    page = made.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = example_runs.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
     assert "| ended early | \u2013 | interrupted |" in page
 
 
@@ -229,7 +231,7 @@ def test_the_second_run_is_held_against_the_first(tmp_path: Path) -> None:
     before, after = (compare.read(tmp_path / name) for name in ("before", "after"))
     score = after.paired_answers(before)
     assert score and score.scores["rouge1"].after == pytest.approx(0.8 * score.scores["rouge1"].before)
-    page = made.side_by_side([before, after])
+    page = example_runs.side_by_side([before, after])
     assert re.search(r"\| rouge1 \| 9\d\.\d+ \| 7\d\.\d+ \| -18", page)
     least = number(score.scores["rouge1"].before - 1)
     for text, verdict in {"rouge1<-3%": "FAIL", "rouge1>+3%": "PASS", f"rouge1<{least}": "FAIL"}.items():
@@ -239,7 +241,7 @@ def test_the_second_run_is_held_against_the_first(tmp_path: Path) -> None:
 
 def test_of_several_runs_the_fastest_is_held_against_the_first_or_the_next(tmp_path: Path) -> None:
     for name, speed in {"A": 1000, "B": 1300, "C": 800}.items():
-        made.run(folder := tmp_path / name)
+        example_runs.run(folder := tmp_path / name)
         log = folder / "Performance" / "mlperf_log_detail.txt"
         log.write_text(log.read_text().replace('"value": 1024.0', f'"value": {speed}.0'))
         rendering.build(folder)
@@ -251,7 +253,7 @@ def test_of_several_runs_the_fastest_is_held_against_the_first_or_the_next(tmp_p
 
 
 def test_runs_of_one_label_on_two_machines_are_two_sides(tmp_path: Path) -> None:
-    made.rendered(tmp_path / "a", label="night")
+    example_runs.rendered(tmp_path / "a", label="night")
     run = compare.read(tmp_path / "a")
     system = run.summary.system.model_copy(update={"gpus": ["NVIDIA H200"]})
     other = run._replace(summary=run.summary.model_copy(update={"system": system}))
@@ -260,7 +262,7 @@ def test_runs_of_one_label_on_two_machines_are_two_sides(tmp_path: Path) -> None
 
 
 def with_label(folder: Path, label: str, others: list[str] | None = None) -> compare.ComparedRun:
-    made.run(folder, label=label)
+    example_runs.run(folder, label=label)
     if others:
         files.write_json(folder / "Performance" / "machine.json", {"others": others})
     rendering.build(folder)
@@ -310,7 +312,7 @@ def test_two_runs_of_accuracy_alone_have_their_answers_as_title(tmp_path: Path) 
 
 def test_a_time_in_a_title_has_its_unit(tmp_path: Path) -> None:
     for name in "ab":
-        made.rendered(tmp_path / name, scenario="singlestream")
+        example_runs.rendered(tmp_path / name, scenario="singlestream")
     runs = [compare.read(tmp_path / name) for name in "ab"]
     assert tells(compare_page.finding(runs), ": latency p90 ", " ms; a ")
 
@@ -326,6 +328,6 @@ def test_many_curves_differ_in_colour_or_mark() -> None:
 def test_runs_of_one_long_name_are_told_apart(tmp_path: Path) -> None:
     long = "a rather long label of a run that says what was changed: variant "
     for letter in "AB":
-        made.rendered(tmp_path / letter, label=long + letter)
+        example_runs.rendered(tmp_path / letter, label=long + letter)
     runs = [compare.read(tmp_path / letter) for letter in "AB"]
     assert len({*compare_picture.names(runs)}) == 2

@@ -18,17 +18,17 @@ from harness.results.cost import Cost
 from harness.results.outcome import Doubt, Outcome
 from harness.results.summary import Performance, Summary
 from harness.runs.run_folder import RunFolder
-from tests import made
 from tests.conftest import run
+from tests.support import example_runs
 
 
 def test_several_rates_make_a_curve(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
     probes = [
-        made.probe(qps, qps < 10, 10 * qps, qps, 5 * qps, qps / 2, 128 * min(qps, 10), min(qps, 10))
+        example_runs.probe(qps, qps < 10, 10 * qps, qps, 5 * qps, qps / 2, 128 * min(qps, 10), min(qps, 10))
         for qps in (4.0, 8.5, 16.0)
     ]
-    made.note(RunFolder(tmp_path, "run"), probes=probes)
+    example_runs.note(RunFolder(tmp_path, "run"), probes=probes)
     summary = rendering.build(folder)
     assert summary.run.search == probes
     page = (folder / "report.md").read_text()
@@ -42,11 +42,11 @@ def test_several_rates_make_a_curve(tmp_path: Path) -> None:
 
 
 def test_marks_are_hollow_where_the_machine_was_busy_and_nowhere_else(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
-    quiet, over = (made.probe(qps, True, ttft, 9.0) for qps, ttft in ((4.0, 40.0), (6.0, 9000.0)))
-    busy = made.probe(5.0, True, 40.0, 9.0, others=["other programs used 1 of 2 CPU cores"])
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
+    quiet, over = (example_runs.probe(qps, True, ttft, 9.0) for qps, ttft in ((4.0, 40.0), (6.0, 9000.0)))
+    busy = example_runs.probe(5.0, True, 40.0, 9.0, others=["other programs used 1 of 2 CPU cores"])
     assert Doubt.BUSY in busy.doubts
-    made.note(RunFolder(tmp_path, "run"), probes=[quiet, busy, over])
+    example_runs.note(RunFolder(tmp_path, "run"), probes=[quiet, busy, over])
     rendering.build(folder)
     marks = re.findall(r'class="mark ([\w ]+)" data-i="(\d)"', (folder / "report.html").read_text())
     assert {place for kinds, place in marks if "unsure" in kinds} == {"1"}
@@ -54,9 +54,9 @@ def test_marks_are_hollow_where_the_machine_was_busy_and_nowhere_else(tmp_path: 
 
 
 def test_a_batch_is_no_rate_that_replicas_are_counted_by(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", category="edge", scenario="multistream", samples_per_query="2,8")
-    batch = made.probe(None, True, 20.0, 2.0, samples_per_sec=120.0, samples_per_query=2, latency_p99=20.0)
-    made.note(RunFolder(tmp_path, "run"), probes=[batch])
+    folder = example_runs.run(tmp_path / "run", category="edge", scenario="multistream", samples_per_query="2,8")
+    batch = example_runs.probe(None, True, 20.0, 2.0, samples_per_sec=120.0, samples_per_query=2, latency_p99=20.0)
+    example_runs.note(RunFolder(tmp_path, "run"), probes=[batch])
     rendering.build(folder)
     assert "## Tests at each load" in (folder / "report.md").read_text()
     assert "replicas" not in (folder / "report.md").read_text()
@@ -64,19 +64,22 @@ def test_a_batch_is_no_rate_that_replicas_are_counted_by(tmp_path: Path) -> None
 
 
 def test_each_load_has_its_unit() -> None:
-    rate = made.probe(4.0, True, None, None)
-    batch, level = made.changed(rate, qps=None, samples_per_query=4), made.changed(rate, qps=None, concurrency=4)
+    rate = example_runs.probe(4.0, True, None, None)
+    batch, level = (
+        example_runs.changed(rate, qps=None, samples_per_query=4),
+        example_runs.changed(rate, qps=None, concurrency=4),
+    )
     assert [probe.unit for probe in (rate, batch, level)] == ["queries/s", "samples per query", "in flight"]
 
 
 def curve(*probes: Outcome) -> LoadPicture:
-    picture = LoadPicture.of(made.summary(probes), mlperf.Limits(2000, 100))
+    picture = LoadPicture.of(example_runs.summary(probes), mlperf.Limits(2000, 100))
     assert picture is not None
     return picture
 
 
 def at(user: float, speed: float, valid: bool = True, load: float = 10.0) -> Outcome:
-    return made.probe(load, valid, 9.0, 9.0, tpot_p50=1000 / user, tokens_per_sec=speed)
+    return example_runs.probe(load, valid, 9.0, 9.0, tpot_p50=1000 / user, tokens_per_sec=speed)
 
 
 def test_only_the_point_of_the_answer_is_labelled_with_its_load() -> None:
@@ -100,7 +103,7 @@ def test_several_runs_have_a_mark_each_and_one_run_a_mark_an_outcome() -> None:
 def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: Path) -> None:
     levels = [(1, 200, 5.0, 0.5, ""), (16, 2000, 8.0, 0.09, ""), (64, 2500, 20.0, 0.1, ""), (256, 3000, 90, 0.08, "x")]
     probes = [
-        made.probe(
+        example_runs.probe(
             None, True, 50, tpot, 30, tpot, float(speed), concurrency=load, tpot_p90=tpot, joules_per_token=j, why=why
         )
         for load, speed, tpot, j, why in levels
@@ -115,7 +118,7 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: 
         concurrency=256,
         cost=Cost(price_per_hour=3.6),
     )
-    folder = made.run(tmp_path / "run", concurrency="1,16,64,256")
+    folder = example_runs.run(tmp_path / "run", concurrency="1,16,64,256")
     summary = rendering.build(folder)
     run = summary.run.model_copy(update={"search": probes, "performance": test})
     found = LoadPicture.of(summary.model_copy(update={"run": run}), None)

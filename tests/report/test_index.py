@@ -12,9 +12,9 @@ from harness.results import benchmark_run
 from harness.runner import steps
 from harness.runs.history import finish
 from harness.runs.run_folder import RunFolder, open_run
-from tests import made
 from tests.conftest import tells
 from tests.runs.test_folder import LABEL, LINE
+from tests.support import example_runs
 
 
 def test_an_index_of_a_run_whose_name_no_folder_can_have(tmp_path: Path):
@@ -80,7 +80,7 @@ def test_the_index_passes_over_lines_of_other_programs(tmp_path: Path):
 
 
 def test_an_index_that_cannot_be_written_takes_nothing_from_a_run(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", results_dir=tmp_path)
+    folder = example_runs.run(tmp_path / "run", results_dir=tmp_path)
     (tmp_path / "index.md").mkdir()
     screen = Console(file=io.StringIO(), width=200)
     display = Display(screen)

@@ -26,8 +26,8 @@ from harness.results.summary import CURVES, Summary
 from harness.runs import history
 from harness.runs.run_folder import RunFolder
 from harness.sweep.experiment import from_summary
-from tests import made
 from tests.conftest import tells
+from tests.support import example_runs
 
 ASKED: dict[str, dict[str, Any]] = {
     "offline": {},
@@ -78,7 +78,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """A run of each scenario, whose machine nobody else used."""
     place, found = tmp_path_factory.mktemp("runs"), Runs()
     for name, flags in ASKED.items():
-        folder = made.run(place / name, **flags)
+        folder = example_runs.run(place / name, **flags)
         write_json(folder / "Performance" / "machine.json", {"others_cpu_cores": 0.0, "others": []})
         rendering.build(folder)
         found[name] = compare.read(folder)
@@ -177,8 +177,8 @@ def page_of(run: ComparedRun, summary: Summary) -> str:
 
 def test_an_index_says_what_a_title_says(tmp_path: Path) -> None:
     for n, why in enumerate(("", "TTFT p99 3,000 of 2,000 ms")):
-        folder = made.run(tmp_path / f"2026013{n}-a", concurrency="4")
-        made.levels(folder, [made.probe(None, True, tokens_per_sec=300.0, concurrency=4, why=why)])
+        folder = example_runs.run(tmp_path / f"2026013{n}-a", concurrency="4")
+        example_runs.levels(folder, [example_runs.probe(None, True, tokens_per_sec=300.0, concurrency=4, why=why)])
         summary = rendering.build(folder)
         history.finish(RunFolder(tmp_path, folder.name), rendering.history_line(summary))
     rendering.write_index(tmp_path)
@@ -191,11 +191,13 @@ def test_a_result_below_a_busy_level_is_compared_with_nothing(tmp_path: Path, as
     """On an idle machine the larger load may have been the result: two runs of one machine are no 75 % apart."""
     compared = []
     for name, busy in (("a", ""), ("b", BUSY)):
-        folder = made.run(tmp_path / name, **asked)
+        folder = example_runs.run(tmp_path / name, **asked)
         unit = "concurrency" if "concurrency" in asked else "samples_per_query"
         loads = [(2, 500.0, ""), (8, 2000.0, busy)]
-        levels = [made.probe(None, True, tokens_per_sec=v, busy=b, queries=500, **{unit: n}) for n, v, b in loads]
-        made.levels(folder, levels)
+        levels = [
+            example_runs.probe(None, True, tokens_per_sec=v, busy=b, queries=500, **{unit: n}) for n, v, b in loads
+        ]
+        example_runs.levels(folder, levels)
         for place in folder.rglob("mlperf_log_detail.txt"):
             write_json(place.parent / "machine.json", {"others_cpu_cores": 0.0, "others": []})
         rendering.build(folder)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.report import report as rendering
-from tests import made
 from tests.conftest import run
+from tests.support import example_runs
 
 opened: list[str] = []
 watching = False
@@ -64,7 +64,7 @@ def test_each_file_of_a_test_once_and_once_for_its_digest(load: tuple[str, ...],
 
 
 def test_an_open_is_seen(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run")
+    folder = example_runs.run(tmp_path / "run")
     with opens() as paths:
         json.loads((folder / "config.json").read_text())
         (folder / "Performance" / "requests.csv").read_text()

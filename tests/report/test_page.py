@@ -19,9 +19,9 @@ from harness.results.gpu_time_shares import SHARES
 from harness.results.outcome import Outcome, Queue
 from harness.results.published import Unit, published, results_of
 from harness.runs.run_folder import RunFolder
-from tests import made
-from tests.browser import CHROMIUM, Tab, browser
 from tests.conftest import ROOT
+from tests.support import example_runs
+from tests.support.browser import CHROMIUM, Tab, browser
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 HOSTILE = '</script><img src=x onerror="alert(1)">$\\frac{'
@@ -33,7 +33,7 @@ def probe(qps: float, ttft: float | None, tpot: float, **more: object) -> Outcom
     """A probe at a rate with these p99, and p50 and p90 below them."""
     values = {"ttft_p50": ttft and ttft / 4, "ttft_p90": ttft and ttft / 2, "tpot_p50": tpot / 4, "tpot_p90": tpot / 2}
     values |= {"tokens_per_sec": 128 * qps, "samples_per_sec": qps, "seconds": 30.0, "latency_p50": 1000.0}
-    return made.probe(**{"qps": qps, "valid": True, "ttft_p99": ttft, "tpot_p99": tpot, **values, **more})  # type: ignore[arg-type]
+    return example_runs.probe(**{"qps": qps, "valid": True, "ttft_p99": ttft, "tpot_p99": tpot, **values, **more})  # type: ignore[arg-type]
 
 
 PROBES = [probe(4.0, 400.0, 40.0), probe(7.0, 900.0, 70.0), probe(9.0, 950.0, 90.0, queue=GREW)]
@@ -44,15 +44,15 @@ PROBES += [probe(12.0, 9000.0, 150.0, valid=False, why="TTFT p99 9,000 of 2,000 
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run at a rate with probes on both sides of its limits; texts of others are hostile."""
     place = tmp_path_factory.mktemp("pages")
-    folder = made.run(
+    folder = example_runs.run(
         place / "run", scenario="server", server_target_qps="4,7,9,12,8.5", label=HOSTILE, price_per_hour=2.0
     )
     command = f"python run.py --model /home/someone/{HOSTILE}/model --endpoint http://user:password@host:8000/v1?key=1"
     facts = {"command": command, "engine": f"engine {HOSTILE}", "kernels": {"attention": HOSTILE}}
-    made.note(RunFolder(place, "run"), probes=PROBES, **facts)
-    slow = {made.FAMILIES["result_time_to_output_token_{}"].format(share): 95e6 for share in ("99.00", "99.90")}
+    example_runs.note(RunFolder(place, "run"), probes=PROBES, **facts)
+    slow = {example_runs.FAMILIES["result_time_to_output_token_{}"].format(share): 95e6 for share in ("99.00", "99.90")}
     plan = rendering.results.facts_of(folder).plan
-    log = made.log(plan, **slow, result_time_to_output_token_max=95e6, result_max_latency_ns=195e6)
+    log = example_runs.log(plan, **slow, result_time_to_output_token_max=95e6, result_max_latency_ns=195e6)
     (folder / "Performance" / "mlperf_log_detail.txt").write_text(log)
     rows = [f"{second},{second % 7 * 10}" for second in range(1, 9)]
     (folder / "Performance" / RECORDING).write_text("\n".join(["seconds,cpu_percent", *rows]) + "\n")
@@ -254,7 +254,7 @@ def test_the_data_are_saved_as_csv(run: Path, tab: Tab) -> None:
 
 
 def test_a_comparison_is_a_page_of_the_same_kind(run: Path, tab: Tab, tmp_path: Path) -> None:
-    other, page = made.run(tmp_path / "other", scenario="server", server_target_qps=8.5), tmp_path / "both.html"
+    other, page = example_runs.run(tmp_path / "other", scenario="server", server_target_qps=8.5), tmp_path / "both.html"
     rendering.build(other)
     report.compare_runs([run, other], None, None, page)
     tab.open(page, 360)
@@ -267,12 +267,12 @@ def test_a_comparison_is_a_page_of_the_same_kind(run: Path, tab: Tab, tmp_path: 
 
 @pytest.mark.slow
 def test_a_run_of_full_length_stays_small(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps=8.5)
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps=8.5)
     logs, count = folder / "Performance", 450_000
     plan = rendering.results.facts_of(folder).plan
-    (logs / "mlperf_log_detail.txt").write_text(made.log(plan, result_query_count=count))
+    (logs / "mlperf_log_detail.txt").write_text(example_runs.log(plan, result_query_count=count))
     times = ((order, 100.0 + order * 7919 % 4001 / 7, 5000.0 + order * 104729 % 40009 / 9) for order in range(count))
-    made.requests(
+    example_runs.requests(
         logs,
         *(Request(n % 13368, 500, 128, 1, n / 700, 0.3, ttft, whole, "loadgen", "", n) for n, ttft, whole in times),
     )

@@ -17,9 +17,9 @@ from harness.report import report as rendering
 from harness.results.accuracy import ScoresFile
 from harness.results.summary import Run
 from harness.runs.run_folder import RunFolder, open_run
-from tests import made
 from tests.conftest import called
 from tests.results.test_summary import ACCURACY
+from tests.support import example_runs
 
 EARLY = "did not finish"
 
@@ -36,15 +36,15 @@ EARLY = "did not finish"
 def test_a_run_that_ends_after_two_of_three_rates(
     tmp_path: Path, status: Any, reason: str, said: str, log: str
 ) -> None:
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
     logs = folder / "Performance" / "mlperf_log_detail.txt"
     if log == "none":
         shutil.rmtree(folder / "Performance")
     else:
         logs.write_text("".join(line for line in logs.read_text().splitlines(True) if "result_" not in line))
     run = RunFolder(tmp_path, "run")
-    probes = [made.probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
-    made.note(run, probes=probes)
+    probes = [example_runs.probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+    example_runs.note(run, probes=probes)
     run.set_status(status, reason)
     summary, page = rendering.build(folder), (folder / "report.md").read_text()
     assert re.match(rf"# No result: {said}", page)
@@ -55,7 +55,7 @@ def test_a_run_that_ends_after_two_of_three_rates(
 
 @pytest.mark.parametrize("log", ["none", "cut short", "whole"])
 def test_a_valid_test_counts_though_the_next_one_was_interrupted(tmp_path: Path, log: str) -> None:
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="max")
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps="max")
     logs = folder / "Performance"
     shutil.copytree(logs, folder / "Attempts" / "1")
     if log == "none":
@@ -64,7 +64,7 @@ def test_a_valid_test_counts_though_the_next_one_was_interrupted(tmp_path: Path,
         detail = logs / "mlperf_log_detail.txt"
         detail.write_text("".join(line for line in detail.read_text().splitlines(True) if "result_" not in line))
     run = RunFolder(tmp_path, "run")
-    made.note(run, attempts=[made.probe(7.5, True, 10, 20, 5, 7, 1088, 8.5, folder="Attempts/1")])
+    example_runs.note(run, attempts=[example_runs.probe(7.5, True, 10, 20, 5, 7, 1088, 8.5, folder="Attempts/1")])
     run.set_status("interrupted", "interrupted")
     summary, page = rendering.build(folder), (folder / "report.md").read_text()
     test = summary.run.performance
@@ -74,7 +74,7 @@ def test_a_valid_test_counts_though_the_next_one_was_interrupted(tmp_path: Path,
 
 
 def test_a_test_that_was_cut_short_is_no_result(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5,16")
     logs = folder / "Performance" / "mlperf_log_detail.txt"
     logs.write_text("".join(line for line in logs.read_text().splitlines(True) if "result_" not in line))
     with pytest.raises(LogError, match=EARLY):
@@ -86,7 +86,7 @@ def test_a_test_that_was_cut_short_is_no_result(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [True, False])
 def test_a_run_interrupted_in_its_performance_test_has_an_accuracy_to_show(cut: bool, tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", mode="both")
+    folder = example_runs.run(tmp_path / "run", mode="both")
     (folder / "Accuracy").mkdir()
     kept = ScoresFile(**ACCURACY, schema_version=SCHEMA, log="sha")
     files.write_json(folder / "Accuracy" / "rouge.json", kept.flat())
@@ -104,7 +104,7 @@ def test_a_run_interrupted_in_its_performance_test_has_an_accuracy_to_show(cut: 
 
 
 def test_a_failed_gate_begins_with_its_scores_and_where_the_worst_answers_are(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", mode="both")
+    folder = example_runs.run(tmp_path / "run", mode="both")
     shutil.rmtree(folder / "Performance")
     (folder / "Accuracy").mkdir()
     checks = [check | {"score": 28.613, "verdict": "FAIL"} for check in ACCURACY["checks"][:1]]
@@ -118,7 +118,7 @@ def test_a_failed_gate_begins_with_its_scores_and_where_the_worst_answers_are(tm
 
 @pytest.mark.parametrize("asked", ["none", "test06"])
 def test_a_compliance_test_that_was_cut_off_has_no_verdict(asked: str, tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", compliance=asked)
+    folder = example_runs.run(tmp_path / "run", compliance=asked)
     RunFolder(folder.parent, folder.name).set_status("failed", "the engine ended")
     assert called("report", "report.py", str(folder)).returncode == 0
     page = (folder / "report.md").read_text()
@@ -135,7 +135,7 @@ AUDIT = {"test": "any", "passed": True, "checks": {}, "facts": {}}
 
 def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
     run = open_run(tmp_path, "datacenter-offline")
-    made.record(run, resolve(RunConfig(model="demo"), [], 0), command="c", started="s", system={})
+    example_runs.record(run, resolve(RunConfig(model="demo"), [], 0), command="c", started="s", system={})
     run.set_status("failed", "too few samples")
     with pytest.raises(UsageError, match=r"no test .*\(too few samples\)"):
         rendering.build(run.path)

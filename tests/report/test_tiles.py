@@ -12,7 +12,7 @@ from harness.loadgen.test_run import MACHINE, RECORDING
 from harness.report import answer
 from harness.report import report as rendering
 from harness.results.summary import Summary
-from tests import made
+from tests.support import example_runs
 
 
 def tiles(folder: Path) -> dict[str, str]:
@@ -41,7 +41,7 @@ def tiles(folder: Path) -> dict[str, str]:
 def test_a_tile_with_nothing_to_say_is_left_out(
     tmp_path: Path, settings: dict[str, Any], recorded: bool, wanted: list[str]
 ) -> None:
-    folder = made.run(tmp_path / "run", **settings)
+    folder = example_runs.run(tmp_path / "run", **settings)
     if recorded:
         rows = [f"{second},{second % 7 * 10}" for second in range(1, 9)]
         (folder / "Performance" / RECORDING).write_text("\n".join(["seconds,cpu_percent", *rows]) + "\n")
@@ -52,7 +52,7 @@ def test_a_tile_with_nothing_to_say_is_left_out(
 
 
 def test_what_bound_a_test_on_a_busy_machine_is_not_known_and_has_no_tile(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run")
+    folder = example_runs.run(tmp_path / "run")
     logs = folder / "Performance"
     (logs / RECORDING).write_text(
         "\n".join(["seconds,cpu_percent", *(f"{second},50" for second in range(1, 9))]) + "\n"
@@ -63,7 +63,7 @@ def test_what_bound_a_test_on_a_busy_machine_is_not_known_and_has_no_tile(tmp_pa
 
 
 def test_the_latency_tile_does_not_repeat_the_title(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", category="edge", scenario="singlestream")
+    folder = example_runs.run(tmp_path / "run", category="edge", scenario="singlestream")
     text = tiles(folder)["Latency"]
     assert "p90" in answer.title(files.read(folder / "summary.json", Summary))
     assert "p50" in text and "p90" not in text

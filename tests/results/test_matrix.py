@@ -11,13 +11,13 @@ from harness.report import report as rendering
 from harness.report.matrix import Matrix
 from harness.results.outcome import Doubt, Figure
 from harness.results.summary import Summary
-from tests import made
 from tests.conftest import called
+from tests.support import example_runs
 
 
 def run(place: Path, name: str, gpu: str, price: float, **flags: Any) -> Path:
-    system = made.SYSTEM | {"gpus": [gpu], "driver": "550"}
-    folder = made.run(
+    system = example_runs.SYSTEM | {"gpus": [gpu], "driver": "550"}
+    folder = example_runs.run(
         place / name, system=system, price_per_hour=price, scenario="server", server_target_qps=8.0, **flags
     )
     rendering.build(folder)
@@ -52,7 +52,11 @@ def test_the_cheapest_of_each_workload_is_marked(tmp_path: Path) -> None:
 
 def test_rivals_do_the_same_work(tmp_path: Path) -> None:
     folders = [run(tmp_path, gpu, gpu, 1.0, label=gpu) for gpu in ("one", "other")]
-    rendering.build(made.run(tmp_path / "off", system=made.SYSTEM | {"gpus": ["one"]}, price_per_hour=9, label="off"))
+    rendering.build(
+        example_runs.run(
+            tmp_path / "off", system=example_runs.SYSTEM | {"gpus": ["one"]}, price_per_hour=9, label="off"
+        )
+    )
     table = matrix(read(*folders, tmp_path / "off"), ["gpu"], "one")
     assert "scenario" in table.columns and "scenario" not in matrix(read(*folders), ["gpu"]).columns
     at = [*table.columns].index("scenario")
@@ -80,14 +84,14 @@ def test_what_does_not_count_is_not_the_cheapest(tmp_path: Path) -> None:
 
 
 def test_levels_are_lines_where_the_batch_is_an_axis(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", concurrency="1,4", price_per_hour=1.0)
+    folder = example_runs.run(tmp_path / "run", concurrency="1,4", price_per_hour=1.0)
     probes = [
-        made.probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=1, latency_p50=70.0),
-        made.probe(
+        example_runs.probe(None, True, 10.0, 5.0, tokens_per_sec=100.0, concurrency=1, latency_p50=70.0),
+        example_runs.probe(
             None, True, 20.0, 6.0, tokens_per_sec=300.0, concurrency=4, latency_p50=90.0, why="TTFT p99 20 of 5 ms"
         ),
     ]
-    made.levels(folder, probes)
+    example_runs.levels(folder, probes)
     rendering.build(folder)
     table = matrix(read(folder), ["gpu", "batch"])
     speed = [*table.columns].index("output tokens/s")
@@ -98,9 +102,13 @@ def test_levels_are_lines_where_the_batch_is_an_axis(tmp_path: Path) -> None:
 
 
 def test_loads_are_in_their_order_and_no_run_is_left_out(tmp_path: Path) -> None:
-    folders = [made.run(tmp_path / name, **flags) for name, flags in {"a": {"concurrency": "1,4"}, "b": {}}.items()]
-    probes = [made.probe(None, True, 1.0, 1.0, tokens_per_sec=9.0, concurrency=level) for level in (16, 4, 1, 1)]
-    made.levels(folders[0], probes)
+    folders = [
+        example_runs.run(tmp_path / name, **flags) for name, flags in {"a": {"concurrency": "1,4"}, "b": {}}.items()
+    ]
+    probes = [
+        example_runs.probe(None, True, 1.0, 1.0, tokens_per_sec=9.0, concurrency=level) for level in (16, 4, 1, 1)
+    ]
+    example_runs.levels(folders[0], probes)
     for folder in folders:
         rendering.build(folder)
     silent = read(*folders)

@@ -8,7 +8,7 @@ from harness.config import mlperf
 from harness.loadgen.requests import Request
 from harness.results import performance
 from harness.results.cost import cost
-from tests import made
+from tests.support import example_runs
 
 LIMITS = mlperf.Limits(100, 10)
 
@@ -19,14 +19,14 @@ def share(*requests: Request, limits: mlperf.Limits | None = LIMITS) -> float | 
 
 def test_goodput_counts_requests_that_keep_both() -> None:
     requests = (
-        made.timed(0, 100.0, 200.0, output_tokens=11),  # 10 ms each, both kept to the edge
-        made.timed(1, 101.0, 150.0, output_tokens=11),  # the first too late
-        made.timed(2, 50.0, 161.0, output_tokens=11),  # 11.1 ms each
-        made.timed(3, 50.0, 9000.0, output_tokens=1),  # one token alone
+        example_runs.timed(0, 100.0, 200.0, output_tokens=11),  # 10 ms each, both kept to the edge
+        example_runs.timed(1, 101.0, 150.0, output_tokens=11),  # the first too late
+        example_runs.timed(2, 50.0, 161.0, output_tokens=11),  # 11.1 ms each
+        example_runs.timed(3, 50.0, 9000.0, output_tokens=1),  # one token alone
     )
     assert share(*requests) == 50.0
-    assert share(*requests, made.timed(4, 1.0, 2.0, failure="429")) == 40.0
-    assert share(*requests, made.timed(4, None, 2.0)) is None
+    assert share(*requests, example_runs.timed(4, 1.0, 2.0, failure="429")) == 40.0
+    assert share(*requests, example_runs.timed(4, None, 2.0)) is None
     assert share(*requests, limits=None) is None
     assert share() is None
 

@@ -4,15 +4,15 @@ import os
 
 import pytest
 
-from tests.faults import FAULTS
-from tests.warm import Warm
+from tests.support.fault_injection import FAULTS
+from tests.support.warm_process import Warm
 
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The verdict on each fault, all tried on one engine; "none" is the honest run."""
     screen = tmp_path_factory.mktemp("faults") / "screen.txt"
-    code = Warm(["tests/faults.py", "edge"], os.environ, screen).wait(400)
+    code = Warm(["tests/support/fault_injection.py", "edge"], os.environ, screen).wait(400)
     assert code == 0, screen.read_text()
     rows = [line.strip("| ").split(" | ") for line in screen.read_text().splitlines() if line.startswith("| ")]
     return {name: verdict for name, *_, verdict in rows}

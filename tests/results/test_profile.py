@@ -25,8 +25,8 @@ from harness.results import kernel_profile, kernel_traffic
 from harness.runner import profiling
 from harness.runs.run_folder import RunFolder
 from harness.workloads.sample_library import Library
-from tests import made
 from tests.conftest import tells
+from tests.support import example_runs
 
 NAME = "rank0.1.pt.trace.json.gz"
 KINDS_BY_NAME = {
@@ -233,7 +233,7 @@ def test_what_kernels_move_and_which_are_slow(llama: Any) -> None:
 
 
 def test_a_report_has_what_kernels_move_and_names_the_slow(llama: Any, tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run")
+    folder = example_runs.run(tmp_path / "run")
     found = llama("0.32.0", tokens_per_step=28000.0)
     (folder / "Profile").mkdir()
     files.write_json(folder / "Profile" / "profile.json", found.model_dump(mode="json") | {"seconds": 10.9})
@@ -344,7 +344,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     loop.start()
 
     def make(engine: FakeEngine, **flags: Any) -> tuple[Any, Any]:
-        made.run(tmp_path / "run", **flags, profile=True)
+        example_runs.run(tmp_path / "run", **flags, profile=True)
         plan = resolve(RunConfig(**{"model": "demo", "mode": "performance", "profile": True} | flags), [], 0)
         return plan, SimpleNamespace(
             folder=RunFolder(tmp_path, "run"),
@@ -456,7 +456,7 @@ def test_what_cannot_be_profiled_is_refused(flags: dict[str, Any], words: str) -
 
 
 def test_a_damaged_profile_is_refused_by_name(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run")
+    folder = example_runs.run(tmp_path / "run")
     (folder / "Profile").mkdir()
     (folder / "Profile" / "profile.json").write_text('{"kinds": 3}')
     with pytest.raises(UsageError, match=r"profile\.json: kinds"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from docs.performance import points
+from docs.generate.performance import points
 from harness.results.published import published, results_of
 from tests.conftest import ROOT
 

@@ -19,7 +19,7 @@ from harness.results import hardware_limits
 from harness.results.advice import advice
 from harness.results.summary import Performance
 from harness.runs.run_folder import RunFolder
-from tests import made
+from tests.support import example_runs
 
 LOAD: dict[str, Any] = {
     "gpus": ["NVIDIA H200"],
@@ -101,21 +101,21 @@ def test_no_share_where_the_peak_is_not_known(other: dict[str, Any]) -> None:
 
 
 def test_what_a_rate_comes_to(tmp_path: Path) -> None:
-    test = made.rendered(tmp_path / "run").run.performance
+    test = example_runs.rendered(tmp_path / "run").run.performance
     assert test and test.capacity and test.samples_per_sec == 8
     assert (test.capacity.requests_per_hour, test.capacity.requests_per_day) == (28_800, 691_200)
     assert test.capacity.full_set_s is None  # the demo's articles are none of MLPerf's
-    real = made.rendered(tmp_path / "real", model="other").run.performance
+    real = example_runs.rendered(tmp_path / "real", model="other").run.performance
     assert real and real.capacity and real.capacity.full_set_s == 13_368 / 8
-    short = made.rendered(tmp_path / "short", model="other", max_new_tokens=16).run.performance
+    short = example_runs.rendered(tmp_path / "short", model="other", max_new_tokens=16).run.performance
     assert short and short.capacity and short.capacity.full_set_s is None
     assert (test.mfu_percent, test.mbu_percent) == (None, None)  # the demo, on a CPU
     assert "| requests per day | 691,000 |" in (tmp_path / "run" / "report.md").read_text()
 
 
 def test_the_share_stands_in_the_report_of_a_known_card(tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run", system={**made.SYSTEM, "gpus": ["NVIDIA H200"]}, model="other")
-    made.note(RunFolder(tmp_path, "run"), concurrency=256)
+    run = example_runs.run(tmp_path / "run", system={**example_runs.SYSTEM, "gpus": ["NVIDIA H200"]}, model="other")
+    example_runs.note(RunFolder(tmp_path, "run"), concurrency=256)
     test = rendering.build(run).run.performance
     assert test and test.mfu_percent and 0 < test.mfu_percent < 100
     assert "| MFU, % |" in (run / "report.md").read_text()

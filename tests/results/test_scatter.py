@@ -5,15 +5,15 @@ from pathlib import Path
 
 from harness.report import report as rendering
 from harness.results import history_line
-from tests import made
 from tests.conftest import tells
+from tests.support import example_runs
 
 SPEED = "tokens_per_sec"
 WORDS = "output tokens/s"
 
 
 def test_scatter_is_that_of_earlier_runs_of_the_same_settings(tmp_path: Path) -> None:
-    line = json.loads(json.dumps(rendering.history_line(made.rendered(tmp_path / "a"))))
+    line = json.loads(json.dumps(rendering.history_line(example_runs.rendered(tmp_path / "a"))))
     assert tells(history_line.scatter(line, SPEED, WORDS, []), "first run")
     others = [line | {"tokens_per_sec": 900.0}, line | {"tokens_per_sec": 1100.0}]
     unlike = [

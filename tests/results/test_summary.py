@@ -30,8 +30,8 @@ from harness.results.telemetry import QUANTITIES
 from harness.runs import history, run_folder
 from harness.runs.status import RunStatus
 from harness.sweep import report as sweep_report
-from tests import made
 from tests.conftest import called, tells
+from tests.support import example_runs
 
 SCORE = {"score": 38.0, "reference": 38.7792, "low": 38.391408, "high": None, "interval": None, "verdict": "FAIL"}
 ACCURACY = {
@@ -42,11 +42,11 @@ ACCURACY = {
 
 
 def test_the_schema_is_that_of_the_models() -> None:
-    assert SCHEMA_FILE.read_text() == schema(), "stale: python -m docs.summary_schema writes it"
+    assert SCHEMA_FILE.read_text() == schema(), "stale: python -m docs.generate.summary_schema writes it"
 
 
 def test_the_keys_that_people_read(tmp_path: Path) -> None:
-    made.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
+    example_runs.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     jsonschema.validate(summary, json.loads(SCHEMA_FILE.read_text()))
     assert summary["schema_version"] == SCHEMA
@@ -76,7 +76,7 @@ def test_the_keys_of_the_scores() -> None:
 
 
 def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:
-    summary = made.rendered(tmp_path / "run", category="edge", scenario="singlestream")
+    summary = example_runs.rendered(tmp_path / "run", category="edge", scenario="singlestream")
     assert summary.run.performance is not None and summary.run.performance.target_qps is None
     assert "# 20 ms for an answer (p90" in (tmp_path / "run" / "report.md").read_text()
 
@@ -94,7 +94,7 @@ MEASURED |= {"usage": {item.name: Usage(mean=1.0, max=2.0) for item in QUANTITIE
 
 def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
     asked = {"model": "other", "scenario": "server", "server_target_qps": 8.5, "price_per_hour": 3.6}
-    summary = made.rendered(tmp_path / "run", **asked)
+    summary = example_runs.rendered(tmp_path / "run", **asked)
     test = summary.run.performance
     assert test is not None
     full = summary.run.model_copy(
@@ -127,7 +127,7 @@ def test_each_metric_is_shown_where_something_shows_it() -> None:
 def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new = Metric("samples_twice", "a new one", "run.performance.samples", "higher", SHOWN)
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, new))
-    run = made.run(tmp_path / "20260131-a")
+    run = example_runs.run(tmp_path / "20260131-a")
     summary = rendering.build(run)
     history.finish(run_folder.RunFolder(tmp_path, run.name), rendering.history_line(summary))
     rendering.write_index(tmp_path)
@@ -135,9 +135,9 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     assert "a new one" in (tmp_path / "index.md").read_text()
     assert json.loads((tmp_path / "history.jsonl").read_text())["samples_twice"] == 64
     assert mlflow.entry(run).numbers["samples_twice"] == 64
-    made.rendered(tmp_path / "20260131-b")
+    example_runs.rendered(tmp_path / "20260131-b")
     runs, _ = compare.load([run, tmp_path / "20260131-b"])
-    assert "| a new one | 64 | 64 (1.000) |" in made.side_by_side(runs)
+    assert "| a new one | 64 | 64 (1.000) |" in example_runs.side_by_side(runs)
     assert sweep_report.Metric is Metric and new in metrics.metrics_of("sweep")
 
 
@@ -167,7 +167,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_a_damaged_file_is_named_and_so_is_its_fault(tmp_path: Path, name: str, text: str, message: str) -> None:
-    run = made.run(tmp_path / "run")
+    run = example_runs.run(tmp_path / "run")
     (run / name).parent.mkdir(parents=True, exist_ok=True)
     (run / name).write_text(text)
     done = called("report", "report.py", str(run))
@@ -177,7 +177,7 @@ def test_a_damaged_file_is_named_and_so_is_its_fault(tmp_path: Path, name: str, 
 
 
 def test_our_own_mistakes_are_not_called_a_damaged_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = made.run(tmp_path / "run")
+    run = example_runs.run(tmp_path / "run")
     monkeypatch.setattr(rendering, "summarize", lambda *_: {}["ours"])
     monkeypatch.setattr(sys, "argv", ["report.py", str(run)])
     with pytest.raises(KeyError):
@@ -185,21 +185,21 @@ def test_our_own_mistakes_are_not_called_a_damaged_run(tmp_path: Path, monkeypat
 
 
 def test_a_newer_format_is_refused_by_its_number(tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run")
-    made.note(run_folder.RunFolder(tmp_path, "run"), schema_version=SCHEMA + 1)
+    run = example_runs.run(tmp_path / "run")
+    example_runs.note(run_folder.RunFolder(tmp_path, "run"), schema_version=SCHEMA + 1)
     with pytest.raises(UsageError, match=rf"config\.json: schema_version: .* {SCHEMA + 1} "):
         benchmark_run.facts_of(run)
 
 
 def test_files_of_older_formats_are_read_and_not_rendered_again(tmp_path: Path) -> None:
-    made.rendered(tmp_path / "run")
-    made.rendered(tmp_path / "other")
+    example_runs.rendered(tmp_path / "run")
+    example_runs.rendered(tmp_path / "other")
     for name in ("config.json", "status.json", "summary.json"):
         kept = json.loads((tmp_path / "run" / name).read_text())
         del kept["schema_version"]
         (tmp_path / "run" / name).write_text(json.dumps(kept))
     runs, _ = compare.load([tmp_path / "run", tmp_path / "other"])
-    assert "| output tokens/s | 1,024 | 1,024 (1.000) |" in made.side_by_side(runs)
+    assert "| output tokens/s | 1,024 | 1,024 (1.000) |" in example_runs.side_by_side(runs)
     assert files.read(tmp_path / "run" / "status.json", RunStatus).status == "complete"
     before = (tmp_path / "run" / "report.md").read_bytes()
     with pytest.raises(UsageError, match=f"run: of format 1, .* renders format {RENDERED}"):
@@ -215,7 +215,7 @@ def test_a_run_whose_status_cannot_be_read_is_not_deleted(tmp_path: Path) -> Non
 
 
 def test_a_setting_of_an_older_version_is_read_by_its_name_or_named(tmp_path: Path) -> None:
-    made.rendered(tmp_path / "run")
+    example_runs.rendered(tmp_path / "run")
     path = tmp_path / "run" / "config.json"
     record = json.loads(path.read_text())
     del record["plan"]["config"]["round"]
@@ -228,7 +228,7 @@ def test_a_setting_of_an_older_version_is_read_by_its_name_or_named(tmp_path: Pa
 
 
 def test_the_settings_of_a_run_come_back_typed(tmp_path: Path) -> None:
-    facts = benchmark_run.facts_of(made.run(tmp_path / "run", max_num_seqs=8, engine_arg=("block_size=32",)))
+    facts = benchmark_run.facts_of(example_runs.run(tmp_path / "run", max_num_seqs=8, engine_arg=("block_size=32",)))
     assert isinstance(facts, RunFacts)
     assert (facts.plan.config.max_num_seqs, facts.plan.config.engine_args) == (8, {"block_size": 32})
     assert set(RunConfig.model_fields) <= set(facts.settings)
@@ -241,11 +241,11 @@ def test_gpus_as_people_name_them() -> None:
 
 
 def test_a_gpu_counts_where_the_engine_used_it(tmp_path: Path) -> None:
-    system = made.SYSTEM | {"gpus": ["NVIDIA H200"] * 8}
+    system = example_runs.SYSTEM | {"gpus": ["NVIDIA H200"] * 8}
     sizes = {"tensor_parallel_size": 1, "data_parallel_size": 2}
-    assert made.rendered(tmp_path / "two", system=system, **sizes).gpus == 2
-    away = made.run(tmp_path / "away", system=system, endpoint=("http://gpu-box:8000/v1",))
-    near = made.run(tmp_path / "near", system=system, endpoint=("http://localhost:8000/v1",))
+    assert example_runs.rendered(tmp_path / "two", system=system, **sizes).gpus == 2
+    away = example_runs.run(tmp_path / "away", system=system, endpoint=("http://gpu-box:8000/v1",))
+    near = example_runs.run(tmp_path / "near", system=system, endpoint=("http://localhost:8000/v1",))
     for folder in (away, near):
         config = json.loads((folder / "config.json").read_text())
         config["engine_args"] = {"server": "vLLM 1.0", "serves": "demo", "exchange": "text in", "max_in_flight": 64}
@@ -260,15 +260,15 @@ def test_a_gpu_counts_where_the_engine_used_it(tmp_path: Path) -> None:
 
 
 def test_answers_that_are_longer_than_allowed_are_told(tmp_path: Path) -> None:
-    folder = made.run(tmp_path / "run", max_new_tokens=127)
+    folder = example_runs.run(tmp_path / "run", max_new_tokens=127)
     summary = rendering.build(folder)
     assert summary.run.performance and summary.run.performance.longer == 64
     assert tells((folder / "report.md").read_text(), "64 of 64 answers ", "longer ", " 127 tokens ")
-    made.rendered(tmp_path / "kept")
+    example_runs.rendered(tmp_path / "kept")
     assert "are longer than" not in (tmp_path / "kept" / "report.md").read_text()
 
 
 def test_a_summary_read_back_is_the_same(tmp_path: Path) -> None:
-    summary = made.rendered(tmp_path / "run")
+    summary = example_runs.rendered(tmp_path / "run")
     again = files.read(tmp_path / "run" / "summary.json", Summary)
     assert again.model_dump(mode="json") == summary.model_dump(mode="json")

@@ -23,8 +23,8 @@ from harness.report import machine_pictures
 from harness.report import report as rendering
 from harness.results import telemetry as usage
 from harness.results.gpu_time_shares import SHARES, GpuTime, gpu_times, shares_of
-from tests import made
 from tests.conftest import tells
+from tests.support import example_runs
 
 VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -262,7 +262,7 @@ def test_a_clock_that_nvml_tells_goes_before_one_that_was_seen(tmp_path: Path) -
 
 
 def test_the_report_shows_it(tmp_path: Path) -> None:
-    run = made.run(tmp_path / "run")
+    run = example_runs.run(tmp_path / "run")
     head = "seconds,cpu_percent,memory_gib,gpu0_load_percent,gpu1_load_percent"
     head += ",requests_running,requests_waiting,kv_cache_percent"
     (run / "Performance" / "machine.csv").write_text(f"{head}\n1,5,2,90,99,64,10,99.1\n2,6,3,95,,64,10,99.5\n")

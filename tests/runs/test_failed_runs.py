@@ -14,7 +14,7 @@ import pytest
 
 from harness.core.system import cpu_flags
 from tests.conftest import ROOT, Finished, run, tells
-from tests.warm import Warm
+from tests.support.warm_process import Warm
 
 pytestmark = pytest.mark.engine
 

@@ -20,8 +20,8 @@ from harness.results import benchmark_run
 from harness.runs import history, run_folder
 from harness.runs.history import finish, read_history
 from harness.runs.run_folder import RunFolder, open_run
-from tests import made
 from tests.conftest import tells
+from tests.support import example_runs
 
 LABEL = "datacenter-offline"
 LINE: dict[str, Any] = {
@@ -223,7 +223,7 @@ def test_any_line_survives_the_history(tmp_path_factory: pytest.TempPathFactory,
 def test_a_fact_noted_later_leaves_the_plan_as_it_is(tmp_path: Path):
     run = open_run(tmp_path, LABEL)
     plan = resolve(RunConfig(), [], 0)
-    made.record(run, plan.with_note("a lower rate", target_qps=5.0))
+    example_runs.record(run, plan.with_note("a lower rate", target_qps=5.0))
     kept = benchmark_run.facts_of(run.path)
     kept.stages = [Stage("calibrating", 1.5, "load")]
     benchmark_run.BenchmarkRun(run, None, kept).save()

@@ -21,9 +21,9 @@ from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.file import BASELINE
 from harness.sweep.lanes import Lane
 from tests.conftest import launch
-from tests.servers import Fake, serving
-from tests.sweep.made import SHORT, opened, written
-from tests.warm import Warm
+from tests.support.example_sweeps import SHORT, opened, written
+from tests.support.fake_servers import Fake, serving
+from tests.support.warm_process import Warm
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -25,8 +25,8 @@ from harness.loadgen import invalid_reasons, log_entries
 from harness.loadgen import log as loadgen_log
 from harness.results import claims
 from harness.submission import entries, official_checker, refusals, system_description, tree
-from tests import made
 from tests.conftest import ROOT, Finished, called, tells
+from tests.support import example_runs
 
 needs_submodule = pytest.mark.skipif(
     not official_checker.TOOLS.exists(),
@@ -636,7 +636,7 @@ def test_a_result_that_the_checker_does_not_find_is_named_at_the_build(
 
 @pytest.mark.parametrize("name", ["early_stopping_latency_ss", "latency p90"])
 def test_a_result_of_singlestream_is_its_p90_and_loadgens_estimate(tmp_path: Path, name: str) -> None:
-    folder = made.run(tmp_path / "run", category="edge", scenario="singlestream") / "Performance"
+    folder = example_runs.run(tmp_path / "run", category="edge", scenario="singlestream") / "Performance"
     rewrite(folder, early_stopping_latency_ss=20_000_000)
     assert all(refusals.results(loadgen_log.read(folder)).values())
     if name == "latency p90":

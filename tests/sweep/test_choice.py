@@ -9,7 +9,7 @@ from harness.core.locations import ROOT
 from harness.engines import vllm_arguments
 from harness.sweep import choice, file
 from tests.conftest import tells
-from tests.sweep.made import loaded
+from tests.support.example_sweeps import loaded
 
 
 @pytest.mark.parametrize(("version", "copies", "why"), [((0, 32), 1, "0.33"), ((0, 32), 2, ""), ((0, 33), 1, "")])

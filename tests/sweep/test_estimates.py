@@ -17,7 +17,7 @@ from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, W
 from harness.sweep.lanes import Lane
 from harness.sweep.sweep_state import SweepOptions
 from tests.conftest import tells
-from tests.sweep.made import opened, written
+from tests.support.example_sweeps import opened, written
 
 FILE = """
 baseline: {set: {model: demo, scenario: server, mode: performance, quick: true}}

@@ -11,7 +11,7 @@ from harness.core.errors import UsageError
 from harness.core.locations import ROOT
 from harness.sweep import file as sweep_file
 from harness.sweep.file import BASELINE
-from tests.sweep.made import SHORT, written
+from tests.support.example_sweeps import SHORT, written
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)

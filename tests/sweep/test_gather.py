@@ -14,20 +14,28 @@ from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.lanes import Lane
 from harness.sweep.report import STATE
 from tests.conftest import called
-from tests.sweep import made
+from tests.support import example_sweeps
 
-TEXT = made.SHORT + "isolation:\n- {name: fast, set: {max_num_seqs: 8}}\n- {name: slow, set: {max_num_seqs: 4}}\n"
+TEXT = (
+    example_sweeps.SHORT
+    + "isolation:\n- {name: fast, set: {max_num_seqs: 8}}\n- {name: slow, set: {max_num_seqs: 4}}\n"
+)
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Sweep:
-    return made.loaded(tmp_path, "- {name: fast, set: {max_num_seqs: 8}}\n- {name: slow, set: {max_num_seqs: 4}}\n")
+    return example_sweeps.loaded(
+        tmp_path, "- {name: fast, set: {max_num_seqs: 8}}\n- {name: slow, set: {max_num_seqs: 4}}\n"
+    )
 
 
 def task(place: Path, sweep: Sweep, name: str, node: str, speeds: tuple[float, float], **system: object) -> Path:
     """A task of one experiment that ended, in its folder."""
     folder = run_folder.open_run(place / name / "sweeps", sweep.name).path
-    records = [replace(made.ran(item, speed), node=node) for item, speed in zip((BASELINE, name), speeds, strict=True)]
+    records = [
+        replace(example_sweeps.ran(item, speed), node=node)
+        for item, speed in zip((BASELINE, name), speeds, strict=True)
+    ]
     about = System(**{"cpu": "a CPU", "cores": 2, "packages": {"vllm": "0"}, **system})  # type: ignore[arg-type]
     state = State("python sweep.py", "2026-01-31T10:00:00+0000", about, sweep, tuple(records))
     files.write_json(folder / "sweep.json", STATE.dump_python(state, by_alias=True))
@@ -78,4 +86,4 @@ def test_what_cannot_be_gathered(kind: str, sweep: Sweep, tmp_path: Path) -> Non
 def test_a_baseline_on_another_node_is_not_the_tasks_own(sweep: Sweep) -> None:
     job = Job(sweep.experiments[0], 0)
     assert job.key(Lane(node="n0")) != job.key(Lane(node="n1"))
-    assert job.key(Lane(node="n0")) == replace(made.ran(BASELINE, 1.0), node="n0").key
+    assert job.key(Lane(node="n0")) == replace(example_sweeps.ran(BASELINE, 1.0), node="n0").key

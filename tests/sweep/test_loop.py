@@ -28,7 +28,7 @@ from harness.sweep.lanes import Lane
 from harness.sweep.loop import resume
 from tests.conftest import patience, tells
 from tests.runs.test_failed_runs import engines
-from tests.sweep.made import SHORT, opened, written
+from tests.support.example_sweeps import SHORT, opened, written
 
 
 def sweep(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:

@@ -27,9 +27,9 @@ from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.experiment_result import experiment_rows
 from harness.sweep.file import BASELINE
 from harness.sweep.findings import HOLDS, KEPT, SweepReport, document
-from tests import made
 from tests.conftest import tells
-from tests.sweep.made import SHORT, kept, ran, state, written
+from tests.support import example_runs
+from tests.support.example_sweeps import SHORT, kept, ran, state, written
 
 
 def screen_lines(report: SweepReport) -> list[str]:
@@ -211,8 +211,8 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
     for run, lacking in (("baseline/1", ["short"]), ("a/1", ["short", "speculative decoding"])):
         (tmp_path / run).mkdir(parents=True)
         plan = resolve(RunConfig(model="demo"), [], 0)
-        made.record(run_folder.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
-        made.note(run_folder.RunFolder(tmp_path, run), deviations=lacking)
+        example_runs.record(run_folder.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
+        example_runs.note(run_folder.RunFolder(tmp_path, run), deviations=lacking)
     (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
     plots.build(tmp_path)
     page = (tmp_path / "report.md").read_text()

@@ -24,7 +24,7 @@ from harness.sweep.findings import SweepReport, document
 from harness.sweep.lanes import Lane
 from harness.sweep.sweep_state import SweepOptions, SweepState
 from tests.conftest import tells
-from tests.sweep.made import loaded, opened, ran, state
+from tests.support.example_sweeps import loaded, opened, ran, state
 
 # Side by side.
 

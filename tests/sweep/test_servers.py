@@ -30,10 +30,10 @@ from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.findings import State, SweepReport, document
 from harness.sweep.lanes import Lane
 from harness.sweep.sweep_state import SweepOptions, SweepState
-from tests import made as folders
 from tests.conftest import ROOT, called, ended, patience, tells
-from tests.servers import Fake, serving
-from tests.sweep.made import ran, written
+from tests.support import example_runs as folders
+from tests.support.example_sweeps import ran, written
+from tests.support.fake_servers import Fake, serving
 
 SCATTER = (1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.01, 0.99)
 BOTH = ("http://127.0.0.1:8/v1", "http://127.0.0.1:9/v1")

@@ -29,10 +29,10 @@ from harness.runner.rate import known_offline
 from harness.runs.run_folder import RunFolder
 from harness.workloads import custom as workload_samples
 from harness.workloads import requests_file
-from tests import made
 from tests.conftest import tells
 from tests.engines.test_openai import PROMPT, client
-from tests.servers import Fake, serving, whole
+from tests.support import example_runs
+from tests.support.fake_servers import Fake, serving, whole
 
 SHIPPED = [name for name, row in WORKLOADS.items() if row.path and not is_profile(name)]
 TEMPLATE = (
@@ -384,9 +384,9 @@ def test_rates_and_comparisons_do_not_mix_workloads(tokenizer: Any, file: Any) -
 
 def rendered(folder: Path, tokenizer: Any, asked: RunConfig) -> Any:
     """A finished run of a workload, made without an engine."""
-    made.run(folder)
+    example_runs.run(folder)
     found = plan(asked.changed(min_duration=5.0), tokenizer)
-    made.record(RunFolder(folder.parent, folder.name), found)
+    example_runs.record(RunFolder(folder.parent, folder.name), found)
     return rendering.build(folder)
 
 
@@ -409,7 +409,9 @@ def test_two_workloads_are_not_compared(tokenizer: Any, tmp_path: Path) -> None:
         rendered(tmp_path / name, tokenizer, config(name, total_sample_count=16))
     (a, b), _ = compare.load([tmp_path / "chat", tmp_path / "code"])
     assert compare_page.refusal(a, b, "A", "B") == "other work (--workload)"
-    assert re.search(r"\| workload \| chat \w{12} \| code \w{12} \|", made.side_by_side([a, b]))  # also of one name
+    assert re.search(
+        r"\| workload \| chat \w{12} \| code \w{12} \|", example_runs.side_by_side([a, b])
+    )  # also of one name
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=300))

@@ -1,4 +1,4 @@
-"""`python -m docs.summary_schema` writes the JSON schema of summary.json (harness.results.summary)."""
+"""`python -m docs.generate.summary_schema` writes the JSON schema of summary.json (harness.results.summary)."""
 
 from harness.results.summary import SCHEMA_FILE, schema
 

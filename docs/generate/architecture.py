@@ -1,6 +1,6 @@
 """Draws the floors of the house, and the way of one number through them, as FLOORS and the modules' classes have them.
 
-    python -m docs.architecture
+    python -m docs.generate.architecture
 
 The way is a list of classes, each with the module that defines it; a class that has moved is an error.
 """
@@ -12,7 +12,7 @@ from textwrap import wrap
 from harness import FLOORS
 from harness.report.charts import PALETTE, pyplot
 
-IMAGE = Path(__file__).parent / "img" / "architecture.png"
+IMAGE = Path(__file__).parents[1] / "img" / "architecture.png"
 WAY = (  # of one number, from a request to what a person reads
     ("config.run", "RunConfig", "what was asked"),
     ("config.plan", "Plan", "every auto resolved"),

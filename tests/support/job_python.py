@@ -22,7 +22,7 @@ def main(words: list[str]) -> None:
     dies_after = float(seconds) if seconds and node in ("", os.environ["SLURM_NODEID"]) else 3600.0
     print("server on port", given.port, flush=True)
     if dies_after:
-        from tests.servers import Fake, serving
+        from tests.support.fake_servers import Fake, serving
 
         with serving(Fake(models=(given.served_model_name,), key=os.environ["VLLM_API_KEY"], port=given.port)):
             time.sleep(dies_after)

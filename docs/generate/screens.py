@@ -1,6 +1,6 @@
 """Runs again each command whose output a page shows, and puts in what it prints now.
 
-    python -m docs.screens PAGE.md ...
+    python -m docs.generate.screens PAGE.md ...
 
 A block of code is of this kind where the comment MADE stands before it; its first line is `$ ` and the command, as bash
 runs it in the checkout. Commands take minutes where they start an engine.
@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.core.files import write_text
 from harness.core.locations import ROOT
 
-MADE = "<!-- made by `python -m docs.screens` -->"
+MADE = "<!-- made by `python -m docs.generate.screens` -->"
 BLOCK = re.compile(rf"(?<={re.escape(MADE)}\n```\n)\$ (.*?[^\\])\n.*?(?=^```$)", re.M | re.S)
 WIDTH = "100"
 

@@ -1,7 +1,7 @@
 """Writes two sections of docs/comparability.md: what each tool means by its figures (`benchmarks.crosscheck`), and what
 each comparison of runs asks them to share, as its own code says it.
 
-python -m docs.comparability
+python -m docs.generate.comparability
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from benchmarks import crosscheck
-from docs.wrapping import wrapped
+from docs.generate.wrapping import wrapped
 from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
 from harness.config.run import RunConfig
@@ -22,8 +22,8 @@ from harness.runner import rate
 from harness.submission import entries, refusals
 from harness.sweep import experiment_result, sweep_state
 
-PAGE = Path(__file__).with_suffix(".md")
-SECTION = re.compile(r"(?<=<!-- made by `python -m docs.comparability` -->\n).*?(?=<!-- end -->)", re.S)
+PAGE = Path(__file__).parents[1] / Path(__file__).with_suffix(".md").name
+SECTION = re.compile(r"(?<=<!-- made by `python -m docs.generate.comparability` -->\n).*?(?=<!-- end -->)", re.S)
 MEANING = {
     "work": "what is asked of the engine",
     "settings": "all else that answers or speed depend on, and what the engine makes of it",

@@ -16,7 +16,7 @@ from harness.core import locations, nvml, vllm_source
 from harness.core.errors import UsageError
 from harness.runner import doctor, server_probe
 from tests.conftest import ROOT, called, ended
-from tests.servers import Fake, serving
+from tests.support.fake_servers import Fake, serving
 
 DEMO = RunConfig(model="demo")
 
@@ -60,7 +60,7 @@ def test_other_packages_than_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     here = doctor.installed_version
     monkeypatch.setattr(doctor, "installed_version", lambda name: "0.1" if name == "typer" else here(name))
     row = look(DEMO)["packages"]
-    assert row.status == "note" and "typer 0.1 for 0." in row.found and "requirements-cpu.txt" in row.found
+    assert row.status == "note" and "typer 0.1 for 0." in row.found and "requirements/cpu.txt" in row.found
 
 
 def test_the_tokenizer_of_the_servers_model_is_not_here() -> None:

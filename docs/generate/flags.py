@@ -1,6 +1,6 @@
 """Writes docs/reference/flags.md: every command's flags, as they are declared.
 
-python -m docs.flags
+python -m docs.generate.flags
 """
 
 import re
@@ -9,17 +9,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from docs.wrapping import wrapped
+from docs.generate.wrapping import wrapped
 from harness.commands import COMMANDS
 from harness.core.command import Group
 from harness.core.command_help import shown_default
 from harness.core.files import write_text
 
-PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name
+PAGE = Path(__file__).parents[1] / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Flags
 
 What you get: every flag of every command. One command prints the same on the screen: `python run.py --help-all`. This
-page is made by `python -m docs.flags` from the flags' own declarations.
+page is made by `python -m docs.generate.flags` from the flags' own declarations.
 
 The flags of `run.py` and `mmlu.py` are also keys of a `--config FILE.yaml`; a flag on the command line wins over the
 file. A switch takes an optional 0 or 1: `--mlflow` and `--mlflow 1` turn it on, `--mlflow 0` turns it off. The default

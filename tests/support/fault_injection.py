@@ -1,7 +1,7 @@
 """Faults planted into the real pipeline, one at a time: does the accuracy gate see them?
 
-`python -m tests.faults` runs each on the demo model and prints the table that stands in the docs;
-`python -m tests.faults edge` on the fewest samples that are a whole category.
+`python -m tests.support.fault_injection` runs each on the demo model and prints the table that stands in the docs;
+`python -m tests.support.fault_injection edge` on the fewest samples that are a whole category.
 """
 
 import os
@@ -41,7 +41,7 @@ from harness.results.accuracy import Accuracy, evaluate
 from harness.runs import run_folder
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.sample_library import Library
-from tests.servers import whole
+from tests.support.fake_servers import whole
 
 
 @dataclass

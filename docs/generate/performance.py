@@ -1,6 +1,6 @@
 """Writes docs/evidence/performance.md: every figure from the runs kept in docs/runs.
 
-python -m docs.performance
+python -m docs.generate.performance
 """
 
 import gzip
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from docs.wrapping import wrapped
+from docs.generate.wrapping import wrapped
 from harness.core import files
 from harness.core.files import write_text
 from harness.core.formatting import number
@@ -27,7 +27,7 @@ from harness.sweep import findings, report
 from harness.sweep.experiment import from_summary
 from harness.sweep.experiment_result import experiment_rows
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PAGE, RUNS = HERE / "evidence" / "performance.md", HERE / "runs"
 RECORDINGS = HERE.parent / "tests" / "results" / "h200_recordings.json.gz"
 SWEEP, CARD = "sweep-single-vllm032", "NVIDIA H100 80GB HBM3"

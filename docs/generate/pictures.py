@@ -1,6 +1,6 @@
 """Draws pictures of these pages again, each from a run kept in docs/runs.
 
-    python -m docs.pictures
+    python -m docs.generate.pictures
 
 A kept run is the summary.json of its folder, and machine.csv of each test that a picture shows. Two are kept whole:
 they are rendered again, and their pages photographed by Chromium.
@@ -22,9 +22,9 @@ from harness.report.load_view import LoadPicture
 from harness.results import telemetry
 from harness.results.gpu_time_shares import shares_of
 from harness.results.summary import Summary
-from tests.browser import browser
+from tests.support.browser import browser
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 RUNS, IMAGES = HERE / "runs", HERE / "img"
 Draw = Callable[[Path, Summary], Sequence[Panel]]
 

@@ -1,7 +1,7 @@
 """Writes docs/reference/metrics.md: every metric as `METRICS` declares it, with what its field in the summary says
 of it.
 
-python -m docs.metrics
+python -m docs.generate.metrics
 """
 
 import re
@@ -13,16 +13,16 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from docs.wrapping import wrapped
+from docs.generate.wrapping import wrapped
 from harness.core.files import write_text
 from harness.rates.quick import Estimate
 from harness.results.metrics import ESTIMATE, METRICS, Metric
 from harness.results.summary import Summary
 
-PAGE = Path(__file__).parent / "reference" / Path(__file__).with_suffix(".md").name
+PAGE = Path(__file__).parents[1] / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Metrics
 
-Made by `python -m docs.metrics` from `harness/results/metrics.csv` and the descriptions of the fields in
+Made by `python -m docs.generate.metrics` from `harness/results/metrics.csv` and the descriptions of the fields in
 the summary; not written by hand. *Name* is the metric of [`--fail-if`](../regression.md), and the column of `--csv` and
 the key in MLflow where the third column says that these have it. *In summary.json* is the path to the value, absent or
 null where a run has none; `estimate` is `estimate.json` of `--quick`. Terms are in the [glossary](glossary.md).

@@ -1,6 +1,6 @@
 """Writes docs/reference/files.md: what a run's JSON files hold, from the demo's run that is kept.
 
-python -m docs.files
+python -m docs.generate.files
 """
 
 import json
@@ -10,12 +10,12 @@ from typing import Any
 
 from harness.core.files import read_json, write_text
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PAGE = HERE / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Files
 
 What you get: what a run's JSON files hold. One command prints the first: `python run.py --model demo --json`. This page
-is made by `python -m docs.files` from [the demo's run](../runs/demo/report.html); of each list and of alike entries the
+is made by `python -m docs.generate.files` from [the demo's run](../runs/demo/report.html); of each list and of alike entries the
 first are shown. Every key of summary.json: [metrics](metrics.md), `templates/summary.schema.json`. The columns of
 requests.csv: [results](../results.md).
 
