@@ -14,7 +14,7 @@ from harness.config import mlperf
 from harness.core import files
 from harness.core.locations import ROOT
 from harness.report import charts
-from harness.report.charts import Bar, Bars, Panel, Part
+from harness.report.charts import Bar, Bars, Panel, StackedPart
 from harness.results.summary import Summary
 
 RUNS = {  # by the name of a bar, slowest first
@@ -51,7 +51,7 @@ def panels() -> list[Panel]:
 
     def bar(name: str, value: float, text: str) -> Bar:
         is_dummy = "dummy" in name
-        return Bar(name, text, [Part(0.0, value, "grey" if is_dummy else "blue", is_dummy)])
+        return Bar(name, text, [StackedPart(0.0, value, "grey" if is_dummy else "blue", is_dummy)])
 
     speeds = [bar(name, tokens, f"{tokens:,}") for name, (tokens, _) in rows.items()]
     energy = [bar(name, joules, f"{joules:.3f}") for name, (_, joules) in rows.items()]

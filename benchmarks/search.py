@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.mlperf import SCENARIO, Limits
+from harness.config.mlperf import SCENARIOS, LatencyLimits
 from harness.config.patterns import Poisson
 from harness.rates import law, search
 from harness.rates.law import Alone, Goal
@@ -30,9 +30,9 @@ ATTEMPTS, HOLD = 3, 0.95
 ALONE, ALONE_S, BURST = 10, 20.0, 32  # as harness/rates/probing.py has them
 FEW, SEQUENCES, OF_FEW = 5000, 20, 200  # queries of a full test; sequences that tell its truth
 STILL = 1e-6
-SERVER, INTERACTIVE = SCENARIO["server"].limits, SCENARIO["interactive"].limits
+SERVER, INTERACTIVE = SCENARIOS["server"].limits, SCENARIOS["interactive"].limits
 assert SERVER and INTERACTIVE
-PATIENT = Limits(2000, 30)  # for servers whose prompts take long
+PATIENT = LatencyLimits(2000, 30)  # for servers whose prompts take long
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ OTHERS = (
     Case("draft tokens", uneven(60, 0.0055, 0.4, drafted=0.4), limits=INTERACTIVE),
     Case("steps that bend", Serving(0.004, 1.0e-5, 0.010, power=1.3), limits=INTERACTIVE),
     Case("waves", Serving(0.010, 1.0e-4, 0.010, at_once=64, is_static=True)),
-    Case("0.3/s", uneven(0.3, 0.05, 0.2, at_once=64), limits=Limits(10_000, 150)),
+    Case("0.3/s", uneven(0.3, 0.05, 0.2, at_once=64), limits=LatencyLimits(10_000, 150)),
 )
 
 # The search was mended while running on those; so ten more, written down before it ran on any of them.
@@ -271,7 +271,7 @@ MORE = (
     Case("draft tokens, 200 at once", uneven(60, 0.0055, 0.4, drafted=0.7, at_once=200), limits=INTERACTIVE),
     Case("steps that bend a little", Serving(0.005, 2.0e-5, 0.008, power=1.15)),
     Case("stalls of a second", uneven(60), Pace(stall_s=1.0, every_s=60)),
-    Case("2/s", uneven(2, 0.03, 0.3), limits=Limits(5000, 100)),
+    Case("2/s", uneven(2, 0.03, 0.3), limits=LatencyLimits(5000, 100)),
 )
 
 # And mended again, while running on those: ten more.
@@ -283,8 +283,8 @@ UNSEEN = (
     Case("noise of 5 %, 150 at once", uneven(80, at_once=150), Pace(noise=0.05), INTERACTIVE),
     Case("draft tokens, Server", uneven(50, 0.0045, 0.5, drafted=0.6)),
     Case("steps that bend, Server", Serving(0.006, 8.0e-6, 0.009, power=1.25)),
-    Case("waves of 32", Serving(0.006, 5.0e-5, 0.006, at_once=32, is_static=True), limits=Limits(4000, 60)),
-    Case("1/s, 16 at once", uneven(1, 0.03, 0.4, at_once=16), limits=Limits(8000, 120)),
+    Case("waves of 32", Serving(0.006, 5.0e-5, 0.006, at_once=32, is_static=True), limits=LatencyLimits(4000, 60)),
+    Case("1/s, 16 at once", uneven(1, 0.03, 0.4, at_once=16), limits=LatencyLimits(8000, 120)),
     Case("stalls of a tenth", uneven(60), Pace(stall_s=0.1, every_s=5), INTERACTIVE),
 )
 
@@ -303,7 +303,7 @@ LAST = (
     Case("steps that bend, 128 at once", Serving(0.005, 1.5e-5, 0.010, power=1.2, at_once=128), limits=INTERACTIVE),
     Case("waves of 128", Serving(0.008, 4.0e-5, 0.008, at_once=128, is_static=True)),
     Case("stalls of half a second, 100 at once", uneven(60, at_once=100), Pace(stall_s=0.5, every_s=30)),
-    Case("5/s, 24 at once", uneven(5, 0.02, 0.5, at_once=24), limits=Limits(3000, 80)),
+    Case("5/s, 24 at once", uneven(5, 0.02, 0.5, at_once=24), limits=LatencyLimits(3000, 80)),
     Case("noise of 4 %, three replicas", uneven(20, replicas=3), Pace(noise=0.04), INTERACTIVE),
 )
 

@@ -17,7 +17,7 @@ from harness.config import mlperf
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write held-out stories in the shape of MLCommons' cnn_eval.json.")
     parser.add_argument("out", type=Path, metavar="OUT.json")
-    parser.add_argument("--count", type=int, default=mlperf.OFFICIAL["datacenter"].samples)
+    parser.add_argument("--count", type=int, default=mlperf.OFFICIAL_TASKS["datacenter"].samples)
     arguments = parser.parse_args()
     records = evaluation(Tokenizer.from_file(str(HERE / "model" / "tokenizer.json")), arguments.count)
     with arguments.out.open("w") as file:

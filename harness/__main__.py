@@ -20,7 +20,7 @@ if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec
 from harness.commands import COMMANDS
 from harness.core.command import HELP, Group, start
 from harness.core.given_values import did_you_mean
-from harness.core.software import NAME
+from harness.core.software import PROGRAM_NAME
 
 
 class Application(Group):
@@ -47,7 +47,7 @@ def main(name: str = "") -> NoReturn:
     """Runs the sub-command `name`, or the one that the first word of the command line names; its flags follow."""
     if name:
         start(command_of(name))
-    start(Application(help="Llama-3.1-8B by MLPerf's rules.", context_settings=HELP), NAME)
+    start(Application(help="Llama-3.1-8B by MLPerf's rules.", context_settings=HELP), PROGRAM_NAME)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.core.software import NAME, VERSION
+from harness.core.software import PROGRAM_NAME, VERSION
 from tests.conftest import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -90,6 +90,6 @@ def test_a_report_of_a_fault_has_its_settings() -> None:
 def test_the_version_is_one() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert (cited["title"], cited["version"]) == (project["name"], project["version"]) == (NAME, VERSION)
+    assert (cited["title"], cited["version"]) == (project["name"], project["version"]) == (PROGRAM_NAME, VERSION)
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert newest and newest[1] == VERSION

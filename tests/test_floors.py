@@ -14,7 +14,6 @@ from tests.conftest import ROOT
 HARNESS = ROOT / "harness"
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 DOORS = {"__init__", "__main__"}  # which import what they lead to
-LONGEST = 500  # lines of a file
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -134,13 +133,6 @@ def test_a_package_says_what_it_is_for(name: str) -> None:
     purpose = first_line(name)
     assert purpose.endswith(".")
     assert f"| `{name}` | {purpose} |" in (ROOT / "docs" / "reference" / "architecture.md").read_text()
-
-
-def test_no_file_is_too_long() -> None:
-    long = {
-        str(path): lines for path in HARNESS.rglob("*.py") if (lines := len(path.read_text().splitlines())) > LONGEST
-    }
-    assert long == {}
 
 
 def test_a_class_has_a_name_of_its_own() -> None:

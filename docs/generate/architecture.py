@@ -19,7 +19,7 @@ WAY = (  # of one number, from a request to what a person reads
     ("config.patterns", "LoadPattern", "how queries are sent"),
     ("loadgen.requests", "Request", "a row of requests.csv"),
     ("loadgen.test_run", "TestRun", "a test, read once"),
-    ("loadgen.outcome", "Outcome", "its figures and doubts"),
+    ("results.outcome", "Outcome", "its figures and doubts"),
     ("results.summary", "Summary", "`result` is one outcome"),
     ("core.document", "Document", "what is said of it"),
     ("report.page", "page", "terminal, Markdown, HTML"),

@@ -34,16 +34,16 @@ MEANING = {
     "rate": f"queries/s that were sent, within {100 * comparability.SAME_RATE:g} %",
 }
 COMPARISONS: Mapping[str, Collection[str]] = {
-    "experiment and baseline of a sweep": experiment_result.IGNORED,
-    "sweep and `--resume`": sweep_state.IGNORED,
-    "`--compare`: a ratio": compare_page.IGNORED,
-    "`--fail-if`: tokens/s, ...": regression.IGNORED,
+    "experiment and baseline of a sweep": experiment_result.IGNORED_BETWEEN_EXPERIMENTS,
+    "sweep and `--resume`": sweep_state.IGNORED_ON_RESUME,
+    "`--compare`: a ratio": compare_page.IGNORED_IN_COMPARISON,
+    "`--fail-if`: tokens/s, ...": regression.IGNORED_BY_GATE,
     "`--fail-if`: latencies": regression.OF_LATENCIES,
     "`--fail-if`: answers": regression.OF_ANSWERS,
     "Offline run of the history, for `auto`": rate.IGNORED,
-    "earlier runs of the history, for the scatter": history_line.IGNORED,
-    "runs of one entry of a submission": entries.IGNORED,
-    "entries of one submission": refusals.IGNORED,
+    "earlier runs of the history, for the scatter": history_line.IGNORED_IN_SCATTER,
+    "runs of one entry of a submission": entries.IGNORED_IN_ENTRY,
+    "entries of one submission": refusals.IGNORED_BETWEEN_SYSTEMS,
 }
 FLAGS = {"work": RunConfig.affecting("work"), "settings": RunConfig.affecting("answers", "speed")}
 NAMES = FLAGS | {

@@ -15,9 +15,9 @@ PAGE = HERE / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Files
 
 What you get: what a run's JSON files hold. One command prints the first: `python run.py --model demo --json`. This page
-is made by `python -m docs.generate.files` from [the demo's run](../runs/demo/report.html); of each list and of alike entries the
-first are shown. Every key of summary.json: [metrics](metrics.md), `templates/summary.schema.json`. The columns of
-requests.csv: [results](../results.md).
+is made by `python -m docs.generate.files` from [the demo's run](../runs/demo/report.html); of each list and of alike
+entries the first are shown. Every key of summary.json: [metrics](metrics.md), `templates/summary.schema.json`. The
+columns of requests.csv: [results](../results.md).
 
 """
 SHOWN = {"system", "setup", "work", "performance", "usage", "digests", "plots"}  # of these only the first entries

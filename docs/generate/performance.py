@@ -16,7 +16,7 @@ from docs.generate.wrapping import wrapped
 from harness.core import files
 from harness.core.files import write_text
 from harness.core.formatting import number
-from harness.core.tables import Column, Table
+from harness.core.tables import Table, TableColumn
 from harness.core.templates import render
 from harness.loadgen.test_run import Recording
 from harness.results.gpu_time_shares import GpuTime, shares_of
@@ -137,7 +137,7 @@ class Kept:
         return cls(name, summary.run.performance, recorded[-1] if recorded else next(times, None))
 
 
-def of(name: str) -> Column:
+def of(name: str) -> TableColumn:
     """A column of a number of the test, by its path."""
 
     def read(kept: Kept) -> object:
@@ -161,7 +161,7 @@ def share(name: str) -> Callable[[Kept], str]:
     return read
 
 
-SPEEDS: dict[str, Column] = {
+SPEEDS: dict[str, TableColumn] = {
     "samples/s": of("samples_per_sec"),
     "output tokens/s": of("tokens_per_sec"),
     "J per token": of("joules_per_output_token"),
@@ -193,7 +193,7 @@ def page() -> str:
     triton, vllm, vllm_again = (number(rate(name, kept)) for name in WRITERS)
     joules = {name: number(each.test.joules_per_output_token) for name, each in kept.items()}
     text = render(
-        "performance.md.j2",
+        "generate/performance.md.j2",
         speed={name: number(each.test.tokens_per_sec) for name, each in kept.items()},
         full=at_full_length([kept[name] for name in FULL], "test", FULL),
         offline=Table.of(
@@ -293,7 +293,7 @@ def sweep() -> Any:
 
 def at_full_length(kept: Sequence[Kept], head: str, words: Mapping[str, tuple[str, str]]) -> Table:
     """Runs at full length; `words` has what was asked of each, and what its host did."""
-    columns: dict[str, Column] = {
+    columns: dict[str, TableColumn] = {
         head: lambda each: words[each.name][0],
         "LoadGen": lambda each: "VALID" if each.test.valid else "INVALID",
         **SPEEDS,
@@ -320,7 +320,7 @@ def queued(folder: Path) -> dict[str, str]:
 def submitted() -> Table:
     """What others published of an H100 with vLLM."""
     theirs = [point for name in SCENARIOS for point in points(name, CARD) if point.is_vllm]
-    columns: dict[str, Column] = {
+    columns: dict[str, TableColumn] = {
         "published of an H100 with vLLM": lambda each: f"{each.scenario}, {each.submitter}, MLPerf {each.round}",
         "software": lambda each: each.software.partition(",")[0],
         "samples/s of a card": "samples_per_sec",

@@ -1,6 +1,6 @@
-"""Wraps the running text of Markdown once: `python -m docs.generate.wrapping PAGE.md ...`; the generators of pages use it, too.
+"""Wraps the running text of Markdown once: `python -m docs.generate.wrapping PAGE.md ...`.
 
-Fenced code, tables, headings, pictures and comments stay as they are.
+The generators of pages use it, too. Fenced code, tables, headings, pictures and comments stay as they are.
 """
 
 import re

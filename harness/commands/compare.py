@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 from pydantic_core import to_jsonable_python
 
 from harness.config.config_command import config_command
-from harness.config.flags import BENCHMARK, OUTPUT, flag
-from harness.config.mlperf import SCENARIO
+from harness.config.flags import BENCHMARK_TOPIC, RESULTS_TOPIC, flag
+from harness.config.mlperf import SCENARIOS
 from harness.config.patterns import Poisson
 from harness.config.run import CHOOSES, RunConfig, scenario_of
 from harness.config.setting_types import positive
@@ -27,24 +27,24 @@ EXAMPLES = (
     "python -m harness compare http://a:8000/v1 http://b:8000/v1 --fail-if 'output_tokens_per_s<-3%'",
     "python -m harness compare before after",
 )
-SAMPLES = 256
+DEFAULT_SAMPLES = 256
 
 
 class CompareConfig(RunConfig):
     """What each server is asked, and when enough is known."""
 
-    side: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="RUN")
-    within: Annotated[float, positive(100)] = flag(2.0, BENCHMARK, "nothing")
+    side: tuple[str, ...] = flag((), RESULTS_TOPIC, "nothing", metavar="RUN")
+    within: Annotated[float, positive(100)] = flag(2.0, BENCHMARK_TOPIC, "nothing")
     """Stop when the first metric's interval is narrower than X percent."""
-    rounds: Annotated[int, positive(1000)] = flag(8, BENCHMARK, "nothing")
+    rounds: Annotated[int, positive(1000)] = flag(8, BENCHMARK_TOPIC, "nothing")
     """Rounds A B B A: at least 2, at most N."""
-    minutes: Annotated[float, positive(10**5)] = flag(60.0, BENCHMARK, "nothing")
+    minutes: Annotated[float, positive(10**5)] = flag(60.0, BENCHMARK_TOPIC, "nothing")
     """Stop after this many minutes."""
-    resume: bool = flag(False, OUTPUT, "nothing")
+    resume: bool = flag(False, RESULTS_TOPIC, "nothing")
     """Continue the last comparison of these servers and settings."""
-    fail_if: tuple[str, ...] = flag((), OUTPUT, "nothing", metavar="CONDITION")
+    fail_if: tuple[str, ...] = flag((), RESULTS_TOPIC, "nothing", metavar="CONDITION")
     """Condition that makes B a regression from A, as in report.py: 'output_tokens_per_s<-3%' (repeatable)."""
-    dry_run: bool = flag(False, OUTPUT, "nothing")
+    dry_run: bool = flag(False, RESULTS_TOPIC, "nothing")
 
     BASIC = f"category within rounds minutes resume fail_if {RunConfig.BASIC}"
     RULES: ClassVar = {
@@ -64,11 +64,13 @@ class CompareConfig(RunConfig):
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """A short test at a load that most servers take, where no other is given."""
         found: dict[str, object] = {"mode": "both" if self.is_official_workload else "performance"}
-        pattern = SCENARIO[scenario_of(self.values(given))].pattern
+        pattern = SCENARIOS[scenario_of(self.values(given))].pattern
         if not isinstance(pattern, Poisson):  # LoadGen judges those
             found["min_duration"] = 10.0
         if self.is_official_workload:
-            found["total_sample_count"] = min(SAMPLES, self.model_spec.task("datacenter", "concurrency").samples)
+            found["total_sample_count"] = min(
+                DEFAULT_SAMPLES, self.model_spec.task("datacenter", "concurrency").samples
+            )
         if not given & {"scenario", *CHOOSES}:
             found["concurrency"] = 16
         left = {name: value for name, value in found.items() if name not in given}

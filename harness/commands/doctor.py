@@ -14,7 +14,7 @@ EXAMPLES = (
     "python -m harness doctor --model demo",
     "python -m harness doctor --endpoint http://localhost:8000/v1 --json",
 )
-STYLES = {"ok": "green", "note": "yellow", "failed": "red", "unknown": "yellow"}
+STATUS_STYLES = {"ok": "green", "note": "yellow", "failed": "red", "unknown": "yellow"}
 
 
 def doctor(config: RunConfig) -> None:
@@ -30,7 +30,7 @@ def doctor(config: RunConfig) -> None:
     console, table = Console(highlight=False), Table(box=None, show_header=False, pad_edge=False)
     for each in found:
         if each.status != "not needed":
-            table.add_row(f"[{STYLES[each.status]}]{each.status}[/]", each.name, safe_markup(each.text))
+            table.add_row(f"[{STATUS_STYLES[each.status]}]{each.status}[/]", each.name, safe_markup(each.text))
     if config.json:
         print(json.dumps([each._asdict() for each in found], indent=2))
     else:

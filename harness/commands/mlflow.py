@@ -18,7 +18,7 @@ from harness.core.system import System
 from harness.core.word_list import names_in
 from harness.mmlu.records import MMLUFacts, Overall
 from harness.results import benchmark_run, metrics
-from harness.results.outcome import KINDS
+from harness.results.outcome import LATENCY_KINDS
 from harness.results.summary import Summary
 from harness.runs import run_folder
 from harness.runs.status import RunStatus
@@ -27,11 +27,11 @@ from harness.runs.status import RunStatus
 #
 # `python -m harness mlflow RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
 # Each run there has a tag that is its folder's own, so that sending twice updates instead of doubling.
-NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
+EXPERIMENT_NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
 IDENTITY = "llama31_mlperf_folder"  # the tag
 LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
-KEPT = names_in("*.json *.md *.csv plots/* Accuracy/* Performance/* Compliance/**/*")  # with a run
-TRACE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
+UPLOADED_FILES = names_in("*.json *.md *.csv plots/* Accuracy/* Performance/* Compliance/**/*")  # with a run
+LEFT_OUT_FILE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
 
 
 class TrackingError(NotAcceptedError):
@@ -81,7 +81,7 @@ class Store:
             run_folder.check_writable(local)
         self.place = hide_text(uri) if uri else str(local / "mlflow.db")
         self.client = MlflowClient(tracking_uri=uri or f"sqlite:///{local / 'mlflow.db'}")
-        name = environ.get("MLFLOW_EXPERIMENT_NAME", NAME)
+        name = environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT_NAME)
         experiment = self.client.get_experiment_by_name(name)
         files = None if uri else (local / "mlflow").as_uri()
         self.experiment = (
@@ -100,8 +100,8 @@ class Store:
             metrics=[Metric(key, float(value), at, 0) for key, value in item.numbers.items() if value is not None],
         )
         if item.folder:
-            for path in (path for pattern in KEPT for path in sorted(item.folder.glob(pattern))):
-                if not path.is_file() or path.name == TRACE:
+            for path in (path for pattern in UPLOADED_FILES for path in sorted(item.folder.glob(pattern))):
+                if not path.is_file() or path.name == LEFT_OUT_FILE:
                     continue
                 below = path.parent.relative_to(item.folder).as_posix()
                 self.client.log_artifact(run, str(path), None if below == "." else below)
@@ -138,7 +138,7 @@ def benchmark(folder: Path) -> TrackedRun:
     facts, summary = benchmark_run.facts_of(folder), read(folder / "summary.json", Summary)
     meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
     numbers: dict[str, float | None] = {}
-    for kind in KINDS:
+    for kind in LATENCY_KINDS:
         if times := getattr(test and test.counted, f"{kind}_ms", None):
             numbers |= {f"{kind}_{point}_ms": value for point, value in vars(times).items()}
     numbers |= metrics.values(summary, "mlflow")

@@ -18,18 +18,18 @@ def runs(
 ) -> None:
     """List finished runs, of each scenario the best first and flawed ones last, or delete runs and their lines."""
     from harness.report.report import write_index
-    from harness.results.metrics import BY_NAME, value_at
+    from harness.results.metrics import METRIC_BY_NAME, value_at
 
     if not results_dir.is_dir():
         raise UsageError(f"--results-dir {results_dir}: no such folder.")
-    if by not in BY_NAME:
-        raise UsageError(f"--by {by}: no such metric{given_values.did_you_mean(by, [*BY_NAME])}")
+    if by not in METRIC_BY_NAME:
+        raise UsageError(f"--by {by}: no such metric{given_values.did_you_mean(by, [*METRIC_BY_NAME])}")
     if delete:
         for name in history.delete_runs(find.folders(delete, results_dir), results_dir):
             print(f"deleted {name}")
         write_index(results_dir)
         return
-    metric = BY_NAME[by]
+    metric = METRIC_BY_NAME[by]
     sign = 1 if metric.better == "higher" else -1
 
     def rank(line: dict[str, Any]) -> tuple[str, bool, float]:

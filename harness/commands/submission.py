@@ -12,7 +12,7 @@ from harness.core.system import detect
 from harness.results.benchmark_run import facts_of
 from harness.submission import entries, official_checker, refusals, system_description, tree
 
-ROUNDS = sorted(mlperf.SEEDS)
+ROUND_NAMES = sorted(mlperf.SEEDS_BY_ROUND)
 
 
 def write_system(
@@ -66,11 +66,13 @@ def build_tree(
 
 def run_checker(
     folder: Path = argument(..., "The submission.", "DIR"),
-    version: str | None = option(None, "MLPerf's round; unset: the one whose seeds the logs have.", "|".join(ROUNDS)),
+    version: str | None = option(
+        None, "MLPerf's round; unset: the one whose seeds the logs have.", "|".join(ROUND_NAMES)
+    ),
 ) -> int:
     """Run MLPerf's submission checker on a submission."""
-    if version not in (None, *ROUNDS):
-        raise UsageError(f"--version takes one of {', '.join(ROUNDS)}, not {version}.")
+    if version not in (None, *ROUND_NAMES):
+        raise UsageError(f"--version takes one of {', '.join(ROUND_NAMES)}, not {version}.")
     version = version or official_checker.version_of(folder)
     reason, said = official_checker.check(folder, version)
     print(said)

@@ -4,7 +4,7 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from harness.config.setting_types import MOST_S
+from harness.config.setting_types import LONGEST_SETTING_S
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE
 from harness.runs import run_folder
@@ -24,14 +24,14 @@ def sweep(
     within: float | None = option(
         None, "Run no more rounds once every interval is narrower.", "PERCENT", min=0.1, max=100
     ),
-    timeout: float = option(7200.0, "Longest time for one experiment.", "SECONDS", min=1, max=MOST_S),
+    timeout: float = option(7200.0, "Longest time for one experiment.", "SECONDS", min=1, max=LONGEST_SETTING_S),
     gpus: Literal["together", "side-by-side"] = option(
         "together",
         "side-by-side: an experiment on each visible GPU at the same time, the CPU's cores divided.",
         "together|side-by-side",
     ),
     time_limit: float | None = option(
-        None, "Stop after so many minutes; --resume continues later.", "MINUTES", min=0.1, max=MOST_S / 60
+        None, "Stop after so many minutes; --resume continues later.", "MINUTES", min=0.1, max=LONGEST_SETTING_S / 60
     ),
     finalists: int = option(0, "Run the N fastest once more at full length.", "N", min=0, max=1000),
     results_dir: Path = option(Path("results"), "Sweeps are written to PATH/sweeps/.", "PATH"),

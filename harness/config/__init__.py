@@ -1,1 +1,1 @@
-"""Settings: every flag, MLPerf's fixed values as rows, the plan that comes of both. May import core."""
+"""Settings: every flag, MLPerf's fixed values as rows, and the plan that follows from both. May import core."""

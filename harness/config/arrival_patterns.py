@@ -47,7 +47,7 @@ def bursts(source: Random, numbers: Numbers) -> float:
     return source.gammavariate(cv**-2, cv**2)  # mean 1, standard deviation cv
 
 
-SHAPES = {
+ARRIVAL_SHAPES = {
     shape.name: shape
     for shape in (
         Shape("poisson", "poisson", exponential),
@@ -56,14 +56,17 @@ SHAPES = {
         Shape("ramp", "ramp:A-B", exponential, 2, has_ends=True),
     )
 }
-COLUMNS, PREFIX = "seconds,input_tokens,output_tokens", ",prefix_id,prefix_tokens"  # of a recorded trace
-FORMS = "|".join((*(shape.form for shape in SHAPES.values()), "FILE"))
+TRACE_COLUMNS, TRACE_PREFIX_COLUMNS = (
+    "seconds,input_tokens,output_tokens",
+    ",prefix_id,prefix_tokens",
+)  # of a recorded trace
+ARRIVAL_FORMS = "|".join((*(shape.form for shape in ARRIVAL_SHAPES.values()), "FILE"))
 
 
 def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
     """The shape that a value of --arrivals means, and its numbers; None of what is a file. Raises UsageError."""
     name, _, rest = text.partition(":")
-    if not (shape := SHAPES.get(name)):
+    if not (shape := ARRIVAL_SHAPES.get(name)):
         return None
     try:
         return shape, shape.read(rest)

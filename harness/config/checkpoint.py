@@ -10,7 +10,7 @@ from harness.config.quantization import Quantized, stored_formats
 from harness.core import files, vllm_source
 from harness.core.errors import UsageError
 
-MOST_BYTES = 2**46  # of weights: 64 TiB
+LARGEST_WEIGHTS_BYTES = 2**46  # of weights: 64 TiB
 MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
 
 
@@ -39,7 +39,7 @@ def weight_bytes(config: EngineConfig) -> int:
     feed_forward = 3 * hidden * shape.intermediate_size
     embeddings = shape.vocab_size * hidden * (1 if shape.tie_word_embeddings else 2)
     size = int(layers * (attention + feed_forward) * inner + embeddings * width)
-    if size > MOST_BYTES:
+    if size > LARGEST_WEIGHTS_BYTES:
         raise UsageError(
             f"--model {config.model}: config.json means {size / 2**40:,.0f} TiB of weights: it may be damaged."
         )

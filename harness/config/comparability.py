@@ -16,23 +16,23 @@ FLAWS = ("busyness", "validity")  # aspects that neither run may have anything i
 INVALID, OVER_LIMIT = "INVALID by LoadGen", "a latency is over its limit"
 GATE_FAILED, CONFIGURED = "the accuracy gate failed", "the speed follows from the configured rate"
 NOT_COUNTED = (INVALID, OVER_LIMIT, GATE_FAILED)
-Values = Mapping[str, object]  # by name; a flaw is named in words
-NOTHING: Values = {}
+NamedValues = Mapping[str, object]  # by name; a flaw is named in words
+NO_VALUES: NamedValues = {}
 
 
 class Comparable(NamedTuple):
     """A run by all that another may differ in, aspect by aspect."""
 
-    work: Values = NOTHING
-    settings: Values = NOTHING
-    machine: Values = NOTHING
-    software: Values = NOTHING
-    busyness: Values = NOTHING
-    validity: Values = NOTHING
-    rate: Values = NOTHING
+    work: NamedValues = NO_VALUES
+    settings: NamedValues = NO_VALUES
+    machine: NamedValues = NO_VALUES
+    software: NamedValues = NO_VALUES
+    busyness: NamedValues = NO_VALUES
+    validity: NamedValues = NO_VALUES
+    rate: NamedValues = NO_VALUES
 
     @classmethod
-    def on(cls, system: System, engine: str | None = None, **aspects: Values) -> Self:
+    def on(cls, system: System, engine: str | None = None, **aspects: NamedValues) -> Self:
         """With what is recorded of a machine, and the name and version of the engine."""
         machine = {"gpus": gpu_names(system.gpus), "driver": system.driver, "cpu": system.cpu, "cores": system.cores}
         machine |= system.gpu_settings

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar
 
 import typer
 
-from harness.config.flags import OUTPUT, PANELS, Settings
-from harness.config.value_types import TYPES, choices, kinds
+from harness.config.flags import PANELS, RESULTS_TOPIC, Settings
+from harness.config.value_types import TYPE_WORDS, choices, kinds
 from harness.core.command import Command, make_command
 from harness.core.errors import ends_in_one_line
 from harness.core.given_values import as_flag
@@ -37,7 +37,7 @@ def config_command(
 def parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     file = typer.Option(
-        None, help="YAML file with any of these settings; flags win.", rich_help_panel=OUTPUT, metavar="FILE"
+        None, help="YAML file with any of these settings; flags win.", rich_help_panel=RESULTS_TOPIC, metavar="FILE"
     )
     flags = ((name, *option(kind, name)) for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)))
     return [
@@ -53,7 +53,7 @@ def option(kind: type[Settings], name: str) -> tuple[Any, Any]:
     info = kind.model_fields[name]
     flag, default, text = kind.flags()[name], info.default, " ".join((info.description or "").split())
     found = kinds(kind, name)
-    words, takes = [*map(str, choices(found))], "".join(TYPES[each][0] for each in found if each in TYPES)
+    words, takes = [*map(str, choices(found))], "".join(TYPE_WORDS[each][0] for each in found if each in TYPE_WORDS)
     numbers = f"{takes}[,{takes}...]" if "array" in found else takes
     hint: Any = str
     if "boolean" in found or "path" in found:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator
 
 from harness.config import models
-from harness.config.flags import ENGINE, MODEL, OUTPUT, SERVER, Settings, flag
+from harness.config.flags import ENGINE_TOPIC, MODEL_TOPIC, RESULTS_TOPIC, SERVER_TOPIC, Settings, flag
 from harness.config.server_addresses import check_addresses
 from harness.config.setting_types import AtOnce, Auto, Context, Count, Seconds, positive
 from harness.core.errors import UsageError
@@ -48,7 +48,7 @@ def is_pair(text: str) -> str:
     return text
 
 
-Pair = Annotated[str, AfterValidator(is_pair)]
+KeyValue = Annotated[str, AfterValidator(is_pair)]
 Names = Annotated[
     tuple[str, ...], AfterValidator(lambda texts: tuple(sorted({name for text in texts for name in text.split(",")})))
 ]
@@ -58,46 +58,46 @@ Copies = Annotated[int, positive(10**4)]
 class EngineConfig(Settings):
     """The model and how vLLM runs it: the flags that `run.py` and `mmlu.py` share."""
 
-    model: str = flag(models.DEFAULT_MODEL, MODEL, "answers")
+    model: str = flag(models.DEFAULT_MODEL, MODEL_TOPIC, "answers")
     """Hugging Face repository, local folder, llama3.1-8b-instruct, or demo (tiny; no GPU, token or download)."""
-    backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL, "answers")
+    backend: Literal["auto", "vllm", "openai", "echo"] = flag("auto", MODEL_TOPIC, "answers")
     """vllm: in this process; openai: a running server with an OpenAI API; echo: computes nothing and answers at once,
     to try the harness. auto: openai with --endpoint, else vllm."""
-    precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL, "answers")
+    precision: Literal["fp16", "bf16", "fp32"] = flag("bf16", MODEL_TOPIC, "answers")
     """Number format of weights and activations: fp16 on GPUs before A100, which have no bf16."""
-    quantization: str = flag("none", MODEL, "answers")
+    quantization: str = flag("none", MODEL_TOPIC, "answers")
     """none; fp8 (half the weights' memory, and the GPU's faster 8-bit arithmetic); or another of vLLM's methods."""
-    kv_cache_dtype: Literal["auto", "fp8"] = flag("auto", MODEL, "answers")
+    kv_cache_dtype: Literal["auto", "fp8"] = flag("auto", MODEL_TOPIC, "answers")
     """fp8 halves the memory of each request's attention cache, so that more fit at once."""
-    load_format: str = flag("auto", MODEL, "answers")
+    load_format: str = flag("auto", MODEL_TOPIC, "answers")
     """How vLLM loads weights. dummy: near-zero weights, which overstate the speed."""
-    trust_remote_code: bool = flag(False, MODEL, "answers")
+    trust_remote_code: bool = flag(False, MODEL_TOPIC, "answers")
     """Run Python code that comes with the model. Off unless given."""
 
-    tensor_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed")
+    tensor_parallel_size: Copies | Auto = flag("auto", ENGINE_TOPIC, "speed")
     """GPUs one copy of the model is split over; more where one is too small. auto: as few as hold the model."""
-    data_parallel_size: Copies | Auto = flag("auto", ENGINE, "speed")
+    data_parallel_size: Copies | Auto = flag("auto", ENGINE_TOPIC, "speed")
     """Copies of the model that share the load. auto: as many as the visible GPUs hold."""
 
-    max_model_len: Context | Auto = flag("auto", ENGINE, "answers")
+    max_model_len: Context | Auto = flag("auto", ENGINE_TOPIC, "answers")
     """Longest prompt plus answer, in tokens; out of memory: lower it. auto: 2668 (every sample fits); demo: 1024."""
-    gpu_memory_utilization: Annotated[float, positive(1)] | Auto = flag("auto", ENGINE, "speed")
+    gpu_memory_utilization: Annotated[float, positive(1)] | Auto = flag("auto", ENGINE_TOPIC, "speed")
     """Share of each GPU's memory that vLLM may take; out of memory at the start: lower it. auto: 0.9; on a CPU a
     quarter of what is free."""
-    max_num_seqs: Count | None = flag(None, ENGINE, "speed")
+    max_num_seqs: Count | None = flag(None, ENGINE_TOPIC, "speed")
     """Maximum requests computed at once; out of memory, or TPOT over its limit: lower it. Unset: vLLM decides."""
-    max_num_batched_tokens: Context | None = flag(None, ENGINE, "speed")
+    max_num_batched_tokens: Context | None = flag(None, ENGINE_TOPIC, "speed")
     """Maximum tokens in one engine step; more for Offline, fewer where TPOT is over its limit. Unset: vLLM decides."""
-    engine_arg: tuple[Pair, ...] = flag((), ENGINE, "answers", metavar="KEY=VALUE")
+    engine_arg: tuple[KeyValue, ...] = flag((), ENGINE_TOPIC, "answers", metavar="KEY=VALUE")
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
-    engine_patch: Names = flag((), ENGINE, "answers", metavar="NAME[,NAME...]")
+    engine_patch: Names = flag((), ENGINE_TOPIC, "answers", metavar="NAME[,NAME...]")
     """Change vLLM where it loses speed: fast-accumulation, inductor-activation (docs/quantization.md)."""
 
-    stall_timeout: Seconds = flag(300.0, ENGINE, "nothing")
+    stall_timeout: Seconds = flag(300.0, ENGINE_TOPIC, "nothing")
     """End the run after this many seconds without a response, or after 20 times the longest wait so far if that is
     longer."""
 
-    mlflow: bool = flag(False, OUTPUT, "nothing")
+    mlflow: bool = flag(False, RESULTS_TOPIC, "nothing")
     """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""
 
     RULES: ClassVar = {
@@ -172,19 +172,19 @@ ENDPOINT_ONLY = names_in(
 class ServerFlags(EngineConfig):
     """The model, and the engine that serves it: in this process, or a server that already runs."""
 
-    endpoint: tuple[str, ...] = flag((), SERVER, "answers", metavar="URL")
+    endpoint: tuple[str, ...] = flag((), SERVER_TOPIC, "answers", metavar="URL")
     """Address of a running server, as in http://host:8000/v1 (repeatable: they share the load). Its key, if any, is
     OPENAI_API_KEY in the environment."""
-    request_timeout: Seconds = flag(600.0, SERVER, "nothing")
+    request_timeout: Seconds = flag(600.0, SERVER_TOPIC, "nothing")
     """Seconds after which an unfinished request fails."""
-    wait_ready: Annotated[float, positive(24 * 3600)] | None = flag(None, SERVER, "nothing")
+    wait_ready: Annotated[float, positive(24 * 3600)] | None = flag(None, SERVER_TOPIC, "nothing")
     """Seconds to wait for a server that is still loading. Unset: none."""
-    max_in_flight: AtOnce = flag(1024, SERVER, "speed")
+    max_in_flight: AtOnce = flag(1024, SERVER_TOPIC, "speed")
     """Maximum concurrent requests per endpoint; others wait in the client."""
 
-    served_model_name: str = flag("", SERVER, "answers", metavar="NAME")
+    served_model_name: str = flag("", SERVER_TOPIC, "answers", metavar="NAME")
     """Name by which the server knows its model, where it is another than --model, whose tokenizer is used."""
-    new_connections: bool = flag(False, SERVER, "speed")
+    new_connections: bool = flag(False, SERVER_TOPIC, "speed")
     """Open a connection for each request: a balancer of connections keeps all requests of one with one replica."""
 
     RULES: ClassVar = {
@@ -217,15 +217,15 @@ class ServerFlags(EngineConfig):
 
 
 class EndpointFlags(ServerFlags):
-    endpoint_api: Literal["completions", "chat"] = flag("completions", SERVER, "answers")
+    endpoint_api: Literal["completions", "chat"] = flag("completions", SERVER_TOPIC, "answers")
     """chat: send each prompt as a user's message. The server's chat template adds to it."""
-    max_failed: str = flag("0", SERVER, "nothing")
+    max_failed: str = flag("0", SERVER_TOPIC, "nothing")
     """Requests that may fail in a test: N or N%. They are counted and left out of latencies and tokens; never
     comparable with MLPerf. 0: the first failure ends the run."""
-    metrics_url: tuple[str, ...] = flag((), SERVER, "nothing", metavar="URL")
+    metrics_url: tuple[str, ...] = flag((), SERVER_TOPIC, "nothing", metavar="URL")
     """Address of the server's Prometheus metrics, as in http://host:9090/metrics (repeatable). Unset: /metrics beside
     each --endpoint."""
-    telemetry_url: tuple[str, ...] = flag((), SERVER, "nothing", metavar="URL")
+    telemetry_url: tuple[str, ...] = flag((), SERVER_TOPIC, "nothing", metavar="URL")
     """DCGM exporter page of the server's GPUs, as in http://host:9400/metrics?gpu=0,1 or ?host=NAME (repeatable): GPU
     columns such as power and energy. Implies --extra-metrics."""
 

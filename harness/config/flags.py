@@ -19,17 +19,39 @@ from pydantic_core import to_jsonable_python
 from harness.config.rules import Rules, broken
 from harness.config.value_types import choices, describe, kinds
 from harness.core.errors import UsageError
-from harness.core.given_values import RENAMED, as_flag, check_path, check_printable, read_given, unknown_setting
+from harness.core.given_values import (
+    RENAMED_SETTINGS,
+    as_flag,
+    check_path,
+    check_printable,
+    read_given,
+    unknown_setting,
+)
 from harness.core.reading import MIB, load_yaml
 from harness.core.secrets import hide_word
 
 Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
-MODEL, ENGINE = "Model", "Engine and GPUs"
-BENCHMARK, DATA, RATE, ACCURACY, OUTPUT = "Benchmark", "Data", "Load", "Accuracy", "Results"
-SERVER = "A running server"
-PANELS = (BENCHMARK, RATE, MODEL, SERVER, ENGINE, DATA, ACCURACY, OUTPUT)  # in the order of the help
+MODEL_TOPIC, ENGINE_TOPIC = "Model", "Engine and GPUs"
+BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, ACCURACY_TOPIC, RESULTS_TOPIC = (
+    "Benchmark",
+    "Data",
+    "Load",
+    "Accuracy",
+    "Results",
+)
+SERVER_TOPIC = "A running server"
+PANELS = (
+    BENCHMARK_TOPIC,
+    LOAD_TOPIC,
+    MODEL_TOPIC,
+    SERVER_TOPIC,
+    ENGINE_TOPIC,
+    DATA_TOPIC,
+    ACCURACY_TOPIC,
+    RESULTS_TOPIC,
+)  # in the order of the help
 
-LARGEST_FILE = 4 * MIB  # bytes of a --config file
+LARGEST_CONFIG_FILE = 4 * MIB  # bytes of a --config file
 
 
 class Flag(NamedTuple):
@@ -43,7 +65,7 @@ class Flag(NamedTuple):
 def setting(key: str) -> str:
     """The setting that a key of a file names, written with '-' or '_', or by an older name."""
     name = key.replace("-", "_")
-    return RENAMED.get(name, name)
+    return RENAMED_SETTINGS.get(name, name)
 
 
 def flag(default: Any, panel: str, affects: Affects, metavar: str = "") -> Any:
@@ -88,7 +110,7 @@ class Settings(BaseModel):
         UsageError."""
         import yaml
 
-        data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_FILE)
+        data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_CONFIG_FILE)
         if not isinstance(data, Mapping):
             raise UsageError(f"--config {path}: expected lines of `flag: value`.")
         settings = {setting(str(key)): value for key, value in data.items()}

@@ -40,7 +40,7 @@ class Tail(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Limits:
+class LatencyLimits:
     """99th-percentile limits that make a run VALID, in milliseconds."""
 
     ttft: float
@@ -61,7 +61,7 @@ class Scenario(NamedTuple):
     categories: tuple[str, ...]
     pattern: LoadPattern
     headline: str = "tokens_per_sec"  # the metric that is its result
-    limits: Limits | None = None
+    limits: LatencyLimits | None = None
     offline_share: float | None = None  # of the Offline rate that `auto` sends
     loadgen_model: str = "llama3_1-8b"  # in the datacenter category
     unofficial: str = ""
@@ -72,10 +72,10 @@ class Scenario(NamedTuple):
         return (*self.pattern.flags, *(("ttft_limit", "tpot_limit") if self.limits else ()))
 
 
-SERVER_LIMITS = Limits(2000, 100)
+SERVER_LIMITS = LatencyLimits(2000, 100)
 CATEGORIES = ("datacenter", "edge")
 # Random arrivals come in bursts: Server's share leaves room for them. Interactive's TPOT limit is the tighter one.
-SCENARIO = {
+SCENARIOS = {
     rules.name: rules
     for rules in (
         Scenario("offline", "Offline", CATEGORIES, Burst()),
@@ -85,7 +85,7 @@ SCENARIO = {
             "Server",
             ("datacenter",),
             Poisson(),
-            limits=Limits(500, 30),
+            limits=LatencyLimits(500, 30),
             offline_share=0.6,
             loadgen_model="llama3_1-8b-interactive",
         ),
@@ -119,7 +119,9 @@ SCENARIO = {
         ),
     )
 }
-SCENARIOS = {one: tuple(rules.name for rules in SCENARIO.values() if one in rules.categories) for one in CATEGORIES}
+SCENARIOS_BY_CATEGORY = {
+    one: tuple(rules.name for rules in SCENARIOS.values() if one in rules.categories) for one in CATEGORIES
+}
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Seeds:
     schedule: int
 
 
-SEEDS = {
+SEEDS_BY_ROUND = {
     "5.1": Seeds(1780908523862526354, 14771362308971278857, 18209322760996052031),
     "6.0": Seeds(2465351861681999779, 14276810075590677512, 3936089224930324775),
     "6.1": Seeds(2085463073848966840, 2747215439041700203, 16159082839903944936),
@@ -139,7 +141,7 @@ SEEDS = {
 
 
 @dataclass(frozen=True)
-class Scores:
+class ReferenceScores:
     """ROUGE F1 x100 (mean over samples) and gen_len (characters, summed over samples)."""
 
     rouge1: float
@@ -149,7 +151,7 @@ class Scores:
     gen_len: float
 
 
-ROUGE = tuple(field.name for field in fields(Scores) if field.name.startswith("rouge"))
+ROUGE = tuple(field.name for field in fields(ReferenceScores) if field.name.startswith("rouge"))
 SCORES = {name: name.replace("rouge", "ROUGE-") for name in (*ROUGE, "gen_len")}  # as people write them
 SHORT_SCORES = ("rouge1", "rougeL")  # where there is no room for all; the first where there is room for one
 
@@ -159,21 +161,24 @@ class Task:
     """One category of the benchmark: how many samples, and what the reference model scores on them."""
 
     samples: int
-    reference: Scores
+    reference: ReferenceScores
     min_duration_s: float = MIN_DURATION_S
 
 
-OFFICIAL = {
-    "datacenter": Task(13368, Scores(38.7792, 15.9075, 24.4957, 35.7930, 8167644)),
-    "edge": Task(5000, Scores(39.0600, 16.1147, 24.6375, 36.1240, 3051113)),
+OFFICIAL_TASKS = {
+    "datacenter": Task(13368, ReferenceScores(38.7792, 15.9075, 24.4957, 35.7930, 8167644)),
+    "edge": Task(5000, ReferenceScores(39.0600, 16.1147, 24.6375, 36.1240, 3051113)),
 }
 
 
-GATE = {False: 0.99, True: 0.999}  # share of the reference that each ROUGE score must reach, by high accuracy or not
+GATE_SHARE = {
+    False: 0.99,
+    True: 0.999,
+}  # share of the reference that each ROUGE score must reach, by high accuracy or not
 
 
-def bounds(reference: Scores, high_accuracy: bool) -> dict[str, tuple[float, float | None]]:
+def bounds(reference: ReferenceScores, high_accuracy: bool) -> dict[str, tuple[float, float | None]]:
     """What each score must keep to: ROUGE at least 0.99 of the reference (0.999 for high accuracy), gen_len within
     10 % of it."""
-    floors = {name: (GATE[high_accuracy] * getattr(reference, name), None) for name in ROUGE}
+    floors = {name: (GATE_SHARE[high_accuracy] * getattr(reference, name), None) for name in ROUGE}
     return floors | {"gen_len": (0.9 * reference.gen_len, 1.1 * reference.gen_len)}

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator
 
 from harness.config import engine, mlperf, models, workload
 from harness.config.rules import When, is_so
-from harness.core.statements import Kind, Statement
+from harness.core.statements import Statement, StatementKind
 
 # What keeps a result from standing beside MLPerf's: a name, the words, and when they are so of a plan.
 OTHER_MODEL, OTHER_SHAPE = "another model", "another shape"
@@ -40,7 +40,10 @@ DEVIATIONS: dict[str, tuple[str, When]] = {
         lambda run: engine.may_fail(run.config.max_failed, 10**9),
     ),
     "data": ("custom data: not MLPerf's {run.config.official_samples:,} prompts", lambda run: not run.official_data),
-    "workload": (f"the workload {{run.request_set.name}} instead of MLPerf's {workload.OFFICIAL}", "request_set"),
+    "workload": (
+        f"the workload {{run.request_set.name}} instead of MLPerf's {workload.OFFICIAL_WORKLOAD}",
+        "request_set",
+    ),
     "samples": (
         "{run.samples:,} of {run.config.official_samples:,} samples",
         lambda run: not run.request_set and run.samples < run.config.official_samples,
@@ -84,7 +87,7 @@ def from_text(said: object) -> object:
     heads = {name: re.split("[,:{]", text)[0] for name, (text, _) in DEVIATIONS.items()}
     specs = {spec.deviation: OTHER_SHAPE for spec in models.MODELS.values() if spec.deviation}
     name = specs.get(said) or next((name for name, head in heads.items() if head and said.startswith(head)), "")
-    return Statement(said, name=name, kind=Kind.DEVIATION)
+    return Statement(said, name=name, kind=StatementKind.DEVIATION)
 
 
 Deviation = Annotated[Statement, BeforeValidator(from_text)]
@@ -93,7 +96,7 @@ Deviation = Annotated[Statement, BeforeValidator(from_text)]
 def deviations(plan: object) -> list[Statement]:
     """Why the results of such a run cannot stand beside MLPerf's."""
     return [
-        Statement(text.format(run=plan), name=name, kind=Kind.DEVIATION)
+        Statement(text.format(run=plan), name=name, kind=StatementKind.DEVIATION)
         for name, (text, when) in DEVIATIONS.items()
         if is_so(when, plan)
     ]

@@ -7,7 +7,15 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.config.mlperf import LONGEST_PROMPT, MAX_NEW_TOKENS, OFFICIAL, SCENARIO, SCORES, Scores, Task
+from harness.config.mlperf import (
+    LONGEST_PROMPT,
+    MAX_NEW_TOKENS,
+    OFFICIAL_TASKS,
+    SCENARIOS,
+    SCORES,
+    ReferenceScores,
+    Task,
+)
 from harness.core.locations import ROOT
 from harness.core.reading import DAMAGED, read_text
 from harness.core.word_list import names_in
@@ -70,11 +78,11 @@ class ModelSpec(NamedTuple):
     def task(self, category: str, scenario: str) -> Task:
         """The samples of this model in a category, and the reference scores for its answers."""
         if self.references is None:
-            return replace(OFFICIAL[category], min_duration_s=SCENARIO[scenario].min_duration_s)
+            return replace(OFFICIAL_TASKS[category], min_duration_s=SCENARIOS[scenario].min_duration_s)
         measured = json.loads(read_text(self.references))[category]
         return Task(
             measured["samples"],
-            Scores(**{name: measured[name] for name in SCORES}),
+            ReferenceScores(**{name: measured[name] for name in SCORES}),
             self.min_duration_s[scenario],
         )
 
@@ -93,7 +101,7 @@ MODELS = {
         sequences=64,  # a CPU is as fast with 64 as with more, and shows several rounds
         deviation="the demo model",
         references=DEMO / "reference.json",
-        min_duration_s={name: rules.pattern.demo_s for name, rules in SCENARIO.items()},
+        min_duration_s={name: rules.pattern.demo_s for name, rules in SCENARIOS.items()},
     ),
 }
 # Published checkpoints of the reference model, quantized by their makers: 8-bit weights for 8-bit arithmetic.

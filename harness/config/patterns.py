@@ -17,9 +17,9 @@ SURE_QUERIES = fewest_queries(LIMIT_PERCENTILE)  # before LoadGen believes the p
 SURE_P90_QUERIES = fewest_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate leaves the slowest out; of 0.99: 662
 WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
 RESERVE = 1.1  # LoadGen plans queries for so many times the minimum duration where it sends them all at once
-ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency
+TRIAL_ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency
 Length = tuple[int, float]  # queries, seconds
-Settings = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
+LoadGenSettingValues = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class LoadPattern:
         """Requests in flight between ramp and drain, given the most that the engine computes at once."""
         return (plan.concurrency or engine) if self.is_full else None
 
-    def settings(self, plan: Load) -> Settings:
+    def settings(self, plan: Load) -> LoadGenSettingValues:
         """What changes from test to test; the rest stays as MLPerf has it."""
         least = self.min_queries(plan)
         is_part = self.is_own_clock or plan.samples != plan.config.official_samples
@@ -112,7 +112,7 @@ class LoadPattern:
         }
         return {key: value for key, value in found.items() if value is not None}
 
-    def fixed_settings(self, plan: Load) -> Settings:
+    def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """What is the same in all tests of a run."""
         # Of one's own requests no more than the duration takes, not all of them; nor where the client sends each.
         is_own = (plan.request_set or self.is_own_clock) and not plan.whole_rounds
@@ -159,9 +159,9 @@ class Poisson(LoadPattern):
         wanted = max(self.min_queries(plan), plan.min_duration_s * (plan.target_qps or 0.0))
         return ceil(wanted) if plan.request_set else ceil(wanted / plan.samples) * plan.samples
 
-    def fixed_settings(self, plan: Load) -> Settings:
+    def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """LoadGen judges by the user's limits in place of MLPerf's."""
-        limits, own = plan.limits, Settings()
+        limits, own = plan.limits, LoadGenSettingValues()
         if limits and limits != plan.config.scenario_rules.limits:
             own = {"ttft_latency": limits.ttft, "tpot_latency": limits.tpot}
         return own | super().fixed_settings(plan)
@@ -202,10 +202,10 @@ class Batched(Sequential):
         lasting = ceil(1000 * plan.min_duration_s / (plan.expected_latency_ms or inf))
         return plan.samples_per_query * max(SURE_P90_QUERIES, lasting)
 
-    def settings(self, plan: Load) -> Settings:
+    def settings(self, plan: Load) -> LoadGenSettingValues:
         return super().settings(plan) | {"samples_per_query": plan.samples_per_query}
 
-    def fixed_settings(self, plan: Load) -> Settings:
+    def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         return {"target_latency_percentile": 100 * MULTISTREAM_PERCENTILE} | super().fixed_settings(plan)
 
 
@@ -236,9 +236,9 @@ class ClosedLoop(LoadPattern):
     def progress(self, plan: Load) -> tuple[int | None, float]:
         return self.min_queries(plan), plan.min_duration_s
 
-    def settings(self, plan: Load) -> Settings:
+    def settings(self, plan: Load) -> LoadGenSettingValues:
         """LoadGen has to issue more than the test will send."""
-        return super().settings(plan) | ({"target_qps": ROOM * plan.target_qps} if plan.target_qps else {})
+        return super().settings(plan) | ({"target_qps": TRIAL_ROOM * plan.target_qps} if plan.target_qps else {})
 
 
 class Schedule(LoadPattern):
@@ -256,6 +256,6 @@ class Schedule(LoadPattern):
     def queries(self, plan: Load) -> int | None:
         return plan.scheduled if plan.target_qps is not None else None
 
-    def settings(self, plan: Load) -> Settings:
+    def settings(self, plan: Load) -> LoadGenSettingValues:
         """LoadGen issues the minimum number of queries, and no more: those of the schedule."""
         return super().settings(plan) | {"target_qps": 0.9 * plan.scheduled / (RESERVE * plan.min_duration_s)}

@@ -1,4 +1,4 @@
-"""A run with every setting resolved: each `auto` that needs no engine here, the rates in benchmark/rate.py."""
+"""A run with every setting resolved; the rates are found in runner/rate.py."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
@@ -8,7 +8,7 @@ from harness.config.arrival_patterns import Replay
 from harness.config.engine import EngineConfig, EngineState
 from harness.config.patterns import SURE_QUERIES, Load, LoadPattern, Poisson
 from harness.config.run import RunConfig
-from harness.config.workload import OFFICIAL, RequestSet
+from harness.config.workload import OFFICIAL_WORKLOAD, RequestSet
 from harness.core.formatting import number
 from harness.core.schema import stored_as
 from harness.core.secrets import hide_word
@@ -97,7 +97,7 @@ class Plan(Load):
         return self.config.work | {
             "total_sample_count": self.samples,
             "samples_per_query": self.samples_per_query,
-            "workload": self.request_set.key if self.request_set else OFFICIAL,
+            "workload": self.request_set.key if self.request_set else OFFICIAL_WORKLOAD,
         }
 
     @property

@@ -9,7 +9,7 @@ from harness.config.parallelism import parallelism
 from harness.config.patterns import Batched
 from harness.config.plan import Plan
 from harness.config.run import RunConfig
-from harness.config.setting_types import MOST_S
+from harness.config.setting_types import LONGEST_SETTING_S
 from harness.config.workload import RequestSet
 from harness.core.errors import UsageError
 from harness.core.nvml import GPU
@@ -48,7 +48,7 @@ def resolve(
         max_model_len=context(config, request_set),
         tensor_parallel_size=tensor,
         data_parallel_size=data,
-        seeds=mlperf.SEEDS[config.round] if seed is None else mlperf.Seeds(seed, seed, seed),
+        seeds=mlperf.SEEDS_BY_ROUND[config.round] if seed is None else mlperf.Seeds(seed, seed, seed),
         reference_model=reference_model,
         random_weights=random_weights,
         notes=tuple(notes),
@@ -107,7 +107,7 @@ def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     elif given == "auto" and config.rate_ends:  # a ramp's own, on average
         given = sum(config.rate_ends) / 2
     slowest = min(given) if isinstance(given, tuple) else given
-    if pattern.is_rated and isinstance(slowest, float) and count / slowest > MOST_S:
+    if pattern.is_rated and isinstance(slowest, float) and count / slowest > LONGEST_SETTING_S:
         flag = f"--arrivals {config.arrivals}" if config.has_own_rate else f"--server-target-qps {slowest:g}"
         raise UsageError(f"{flag}: {count:,} queries would take {count / slowest / 86400:,.0f} days.")
     return given if isinstance(given, float) else None

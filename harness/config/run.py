@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import NonNegativeFloat
 
 from harness.config import engine, lengths, mlperf, server_addresses, workload
-from harness.config.flags import ACCURACY, BENCHMARK, DATA, OUTPUT, RATE, flag
+from harness.config.flags import ACCURACY_TOPIC, BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, RESULTS_TOPIC, flag
 from harness.config.rules import Rules, broken
 from harness.config.setting_types import AtOnce, Auto, Count, Distinct, Milliseconds, Rate, Seconds, Seed, positive
 from harness.core.given_values import as_flag
@@ -53,78 +53,78 @@ UNTESTED = names_in("server_target_qps compliance profile json mlflow")  # flags
 class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """One run of the benchmark, as its flags say."""
 
-    round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK, "answers")
+    round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK_TOPIC, "answers")
     """MLPerf Inference round, its seeds and rules: change it to submit to another."""
-    category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK, "work")
+    category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK_TOPIC, "work")
     """The set of samples and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
-    scenario: ScenarioName = flag("offline", BENCHMARK, "work")
+    scenario: ScenarioName = flag("offline", BENCHMARK_TOPIC, "work")
     """offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter;
     singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times you choose. datacenter takes
     all but singlestream; edge takes all but server and interactive."""
-    mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK, "nothing")
+    mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK_TOPIC, "nothing")
     """Check the answers, measure the speed, or one after the other on one engine."""
-    compliance: Literal["none", "test06"] = flag("none", BENCHMARK, "nothing")
+    compliance: Literal["none", "test06"] = flag("none", BENCHMARK_TOPIC, "nothing")
     """Also run MLPerf's compliance test. test06: logged outputs match what was reported to LoadGen."""
-    max_new_tokens: Count = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK, "work")
+    max_new_tokens: Count = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK_TOPIC, "work")
     """Longest answer, in tokens: MLPerf's is 128, a lower one makes a trial shorter."""
-    total_sample_count: Annotated[int, positive(2**40)] | Auto = flag("auto", BENCHMARK, "work")
+    total_sample_count: Annotated[int, positive(2**40)] | Auto = flag("auto", BENCHMARK_TOPIC, "work")
     """Samples to use: fewer make a short run, not comparable with MLPerf. auto: all of them."""
-    seed: Seed | None = flag(None, BENCHMARK, "answers")
+    seed: Seed | None = flag(None, BENCHMARK_TOPIC, "answers")
     """Replace LoadGen's seeds, and set vLLM's. Unset: the round's official seeds."""
 
-    dataset: Literal["cnndm"] = flag("cnndm", DATA, "work")  # no choice, so not shown; taken from older commands
-    dataset_path: Path | None = flag(None, DATA, "work")
+    dataset: Literal["cnndm"] = flag("cnndm", DATA_TOPIC, "work")  # no choice, so not shown; taken from older commands
+    dataset_path: Path | None = flag(None, DATA_TOPIC, "work")
     """The MLCommons JSON (cnn_eval.json), or a folder saved by `datasets`. Unset: downloaded."""
 
     server_target_qps: Rate | Literal["auto", "max"] | Annotated[tuple[Rate, ...], Distinct] = flag(
-        "auto", RATE, "speed"
+        "auto", LOAD_TOPIC, "speed"
     )
     """Queries/s (server, interactive, arrivals); max finds the highest that is VALID. As auto it is 0.8 (server) or 0.6
     (interactive) of the Offline rate; 5,10,20 tests each rate, then runs at the highest that is VALID."""
-    quick: bool = flag(False, RATE, "nothing")
+    quick: bool = flag(False, LOAD_TOPIC, "nothing")
     """Estimate in about a minute which rates keep the limits of server and interactive. No result: nothing is VALID."""
-    samples_per_query: Count | Annotated[tuple[Count, ...], Distinct] = flag(8, RATE, "work")
+    samples_per_query: Count | Annotated[tuple[Count, ...], Distinct] = flag(8, LOAD_TOPIC, "work")
     """MultiStream: samples per query, the next when all are answered. 1,2,4,8: test each, then run with the most."""
     concurrency: AtOnce | Literal["auto", "max"] | Annotated[tuple[AtOnce, ...], Distinct] | None = flag(
-        None, RATE, "speed"
+        None, LOAD_TOPIC, "speed"
     )
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
     at each; auto: powers of 4 up to what the engine computes at once; max: the highest that keeps both limits."""
-    ttft_limit: Milliseconds | None = flag(None, RATE, "speed")
+    ttft_limit: Milliseconds | None = flag(None, LOAD_TOPIC, "speed")
     """Limit on TTFT p99 (time to first token), ms. For server, interactive, concurrency, arrivals. Unset: MLPerf's."""
-    tpot_limit: Milliseconds | None = flag(None, RATE, "speed")
+    tpot_limit: Milliseconds | None = flag(None, LOAD_TOPIC, "speed")
     """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
-    offline_expected_qps: Rate | Auto = flag("auto", RATE, "speed")
+    offline_expected_qps: Rate | Auto = flag("auto", LOAD_TOPIC, "speed")
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
-    min_duration: Seconds | Auto = flag("auto", RATE, "speed")
+    min_duration: Seconds | Auto = flag("auto", LOAD_TOPIC, "speed")
     """Minimum seconds of a performance test. auto: MLPerf's 600, less for a short run."""
-    batch_size: Annotated[int, positive(10**7)] | None = flag(None, RATE, "speed")
+    batch_size: Annotated[int, positive(10**7)] | None = flag(None, LOAD_TOPIC, "speed")
     """Offline in fixed batches of N, one after the other. Unset: continuous batching."""
-    sort_by_length: bool = flag(False, RATE, "speed")
+    sort_by_length: bool = flag(False, LOAD_TOPIC, "speed")
     """Offline: longest prompt first in each pass of the data."""
 
-    high_accuracy: bool = flag(False, ACCURACY, "nothing")
+    high_accuracy: bool = flag(False, ACCURACY_TOPIC, "nothing")
     """Gate at 99.9 % of the reference, not 99 %: for weights that were not quantized, or hardly."""
-    no_exit_on_accuracy_fail: bool = flag(False, ACCURACY, "nothing")
+    no_exit_on_accuracy_fail: bool = flag(False, ACCURACY_TOPIC, "nothing")
     """Continue with performance, and exit with 0, if the gate fails."""
-    exit_on_invalid: bool = flag(False, ACCURACY, "nothing")
+    exit_on_invalid: bool = flag(False, ACCURACY_TOPIC, "nothing")
     """Exit with 1 if LoadGen calls the performance test INVALID, or logs errors in it."""
 
-    profile: bool = flag(False, OUTPUT, "nothing")
+    profile: bool = flag(False, RESULTS_TOPIC, "nothing")
     """After the tests, profile a short load with vLLM's profiler: where the engine's time goes."""
-    price_per_hour: NonNegativeFloat | None = flag(None, OUTPUT, "nothing")
+    price_per_hour: NonNegativeFloat | None = flag(None, RESULTS_TOPIC, "nothing")
     """The machine's price per hour, in any currency. The report gives the cost of tokens."""
-    label: str = flag("", OUTPUT, "nothing")
+    label: str = flag("", RESULTS_TOPIC, "nothing")
     """Name of this run in reports. report.py takes it instead of a path."""
-    dry_run: bool = flag(False, OUTPUT, "nothing")
+    dry_run: bool = flag(False, RESULTS_TOPIC, "nothing")
     """Print what would be run, on what and for how long, and run nothing; exit code 2 if it could not begin."""
-    json: bool = flag(False, OUTPUT, "nothing")  # type: ignore[assignment]  # of pydantic's own older methods
+    json: bool = flag(False, RESULTS_TOPIC, "nothing")  # type: ignore[assignment]  # of pydantic's own older methods
     """Print summary.json alone on standard output; all else on standard error."""
-    results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
+    results_dir: Path = flag(Path("results"), RESULTS_TOPIC, "nothing")
     """Folder for the runs; another keeps questions apart."""
-    keep_all: bool = flag(True, OUTPUT, "nothing")
+    keep_all: bool = flag(True, RESULTS_TOPIC, "nothing")
     """0: delete older run folders at the end, where the disk is small."""
-    extra_metrics: bool = flag(False, OUTPUT, "nothing")
+    extra_metrics: bool = flag(False, RESULTS_TOPIC, "nothing")
     """Record requests, KV cache, tokens, GPU, CPU and memory once a second: to see what bounds a run."""
 
     BASIC = """
@@ -142,7 +142,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             lambda run: run.endpoint and run.highest_level > run.most_in_flight
         ),
         "--category {run.category} takes --scenario {run.allowed}; not {run.scenario}.": lambda run: (
-            run.scenario not in mlperf.SCENARIOS[run.category]
+            run.scenario not in mlperf.SCENARIOS_BY_CATEGORY[run.category]
         ),
         "--compliance {run.compliance} needs an MLPerf scenario; {run.scenario_rules.unofficial}.": lambda run: (
             run.scenario_rules.unofficial and run.compliance != "none"
@@ -173,7 +173,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         for name in {"input_len", "output_len"} & given:
             lengths.lengths(as_flag(name), getattr(self, name))
         scenario = CHOOSES.get(chooser(given), self.scenario)
-        rules = mlperf.SCENARIO[scenario]
+        rules = mlperf.SCENARIOS[scenario]
         return super().implications(given) | {
             "metrics_url": server_addresses.check_addresses(self.metrics_url, "--metrics-url"),
             "extra_metrics": self.extra_metrics or any(map(server_addresses.exporter, self.telemetry_url)),
@@ -196,7 +196,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def takers(self) -> str:
         """The scenarios that have use for it."""
-        return ", ".join(rules.name for rules in mlperf.SCENARIO.values() if self.unmet in rules.flags)
+        return ", ".join(rules.name for rules in mlperf.SCENARIOS.values() if self.unmet in rules.flags)
 
     @property
     def chosen_by(self) -> str:
@@ -206,7 +206,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def allowed(self) -> str:
-        return ", ".join(mlperf.SCENARIOS[self.category])
+        return ", ".join(mlperf.SCENARIOS_BY_CATEGORY[self.category])
 
     @property
     def speed_test(self) -> str:
@@ -261,7 +261,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def scenario_rules(self) -> mlperf.Scenario:
         """The scenario with all that MLPerf fixes of it."""
-        return mlperf.SCENARIO[self.scenario]
+        return mlperf.SCENARIOS[self.scenario]
 
     @property
     def work(self) -> dict[str, object]:
@@ -278,7 +278,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def official_samples(self) -> int:
         """Of MLPerf's set."""
-        return mlperf.OFFICIAL[self.category].samples
+        return mlperf.OFFICIAL_TASKS[self.category].samples
 
     @property
     def task(self) -> mlperf.Task:

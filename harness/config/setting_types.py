@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field
 
 # What LoadGen can plan for, beyond which its counters overflow without a word; and requests at once, a connection each,
 # of which a client has the ports for about 60,000.
-MOST_S, MOST_MS, MOST_AT_ONCE = 30 * 24 * 3600, 10**6, 50_000
+LONGEST_SETTING_S, LONGEST_SETTING_MS, MOST_CONCURRENT = 30 * 24 * 3600, 10**6, 50_000
 
 
 def positive(most: float) -> Any:
@@ -21,9 +21,9 @@ def distinct(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 Auto = Literal["auto"]
-Seconds = Annotated[float, positive(MOST_S)]
-Milliseconds = Annotated[int, positive(MOST_MS)]
-AtOnce = Annotated[int, positive(MOST_AT_ONCE)]
+Seconds = Annotated[float, positive(LONGEST_SETTING_S)]
+Milliseconds = Annotated[int, positive(LONGEST_SETTING_MS)]
+AtOnce = Annotated[int, positive(MOST_CONCURRENT)]
 Count = Annotated[int, positive(10**6)]
 Context = Annotated[int, positive(10**8)]  # tokens
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 # What a flag of a type takes: in the help, and in messages.
-TYPES = {
+TYPE_WORDS = {
     "integer": ("N", "a whole number"),
     "number": ("X", "a number"),
     "path": ("PATH", "a path"),
@@ -23,7 +23,7 @@ def describe(name: str, schema: Mapping[str, Any], metavar: str) -> str:
         return f"a list of {metavar}"
     if name == "choice":
         return " or ".join(map(str, schema["enum"]))
-    _, words = TYPES[name]
+    _, words = TYPE_WORDS[name]
     match schema:
         case {"exclusiveMinimum": low, "maximum": high}:
             return f"{words} above {low}, at most {high:,}"

@@ -11,15 +11,15 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import PlainValidator
 
-from harness.config.arrival_patterns import FORMS, Numbers, Replay, parse_arrivals
-from harness.config.flags import BENCHMARK, RATE, Settings, flag
+from harness.config.arrival_patterns import ARRIVAL_FORMS, Numbers, Replay, parse_arrivals
+from harness.config.flags import BENCHMARK_TOPIC, LOAD_TOPIC, Settings, flag
 from harness.config.lengths import Lengths, Shared, lengths
 from harness.core.errors import UsageError
 from harness.core.given_values import as_flag
 from harness.core.locations import ROOT
 
-FOLDER = ROOT / "workloads"
-OFFICIAL = "summarization"
+WORKLOADS_FOLDER = ROOT / "workloads"
+OFFICIAL_WORKLOAD = "summarization"
 SYNTHETIC_COUNT = 1000  # requests of --input-len without --total-sample-count
 
 
@@ -31,14 +31,14 @@ class Workload(NamedTuple):
 
 
 IMITATED = {  # by each workload, whose requests or profile are in a file of its name
-    OFFICIAL: "MLPerf's own: CNN/DailyMail articles, answers of at most 128 tokens",
+    OFFICIAL_WORKLOAD: "MLPerf's own: CNN/DailyMail articles, answers of at most 128 tokens",
     "chat": "users of an assistant: short questions, some in mid-conversation",
     "classification": "labelling of reviews and tickets: short answers",
     "code": "a programming assistant: complete, explain, repair, test",
     "long-chat": "conversations of four turns under one system prompt",
     "long-classification": "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
 }
-WORKLOADS = {name: Workload(next(FOLDER.glob(f"{name}.*"), None), text) for name, text in IMITATED.items()}
+WORKLOADS = {name: Workload(next(WORKLOADS_FOLDER.glob(f"{name}.*"), None), text) for name, text in IMITATED.items()}
 
 
 class WorkloadProfile(Shared):
@@ -84,24 +84,24 @@ class RequestSet:
 
 
 class WorkloadFlags(Settings):
-    arrivals: str | None = flag(None, RATE, "speed", metavar=FORMS)
+    arrivals: str | None = flag(None, LOAD_TOPIC, "speed", metavar=ARRIVAL_FORMS)
     """Arrival process instead of LoadGen's: a shape, or a trace file. Implies --scenario
     arrivals. poisson, constant and gamma:CV (bursts with this coefficient of variation) take their rate from
     --server-target-qps; ramp:A-B goes from A to B requests/s; a trace, a CSV file with the columns
     seconds,input_tokens,output_tokens[,prefix_id,prefix_tokens], is replayed, with requests of its lengths.
     --server-target-qps scales ramps and traces to another mean rate."""
-    workload: str = flag(OFFICIAL, BENCHMARK, "work")
+    workload: str = flag(OFFICIAL_WORKLOAD, BENCHMARK_TOPIC, "work")
     """summarization, chat, classification, code, long-chat, long-classification; or a file of requests, a profile
     (YAML) or hf:NAME of the hub. Files are JSON lines, each with prompt, messages or prompt_token_ids, and max_tokens,
     or ShareGPT's. All but summarization: --mode performance, never comparable with MLPerf."""
-    prompt_column: str | None = flag(None, BENCHMARK, "work")
+    prompt_column: str | None = flag(None, BENCHMARK_TOPIC, "work")
     """The key or column with the prompt's text. Unset: prompt."""
-    input_len: str | None = flag(None, BENCHMARK, "work")
+    input_len: str | None = flag(None, BENCHMARK_TOPIC, "work")
     """With --output-len: random prompts of N, N~S or N~S:LOW-HIGH tokens. N~S, as in 512~0.5: log-normal lengths with
     median N and S as the standard deviation of their logarithm; S above 3, as in 6000~1500: normal, in tokens."""
-    output_len: str | None = flag(None, BENCHMARK, "work")
+    output_len: str | None = flag(None, BENCHMARK_TOPIC, "work")
     """With --input-len: answers of exactly N tokens, or N~S, past any end of text."""
-    salt: Literal["none", "start", "after-prefix"] | None = flag(None, BENCHMARK, "work")
+    salt: Literal["none", "start", "after-prefix"] | None = flag(None, BENCHMARK_TOPIC, "work")
     """Add unique tokens to each prompt, so that none, or only the prefix, is shared. Unset: none."""
 
     RULES: ClassVar = {
@@ -112,7 +112,7 @@ class WorkloadFlags(Settings):
             run.is_synthetic and "workload" in run.given
         ),
         "--arrivals {run.arrivals} has its own requests: remove --workload, or --input-len and --output-len.": (
-            lambda run: run.is_replay and (run.is_synthetic or run.workload != OFFICIAL)
+            lambda run: run.is_replay and (run.is_synthetic or run.workload != OFFICIAL_WORKLOAD)
         ),
         "--max-new-tokens: {run.lengths_from} says how long answers are.": lambda run: (
             run.lengths_from and "max_new_tokens" in run.given
@@ -150,7 +150,7 @@ class WorkloadFlags(Settings):
     @property
     def is_official_workload(self) -> bool:
         """Whether the requests are MLPerf's own samples."""
-        return self.workload == OFFICIAL and self.input_len is None and not self.is_replay
+        return self.workload == OFFICIAL_WORKLOAD and self.input_len is None and not self.is_replay
 
     @property
     def workload_name(self) -> str:

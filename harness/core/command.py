@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from harness.core.command_help import EXIT_CODES, SENTENCE, WIDEST_HELP, entry
 from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line
-from harness.core.given_values import RENAMED, as_flag, check_path, check_printable
+from harness.core.given_values import RENAMED_SETTINGS, as_flag, check_path, check_printable
 from harness.core.moved_commands import raise_if_moved
 from harness.core.software import module, program
 from harness.core.startup import prepare
@@ -27,7 +27,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 HELP_ALL = "--help-all"
 # Names that flags had in some command, and the one that they have in all.
-RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED.items()} | dict.fromkeys(
+RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED_SETTINGS.items()} | dict.fromkeys(
     ("--samples", "--requests"), "--total-sample-count"
 )
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends

@@ -17,7 +17,7 @@ from harness.core.message_text import why
 from harness.core.secrets import hide, hide_known
 
 # Files of this program: written whole or not at all, secrets left out; read as what they should hold.
-Kind = TypeVar("Kind")
+Parsed = TypeVar("Parsed")
 
 
 SPARE_BYTES = 2**23  # of a disk, below which it counts as full
@@ -118,20 +118,20 @@ def write_text(path: Path, text: str) -> None:
 
 def read_json(path: Path) -> Any:
     """The file's content. Raises UsageError, naming the file, where there is none or it is no JSON."""
-    return read_given("", path, "JSON", json.loads, most=reading.LARGEST_FILE)
+    return read_given("", path, "JSON", json.loads, most=reading.LARGEST_RUN_FILE)
 
 
-def read(path: Path, kind: type[Kind]) -> Kind:
+def read(path: Path, kind: type[Parsed]) -> Parsed:
     """The file as what it should hold. Raises UsageError, naming the file and what is wrong in it."""
     return parse_as(path, read_json(path), kind)
 
 
-def read_if_any(path: Path, kind: type[Kind]) -> Kind | None:
+def read_if_any(path: Path, kind: type[Parsed]) -> Parsed | None:
     """The same; None where there is no such file."""
     return read(path, kind) if path.exists() else None
 
 
-def parse_as(path: Path, data: Any, kind: type[Kind]) -> Kind:
+def parse_as(path: Path, data: Any, kind: type[Parsed]) -> Parsed:
     """Data of a file as what it should hold. Raises UsageError, naming the file and the first fault."""
     from pydantic import TypeAdapter, ValidationError
 

@@ -9,15 +9,15 @@ from typing import Any
 from harness.core import reading
 from harness.core.errors import UsageError
 from harness.core.message_text import why
-from harness.core.moved_commands import MOVED
+from harness.core.moved_commands import REPLACEMENTS
 from harness.core.secrets import hide_word
 from harness.core.vllm_source import arguments
 
 # Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
 UNPRINTABLE = "[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]"
-ADDRESS = r"(?!hf:)\w[\w+.-]+:/"  # as a path, with one slash, too
+ADDRESS_PATTERN = r"(?!hf:)\w[\w+.-]+:/"  # as a path, with one slash, too
 # Older names of settings, which are still taken.
-RENAMED = {"version": "round", "total_limit": "total_sample_count", "data": "dataset_path"}
+RENAMED_SETTINGS = {"version": "round", "total_limit": "total_sample_count", "data": "dataset_path"}
 
 
 def read_given(
@@ -53,7 +53,9 @@ def unknown_setting(key: str, names: Sequence[str]) -> str:
     flag = as_flag(key)
     if (own := key.removeprefix("no_")) in arguments():
         return f"unknown setting {key!r}: vLLM's own arguments are lines such as engine_arg: {own}=VALUE."
-    return f"{key} {MOVED[flag]}." if flag in MOVED else f"unknown setting {key!r}{did_you_mean(key, names)}"
+    return (
+        f"{key} {REPLACEMENTS[flag]}." if flag in REPLACEMENTS else f"unknown setting {key!r}{did_you_mean(key, names)}"
+    )
 
 
 def unknown_file_error(flag: str, name: str, names: Sequence[str]) -> UsageError:
@@ -79,7 +81,7 @@ def check_printable(name: str, text: str) -> None:
 
 def check_path(name: str, value: object) -> None:
     """Raises UsageError for an address where a path may stand: it is not shown, for it may hold a secret."""
-    if re.match(ADDRESS, str(value)):
+    if re.match(ADDRESS_PATTERN, str(value)):
         raise UsageError(f"{name} takes no address, but a path: download the file first if it is to be read.")
 
 

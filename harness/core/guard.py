@@ -13,8 +13,8 @@ import signal
 import sys
 import time
 
-GRACE_S = 3.0
-SHORTEST_S, LONGEST_S = 0.25, 4.0  # between two looks; the longest where nothing changes
+GUARD_GRACE_S = 3.0
+SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.25, 4.0  # between two looks; the longest where nothing changes
 Processes = dict[int, tuple[int, str]]  # by id: the parent's, and when it began, as the kernel counts
 
 
@@ -25,7 +25,7 @@ def main(command: int, mark: str) -> None:
         for pid in remaining_processes(noted, mark):
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
-        until = time.monotonic() + GRACE_S
+        until = time.monotonic() + GUARD_GRACE_S
         while remaining_processes(noted, mark) and time.monotonic() < until:
             time.sleep(0.05)
 
@@ -39,7 +39,7 @@ def ignore_signals() -> None:
 def watch(command: int) -> dict[int, str]:
     """The processes below a command, with when each began; returns at the end of the input."""
     noted = dict[int, str]()
-    pause = SHORTEST_S
+    pause = SHORTEST_LOOK_S
     while True:
         ready, _, _ = select.select([sys.stdin], [], [], pause)
         line = sys.stdin.readline() if ready else ""
@@ -48,7 +48,7 @@ def watch(command: int) -> dict[int, str]:
         table = processes()
         forks = {int(line)} & set(table) if line else set()
         found = {pid: table[pid][1] for pid in descendants(table, {command}) | forks}
-        pause = SHORTEST_S if found.items() - noted.items() else min(2 * pause, LONGEST_S)
+        pause = SHORTEST_LOOK_S if found.items() - noted.items() else min(2 * pause, LONGEST_LOOK_S)
         noted |= found
 
 

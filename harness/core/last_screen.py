@@ -16,21 +16,21 @@ from harness.core.secrets import hide_text
 from harness.core.tables import Table
 
 # The last screen of a command: the answer first, then a labelled sentence each, and one path.
-WIDTH, LABEL = 80, 15  # characters
-STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "bad": "red", "unknown": "dim"}
+SCREEN_COLUMNS, LABEL_COLUMNS = 80, 15  # characters
+TONE_STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "bad": "red", "unknown": "dim"}
 
 
 def show(console: Console, document: Document, path: object = None) -> None:
     """Prints a document in at most the width of a terminal; without its sections where `path` names a file of them."""
 
     def say(text: str, tone: Tone = "", bold: bool = False) -> None:
-        console.print(Text(plain(hide_text(text)), style=f"{'bold ' * bold}{STYLES[tone]}"), soft_wrap=True)
+        console.print(Text(plain(hide_text(text)), style=f"{'bold ' * bold}{TONE_STYLES[tone]}"), soft_wrap=True)
 
     say("")
-    for text in wrap(document.title, WIDTH):
+    for text in wrap(document.title, SCREEN_COLUMNS):
         say(text, document.tone, bold=True)
     widths = [max(map(len, column)) for column in zip(*document.levels, strict=True)]
-    for text in [*wrap(document.subject, WIDTH), *(row_text(cells, widths) for cells in document.levels)]:
+    for text in [*wrap(document.subject, SCREEN_COLUMNS), *(row_text(cells, widths) for cells in document.levels)]:
         say(text)
     for line in document.lines:
         for text in paragraph(line) if line.text else ():
@@ -54,6 +54,6 @@ def grid(found: Table) -> RichTable:
 
 def paragraph(line: Line) -> list[str]:
     """A label and its text, wrapped beside it; a label that is too long begins the text."""
-    label = f"{line.label:{LABEL}}" if len(line.label) < LABEL else f"{line.label}: "
+    label = f"{line.label:{LABEL_COLUMNS}}" if len(line.label) < LABEL_COLUMNS else f"{line.label}: "
     text = f"{label}{line.text}"
-    return [text] if line.is_command else wrap(text, WIDTH, subsequent_indent=" " * LABEL)
+    return [text] if line.is_command else wrap(text, SCREEN_COLUMNS, subsequent_indent=" " * LABEL_COLUMNS)

@@ -14,11 +14,11 @@ import psutil
 
 from harness.core import guard, interrupts, locations
 from harness.core.secrets import hide_word
-from harness.core.software import NAME, module
+from harness.core.software import PROGRAM_NAME, module
 
 GROUP_GRACE_S = 20.0  # for a command that ends its own engine when it is asked
 LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
-MARK = "LLAMA31_MLPERF_COMMAND"  # in the environment of all that a command starts
+COMMAND_MARK = "LLAMA31_MLPERF_COMMAND"  # in the environment of all that a command starts
 ignore_signals = guard.ignore_signals
 guards: dict[int, "subprocess.Popen[bytes]"] = {}  # by the process that it guards: a fork has none yet
 
@@ -37,13 +37,13 @@ def start_guard() -> None:
     """Starts the process that ends what this one leaves behind (harness.core.guard), unless it is there."""
     if os.getpid() in guards:
         return
-    os.environ[MARK] = f"{os.getpid()}-{time.time_ns()}"
+    os.environ[COMMAND_MARK] = f"{os.getpid()}-{time.time_ns()}"
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), f"{MARK}={os.environ[MARK]}"],
+        [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), f"{COMMAND_MARK}={os.environ[COMMAND_MARK]}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={name: value for name, value in os.environ.items() if name != MARK},
+        env={name: value for name, value in os.environ.items() if name != COMMAND_MARK},
         start_new_session=True,
     )
     assert process.stdin
@@ -62,19 +62,19 @@ def command_line() -> str:
     """This command as one would type it again, secrets left out."""
     begun = sys.argv[0]
     file = ["python", hide_word(os.path.relpath(begun))] if os.path.exists(begun) else begun.split()
-    file = [NAME] if is_installed() else file
+    file = [PROGRAM_NAME] if is_installed() else file
     return shlex.join([*(module() or file), *map(hide_word, sys.argv[1:])])
 
 
 def is_installed() -> bool:
     """Whether this is the installed command, not a file of a checkout or a module."""
-    return os.path.basename(sys.argv[0]) == NAME
+    return os.path.basename(sys.argv[0]) == PROGRAM_NAME
 
 
 def command_of(name: str) -> str:
     """How one types another command of this program, as this one was called."""
     file = f"{name}.py" if (locations.CHECKOUT / f"{name}.py").exists() else f"-m harness {name}"
-    return f"{NAME} {name}" if is_installed() else f"python {file}"
+    return f"{PROGRAM_NAME} {name}" if is_installed() else f"python {file}"
 
 
 def adopt_orphans() -> None:

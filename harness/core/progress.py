@@ -22,7 +22,7 @@ from harness.core.message_text import plain
 from harness.core.secrets import hide_text
 
 PLAIN_EVERY_S = 15.0
-Kind = Literal["other", "load", "accuracy", "performance"]
+StageKind = Literal["other", "load", "accuracy", "performance"]
 RECENT_S = 60.0  # the time that is left follows from the answers of this time
 CELL, CLOCK = 8, len("10:15:00 ")  # characters of a figure in a row, and of the time before it
 
@@ -44,7 +44,7 @@ class Stage(NamedTuple):
 
     name: str
     start_s: float
-    kind: Kind = "other"
+    kind: StageKind = "other"
 
 
 class Display:
@@ -73,7 +73,7 @@ class Display:
         if self._live:
             self._live.stop()
 
-    def stage(self, text: str, kind: Kind = "other", why: str = "") -> None:
+    def stage(self, text: str, kind: StageKind = "other", why: str = "") -> None:
         """Announces what happens now, and why, once; on a terminal, a line of what ended stays."""
         if self._live and not self._told:
             self.say(f"{time.strftime('%H:%M:%S')} {self._stage}, {clock(time.monotonic() - self._began)}", style="dim")

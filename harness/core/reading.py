@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, TextIO
 
-LARGEST_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
+LARGEST_RUN_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
 MOST_NODES = 100_000  # values in a YAML file, each alias counted as what it stands for
 
 
@@ -46,7 +46,7 @@ def check_regular(found: os.stat_result, path: Path, most: int) -> None:
 
 @contextmanager
 def open_regular(
-    path: Path, most: int = LARGEST_FILE, encoding: str = "utf-8", errors: str = "strict"
+    path: Path, most: int = LARGEST_RUN_FILE, encoding: str = "utf-8", errors: str = "strict"
 ) -> Iterator[TextIO]:
     """A regular file of at most `most` bytes, open for reading, its line ends as they are: the one way in which files
     that may be anything are read. Raises OSError, also for text that is not UTF-8."""
@@ -62,7 +62,7 @@ def open_regular(
             raise
 
 
-def read_text(path: Path, most: int = LARGEST_FILE, errors: str = "strict") -> str:
+def read_text(path: Path, most: int = LARGEST_RUN_FILE, errors: str = "strict") -> str:
     """The text of a file, as `open_regular` has it. Raises OSError."""
     with open_regular(path, most, errors=errors) as file:
         return file.read().replace("\r\n", "\n")

@@ -17,19 +17,19 @@ def stored_as(key: str, name: str) -> Any:
 
 
 # A statement; until format 5 it was its text.
-Said = Annotated[Statement, BeforeValidator(lambda said: Statement(said) if isinstance(said, str) else said)]
+StoredStatement = Annotated[Statement, BeforeValidator(lambda said: Statement(said) if isinstance(said, str) else said)]
 
 
-class Model(BaseModel):
+class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True, serialize_by_alias=True)
 
 
-def fields_from(model: type[Model], source: object) -> dict[str, Any]:
+def fields_from(model: type[FrozenModel], source: object) -> dict[str, Any]:
     """What a source, such as LoadGen's log, has under the names of a model's fields."""
     return {name: getattr(source, name) for name in model.model_fields if hasattr(source, name)}
 
 
-class File(Model):
+class File(FrozenModel):
     """A file of this program. A newer format is refused; what an older one lacks has a default, or is refused."""
 
     schema_version: int = 1

@@ -12,8 +12,8 @@ from harness.core.reading import as_text, from_yaml
 from harness.core.vllm_source import enumerations
 from harness.core.word_list import names_in
 
-HIDDEN = "***"
-FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
+MASK = "***"
+SHELL_FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
 HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
 noted: set[str] = set()  # of addresses and engine arguments: hidden from now on
 PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # of a path, as in /openai/v1
@@ -33,14 +33,14 @@ ASSIGNED = (
     r"|private[_-]?key|access[_-]?key|account[_-]?key|cookie|signature)[\w-]*[\"']?\s*[:=]\s*).*"
 )
 SECRET_FORMS = (
-    (r"(?s)-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", HIDDEN),
-    (r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}", rf"\1 {HIDDEN}"),
-    (r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})", HIDDEN),
-    (r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})", HIDDEN),
-    (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", HIDDEN),  # a JWT
-    (r"(//|:/)[^/@\s]+@", rf"\1{HIDDEN}@"),  # whoever an address, or a path made of one, names
-    (r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+", rf"\1{HIDDEN}"),
-    (r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+", rf"\1{HIDDEN}"),
+    (r"(?s)-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", MASK),
+    (r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}", rf"\1 {MASK}"),
+    (r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})", MASK),
+    (r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})", MASK),
+    (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", MASK),  # a JWT
+    (r"(//|:/)[^/@\s]+@", rf"\1{MASK}@"),  # whoever an address, or a path made of one, names
+    (r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+", rf"\1{MASK}"),
+    (r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+", rf"\1{MASK}"),
 )
 # Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
 PLAIN_QUERY = names_in("api-version version gpu host")  # keys of an address's query that hold no secret
@@ -83,7 +83,7 @@ def hide_query(query: str) -> str:
     """The query of an address without the values of keys that are not known to be plain, and without words alone."""
     return re.sub(
         r"([^&;=]+)(=?)[^&;]*",
-        lambda part: part[0] if part[2] and part[1].lower() in PLAIN_QUERY else f"{part[2] and part[1] + '='}{HIDDEN}",
+        lambda part: part[0] if part[2] and part[1].lower() in PLAIN_QUERY else f"{part[2] and part[1] + '='}{MASK}",
         query,
     )
 
@@ -91,11 +91,11 @@ def hide_query(query: str) -> str:
 def hide_known(text: str) -> str:
     """A text without the secrets of this process's environment, such as a server's key that it echoes, and without
     those that were noted."""
-    found = {value for name, value in environ.items() if name not in FOLDERS and is_secret(name)}
+    found = {value for name, value in environ.items() if name not in SHELL_FOLDERS and is_secret(name)}
     found |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
     found = {value for value in found if len(value) >= SHORTEST_SECRET} | noted
     for secret in sorted(found, key=len, reverse=True):  # one may begin another
-        text = text.replace(secret, HIDDEN)
+        text = text.replace(secret, MASK)
     return text
 
 
@@ -111,7 +111,7 @@ def hide_word(word: str) -> str:
         value = from_yaml(pair[3])
         hidden = hide({pair[2]: value}, foreign=True)[pair[2]]
         return word if hidden == value else pair[1] + as_text(hidden)
-    return hide_text(re.sub(ASSIGNED, rf"\1{HIDDEN}", word))
+    return hide_text(re.sub(ASSIGNED, rf"\1{MASK}", word))
 
 
 def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:
@@ -121,12 +121,12 @@ def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:
     nothing secret."""
     if isinstance(settings, str):
         plain = not foreign or harmless or not settings or re.fullmatch(PLAIN_VALUE, settings)
-        return hide_text(settings) if plain or settings in enumerations() else HIDDEN
+        return hide_text(settings) if plain or settings in enumerations() else MASK
     if isinstance(settings, list | tuple):
         return [hide(item, foreign, harmless) for item in settings]
     if isinstance(settings, Mapping):
         return {
-            key: HIDDEN
+            key: MASK
             if value and is_secret(str(key)) and not isinstance(value, int | float)
             else hide(value, foreign, str(key).lower() in HARMLESS_NAMES)
             for key, value in settings.items()

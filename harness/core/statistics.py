@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 Number = TypeVar("Number", int, float)
 NORMAL = NormalDist().inv_cdf(0.975)
 RESAMPLES = 1000  # of a bootstrap
-BLOCKS = (5, 10, 20)  # of a test's time
+BLOCK_COUNTS = (5, 10, 20)  # of a test's time
 FEWEST_INDEPENDENT = 50  # requests, of an interval
 LOADGEN_CONFIDENCE = 0.99  # of early stopping
 MOST_QUERIES = 2**40  # of a test, for it to show anything
@@ -99,12 +99,12 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
     requests, not of another run.
     """
     count = len(values)
-    if count < 2 * max(BLOCKS):
+    if count < 2 * max(BLOCK_COUNTS):
         return None
     ranked = sorted(values)
     middle = percentile(ranked, share)
     chance, found = share * (1 - share), list[tuple[float, float]]()
-    for blocks in BLOCKS:
+    for blocks in BLOCK_COUNTS:
         size = count // blocks
         below = [sum(value <= middle for value in values[n * size : (n + 1) * size]) / size for n in range(blocks)]
         inflation = max(1.0, variance(below) * size / chance)

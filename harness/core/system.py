@@ -11,7 +11,7 @@ import psutil
 from pydantic import computed_field
 
 from harness.core.nvml import GIB, gpu_settings, gpus, nvml_gpus
-from harness.core.schema import Model
+from harness.core.schema import FrozenModel
 from harness.core.secrets import hide
 from harness.core.software import git_revision, versions
 from harness.core.word_list import names_in
@@ -24,7 +24,7 @@ CGROUP = Path("/sys/fs/cgroup")  # in a container its own group
 CPUINFO = Path("/proc/cpuinfo")
 
 
-class System(Model):
+class System(FrozenModel):
     """The machine a run was made on; memory in GiB."""
 
     gpus: list[str] = []

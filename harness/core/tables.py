@@ -6,10 +6,12 @@ from typing import Any, NamedTuple, Self
 from harness.core.formatting import number
 from harness.core.markdown import Finished, escape
 
-Column = str | tuple[str, int] | Callable[[Any], object]  # an attribute, also with its digits; what is made of an item
+TableColumn = (
+    str | tuple[str, int] | Callable[[Any], object]
+)  # an attribute, also with its digits; what is made of an item
 
 
-def value_of(item: object, column: Column) -> object:
+def value_of(item: object, column: TableColumn) -> object:
     match column:
         case str():
             return getattr(item, column)
@@ -27,7 +29,7 @@ class Table(NamedTuple):
     name: str = ""
 
     @classmethod
-    def of(cls, items: Iterable[Any], columns: Mapping[str, Column], name: str = "") -> Self:
+    def of(cls, items: Iterable[Any], columns: Mapping[str, TableColumn], name: str = "") -> Self:
         return cls(list(columns), [[value_of(item, column) for column in columns.values()] for item in items], name)
 
     def __str__(self) -> str:

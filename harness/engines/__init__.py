@@ -1,12 +1,4 @@
-"""Engines: vLLM in this process, servers behind an endpoint, an echo. May import config and below.
-
-    vllm    vLLM in this process; beside it worker, patches
-    echo    nothing: it answers at once; the template of an engine
-    openai  servers; beside it completions (their API), client (a request, and many clients)
-
-All are an `Engine` of `protocol`, on its own loop, and `prometheus` reads what they tell of themselves. Token ids
-go in, token ids come out.
-"""
+"""Engines: vLLM in this process, servers behind an endpoint, an echo. May import config and below."""
 
 from importlib import import_module
 from pathlib import Path

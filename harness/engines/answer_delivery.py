@@ -61,7 +61,7 @@ class Exchange:
     delivery: Delivery | None = None
 
 
-class ServerUse(schema.Model):
+class ServerUse(schema.FrozenModel):
     """server.json: a test's answers by their servers' own counts, null where an answer came without, and by ours. Sums.
 
     `sent_tokens` are those of the prompts, `client_tokens` those of the answers as this client counts them, `tokens`

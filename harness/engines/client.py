@@ -31,8 +31,8 @@ from harness.engines.answer_delivery import RUSH_S, Delivery, Exchange, TokenCou
 from harness.engines.completions import (
     BYTES_PER_TOKEN,
     ENDS,
+    LARGEST_ANSWER_BYTES,
     LENGTH,
-    MOST_BYTES,
     MOST_REFUSAL,
     CompletionChunk,
     EventReader,
@@ -41,7 +41,7 @@ from harness.engines.completions import (
     error_message,
     piece,
 )
-from harness.engines.protocol import ChoiceLogprobs, Sampling, Tokens
+from harness.engines.protocol import ChoiceLogprobs, Sampling, TokenStream
 from harness.engines.request_formats import RequestFormat
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
@@ -124,7 +124,7 @@ class Client:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
         self.session = connect(self.config)
 
-    async def answer(self, request: WireRequest, exchange: Exchange) -> Tokens:
+    async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
         """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
         rest, and no ids once in a while where there is more to come. What is known of it goes into `exchange`.
 
@@ -133,7 +133,7 @@ class Client:
         address, sampling = request.address, self.sampling.of(request.max_new_tokens)
         body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
         async with self.post(address, body, exchange) as response:
-            chunks = limit_bytes(response, address, MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens)
+            chunks = limit_bytes(response, address, LARGEST_ANSWER_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens)
             if response.status != 200:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
             reader, pieces = EventReader(address), list[CompletionChunk]()
@@ -289,7 +289,7 @@ async def refusal(response: ClientResponse) -> str:
     return error_message(said[:MOST_REFUSAL])
 
 
-async def limit_bytes(response: ClientResponse, address: str, most: int = MOST_BYTES) -> AsyncIterator[bytes]:
+async def limit_bytes(response: ClientResponse, address: str, most: int = LARGEST_ANSWER_BYTES) -> AsyncIterator[bytes]:
     """The chunks of an answer, as long as they are no more than `most` bytes. Raises EndpointError beyond."""
     count = 0
     async for chunk in response.content.iter_any():

@@ -18,7 +18,7 @@ from harness.core.errors import BenchmarkError, EngineError
 from harness.core.message_text import first_line
 from harness.engines.answer_delivery import Exchange
 from harness.engines.client import Client, WireRequest
-from harness.engines.protocol import Tokens
+from harness.engines.protocol import TokenStream
 
 # Clients in separate processes, so that the client of a server is not what is measured.
 PROCESS_ENDED = "a client process ended unexpectedly"
@@ -87,7 +87,7 @@ class RemoteClient:
             for number, parts in self._parts.items():
                 parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
-    async def answer(self, request: WireRequest, exchange: Exchange) -> Tokens:
+    async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
         """As `Client.answer`. Raises EngineError where the process is gone."""
         number = next(self._numbers)
         parts = self._parts[number] = asyncio.Queue()

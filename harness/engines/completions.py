@@ -19,9 +19,9 @@ from harness.core.word_list import names_in
 from harness.engines.answer_delivery import TokenCounts
 from harness.engines.protocol import ChoiceLogprobs
 
-NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
+ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
 VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
-MOST_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # of an answer, and more for each token that it may have
+LARGEST_ANSWER_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # of an answer, and more for each token that it may have
 MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
 MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
 NO_END = (None, "", "null")  # what servers send as finish_reason while an answer goes on
@@ -152,8 +152,10 @@ class EventReader:
         if b"\r" in chunk:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, self._line = (self._line + chunk).split(b"\n")
-        if len(self._line) > MOST_BYTES:
-            raise EndpointError(f"{self.address} sent a line of more than {MOST_BYTES / 2**20:,.0f} MiB, and went on")
+        if len(self._line) > LARGEST_ANSWER_BYTES:
+            raise EndpointError(
+                f"{self.address} sent a line of more than {LARGEST_ANSWER_BYTES / 2**20:,.0f} MiB, and went on"
+            )
         return [event for line in lines if (event := self._take(line))]
 
     def _take(self, line: bytes) -> Any:

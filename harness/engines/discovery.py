@@ -17,7 +17,7 @@ from harness.config.server_addresses import join_url
 from harness.core.errors import EndpointError, UsageError
 from harness.core.given_values import did_you_mean
 from harness.engines.client import connect, key_hint, read_whole, refusal, why_unreached
-from harness.engines.completions import NAMES, VERSIONS, error_message
+from harness.engines.completions import ENGINE_NAMES, VERSIONS, error_message
 from harness.engines.request_formats import RequestFormat
 
 ANSWER_S = 10.0  # for what a server tells of itself
@@ -25,7 +25,7 @@ READY_S = 1.0  # between two tries of a server that loads
 PAGE_S = 1.0  # for a page that it need not have
 BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5  # statuses that may pass; for how long, and between two tries
 UNSTARTED_WEIGHT = 8  # of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance
-LONGEST_NAME = 60  # characters of what a server calls itself
+LONGEST_SERVER_NAME = 60  # characters of what a server calls itself
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Server:
 
 
 Say = Callable[[str], object]  # shows a line
-Model = Mapping[str, object]  # what a server's list tells of one
+ListedModel = Mapping[str, object]  # what a server's list tells of one
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,13 @@ class Discovery:
                 f"--endpoint {address} serves contexts of {most:,} tokens; this run needs {max_model_len:,}: "
                 "start the server with a longer one, or give --max-model-len."
             )
-        name = NAMES.get(str(chosen.get("owned_by")), f"unknown engine (Server: {header})" if header else "unknown")
+        name = ENGINE_NAMES.get(
+            str(chosen.get("owned_by")), f"unknown engine (Server: {header})" if header else "unknown"
+        )
         model = str(chosen.get("id", named or config.model_path))
         return Server(address, model, name, await self.version(address), other_model(config, chosen))
 
-    async def models(self, address: str) -> tuple[dict[str, Model], str]:
+    async def models(self, address: str) -> tuple[dict[str, ListedModel], str]:
         """The models that a server lists, by name, and its Server header. Raises UsageError where it wants a key."""
         until = time.monotonic() + BUSY_S
         while (reply := await self.get(address, "/models"))[0] in BUSY and time.monotonic() < until:
@@ -118,10 +120,10 @@ class Discovery:
             with contextlib.suppress(UsageError):  # a page that it need not have
                 status, reply, _ = await self.get(join_url(address, "", outside=True), path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
-                    return error_message(reply[key], LONGEST_NAME)
+                    return error_message(reply[key], LONGEST_SERVER_NAME)
         return ""
 
-    async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, Model, str]:
+    async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ListedModel, str]:
         """Status, JSON object (empty where there is none) and Server header, of 401 and 403 WWW-Authenticate. Raises
         UsageError without an answer."""
         try:
@@ -135,7 +137,11 @@ class Discovery:
                     reply = json.loads(await read_whole(response, address + path))
                 except (ValueError, RecursionError):
                     reply = None
-                return response.status, reply if isinstance(reply, dict) else {}, error_message(header, LONGEST_NAME)
+                return (
+                    response.status,
+                    reply if isinstance(reply, dict) else {},
+                    error_message(header, LONGEST_SERVER_NAME),
+                )
         except TimeoutError:
             raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
         except EndpointError as error:
@@ -144,13 +150,13 @@ class Discovery:
             raise UsageError(f"--endpoint {address}: {why_unreached(error, address)}.") from None
 
 
-def is_one(models: Mapping[str, Model]) -> bool:
+def is_one(models: Mapping[str, ListedModel]) -> bool:
     """Whether the models of a list are one: also under several names, which share its root."""
     roots = {item.get("root") for item in models.values()}
     return len(models) == 1 or (len(roots) == 1 and None not in roots)
 
 
-def other_model(config: RunConfig, listed: Model) -> str:
+def other_model(config: RunConfig, listed: ListedModel) -> str:
     """The repository of the hub that a server lists as its model, where it is not the model that was named; what a
     server calls by another name of its own may be that model."""
     names = [name for name in (listed.get("root"), listed.get("id")) if isinstance(name, str)]
@@ -160,13 +166,13 @@ def other_model(config: RunConfig, listed: Model) -> str:
     return next((error_message(name) for name in names if "/" in name.strip("/.") and name[0] not in "/."), "")
 
 
-def list_models(config: RunConfig, say: Say = print) -> dict[str, Model]:
+def list_models(config: RunConfig, say: Say = print) -> dict[str, ListedModel]:
     """The models that all servers of a run serve, by name, asked before anything is loaded. Raises UsageError.
 
     A server that loads is waited for, as --wait-ready says; one that is not there ends the run here.
     """
 
-    async def ask() -> dict[str, Model]:
+    async def ask() -> dict[str, ListedModel]:
         async with connect(config) as session:
             discovery = Discovery(config, session, say)
             lists = []

@@ -42,7 +42,7 @@ class Echo(protocol.Engine):
         max_new_tokens: int | None = None,
         exchange: answer_delivery.Exchange | None = None,
         is_whole: bool = False,
-    ) -> protocol.Tokens:
+    ) -> protocol.TokenStream:
         count = self.sampling.of(max_new_tokens).max_new_tokens
         answer = (prompt * (count // len(prompt) + 1))[:count]
         await asyncio.sleep(self.times["first_token_s"])

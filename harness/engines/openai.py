@@ -24,8 +24,8 @@ from harness.engines.client import IDLE_S, Client, WireRequest, key_hint, read_w
 from harness.engines.client_processes import RemoteClient
 from harness.engines.completions import NO_CACHE, EventReader, error_message, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, read_page
-from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, Tokens
-from harness.engines.request_formats import FORMS, NEUTRAL, RequestFormat
+from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, TokenStream
+from harness.engines.request_formats import FORMATS_BY_API, NEUTRAL, RequestFormat
 from harness.engines.server_metrics import cached_percent
 
 SPARE_FILES = 256
@@ -64,7 +64,7 @@ class OpenAI(Engine):
         self.starting = f"connecting to {', '.join(config.endpoint)}"
         self.servers: list[Server] = []
         self._client = Client(
-            config, self.sampling, tokenizer, len(tokenizer), config.model_path, FORMS[config.endpoint_api][0]
+            config, self.sampling, tokenizer, len(tokenizer), config.model_path, FORMATS_BY_API[config.endpoint_api][0]
         )
         self._slots = asyncio.Semaphore(config.most_in_flight)
         self._counted = False  # the prompt tokens that come from a cache
@@ -106,7 +106,9 @@ class OpenAI(Engine):
     async def _probe(self, server: Server) -> RequestFormat:
         """The best form that the server takes, tried as the run will ask. Raises UsageError."""
         refused: object = ""
-        for form in (each._replace(switches=NO_CACHE.get(server.name, ())) for each in FORMS[self.config.endpoint_api]):
+        for form in (
+            each._replace(switches=NO_CACHE.get(server.name, ())) for each in FORMATS_BY_API[self.config.endpoint_api]
+        ):
             try:
                 with_ids = await self._has_ids(server, form)
             except RefusedError as error:
@@ -176,7 +178,7 @@ class OpenAI(Engine):
         max_new_tokens: int | None = None,
         exchange: Exchange | None = None,
         is_whole: bool = False,
-    ) -> Tokens:
+    ) -> TokenStream:
         """What the server with the least load answers, by way of the client with the fewest requests."""
         async with self._least_loaded() as server:
             client = min(self._clients, key=lambda client: client.in_flight)

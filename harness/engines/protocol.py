@@ -12,7 +12,7 @@ from harness.config.engine import EngineState
 from harness.core.errors import EngineError, UsageError
 from harness.engines.answer_delivery import Exchange
 
-Tokens = AsyncIterator[Sequence[int]]  # the ids of an answer, as they come
+TokenStream = AsyncIterator[Sequence[int]]  # the ids of an answer, as they come
 Result = TypeVar("Result")
 EVERY_S = 0.1
 
@@ -90,7 +90,7 @@ class Engine:
         max_new_tokens: int | None = None,
         exchange: Exchange | None = None,
         is_whole: bool = False,
-    ) -> Tokens:
+    ) -> TokenStream:
         """The answer's token ids as they come, the first at once, at most as many as `sampling` or the request says;
         `is_whole`: nobody looks before the end. An engine that sends the request on notes in `exchange` when it did,
         and how the answer came. Raises EngineError."""

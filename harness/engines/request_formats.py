@@ -55,7 +55,7 @@ class RequestFormat(NamedTuple):
 
 
 COMPLETIONS = tuple(RequestFormat(*traits) for traits in product((True, False), repeat=4))  # type: ignore[arg-type]
-FORMS = {  # by `--endpoint-api`, best first
+FORMATS_BY_API = {  # by `--endpoint-api`, best first
     "completions": COMPLETIONS,
     "chat": tuple(form._replace(chat=True) for form in COMPLETIONS if not form.ids_in),
 }

@@ -16,7 +16,7 @@ from harness.core.formatting import Measured
 Readings = dict[str, list[float]]  # by metric, of each replica
 
 
-class Column(NamedTuple):
+class MetricColumn(NamedTuple):
     """A column of the table, and the metrics it is made of, by whichever name an engine has for it.
 
     sum, mean: of all replicas, now; rate: the increase since the last time, a second; ratio: the increase in percent,
@@ -35,7 +35,7 @@ INTER_TOKEN = (
     "vllm:inter_token_latency_seconds{0} sglang:inter_token_latency_seconds{0} vllm:time_per_output_token_seconds{0} "
     "sglang:time_per_output_token_seconds{0}"
 )
-CACHE = Column(
+CACHE = MetricColumn(
     "prefix_hit_percent",
     "ratio",
     "vllm:prefix_cache_hits_total vllm:gpu_prefix_cache_hits_total vllm:external_prefix_cache_hits_total "
@@ -44,10 +44,14 @@ CACHE = Column(
     scale=100,
 )
 GENERATED = "vllm:generation_tokens_total sglang:generation_tokens_total llamacpp:tokens_predicted_total"
-COLUMNS = (
-    Column("requests_running", "sum", "vllm:num_requests_running sglang:num_running_reqs llamacpp:requests_processing"),
-    Column("requests_waiting", "sum", "vllm:num_requests_waiting sglang:num_queue_reqs llamacpp:requests_deferred"),
-    Column(
+METRIC_COLUMNS = (
+    MetricColumn(
+        "requests_running", "sum", "vllm:num_requests_running sglang:num_running_reqs llamacpp:requests_processing"
+    ),
+    MetricColumn(
+        "requests_waiting", "sum", "vllm:num_requests_waiting sglang:num_queue_reqs llamacpp:requests_deferred"
+    ),
+    MetricColumn(
         "kv_cache_percent",
         "mean",
         "vllm:kv_cache_usage_perc vllm:gpu_cache_usage_perc sglang:token_usage llamacpp:kv_cache_usage_ratio "
@@ -55,29 +59,35 @@ COLUMNS = (
         scale=100,
     ),
     CACHE,
-    Column("inter_token_ms", "ratio", INTER_TOKEN.format("_sum"), of_all=INTER_TOKEN.format("_count"), scale=1000),
-    Column("preemptions", "rate", "vllm:num_preemptions_total"),
-    Column(
+    MetricColumn(
+        "inter_token_ms", "ratio", INTER_TOKEN.format("_sum"), of_all=INTER_TOKEN.format("_count"), scale=1000
+    ),
+    MetricColumn("preemptions", "rate", "vllm:num_preemptions_total"),
+    MetricColumn(
         "prompt_tokens_per_sec",
         "rate",
         "vllm:prompt_tokens_total sglang:prompt_tokens_total llamacpp:prompt_tokens_total",
     ),
-    Column("generation_tokens_per_sec", "rate", GENERATED),
+    MetricColumn("generation_tokens_per_sec", "rate", GENERATED),
 )
 # What a request waits for before its first token, on average: its turn, and its own prompt. Histograms, in ms.
 WAITS = tuple(
-    Column(name, "ratio", f"vllm:request_{name}_time_seconds_sum", 1000, f"vllm:request_{name}_time_seconds_count")
+    MetricColumn(
+        name, "ratio", f"vllm:request_{name}_time_seconds_sum", 1000, f"vllm:request_{name}_time_seconds_count"
+    )
     for name in ("queue", "prefill")
 )
 RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")  # each tells of its whole engine (SGLang)
-SOURCES = frozenset(source for column in (*COLUMNS, *WAITS) for source in f"{column.metrics} {column.of_all}".split())
+SOURCES = frozenset(
+    source for column in (*METRIC_COLUMNS, *WAITS) for source in f"{column.metrics} {column.of_all}".split()
+)
 
 
 def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
     """The columns at a reading, so long after the one before; None where the engine does not tell, or there is nothing
     to compare with."""
     found, grown = list[Measured](), partial(increase, before, now)
-    for column in COLUMNS:
+    for column in METRIC_COLUMNS:
         values = [value for source in column.metrics.split() for value in now.get(source, [])]
         total, over = {
             "sum": (sum(values), len(values) > 0),

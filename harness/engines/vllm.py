@@ -21,7 +21,7 @@ from harness.core.errors import BenchmarkError, EngineError, UsageError
 from harness.core.message_text import first_line
 from harness.engines import patches, sampling_of
 from harness.engines.answer_delivery import Exchange
-from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, Tokens
+from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, TokenStream
 from harness.engines.server_metrics import SOURCES
 from harness.engines.vllm_arguments import args_for, check_quantization, refusal
 
@@ -44,7 +44,7 @@ def profiler(traces: Path) -> dict[str, object]:
 
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
-GRACE_S = 3.0
+SHUTDOWN_GRACE_S = 3.0
 EXTENSION = "worker_extension_cls"  # of --engine-arg: a class whose module each worker imports
 WORKER = "harness.engines.worker.Extension"
 RPC_S = 10.0
@@ -153,7 +153,7 @@ class VLLM(Engine):
         max_new_tokens: int | None = None,
         exchange: Exchange | None = None,
         is_whole: bool = False,
-    ) -> Tokens:
+    ) -> TokenStream:
         async for output in self._outputs(prompt, sampling_params(self.sampling.of(max_new_tokens), is_whole)):
             yield output.outputs[0].token_ids
 
@@ -240,7 +240,7 @@ class VLLM(Engine):
                 self.loop.call_soon_threadsafe(handler.cancel)
             closing = threading.Thread(target=shut_down, args=(self._llm,), daemon=True)
             closing.start()
-            closing.join(GRACE_S)
+            closing.join(SHUTDOWN_GRACE_S)
             self._llm = None
         processes.end_children()
         self.stop_loop()

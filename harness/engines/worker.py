@@ -15,10 +15,10 @@ import torch
 
 from harness.engines import patches
 
-PATCHES = list(filter(None, environ.get(patches.VARIABLE, "").split(",")))
+CHOSEN_PATCHES = list(filter(None, environ.get(patches.VARIABLE, "").split(",")))
 
 torch.cpu._init_amx()
-for name in PATCHES:
+for name in CHOSEN_PATCHES:
     patches.PATCHES[name].apply()
 
 KERNELS = "vllm.model_executor.kernels"  # the package of vLLM's classes that are one kernel each
@@ -38,7 +38,7 @@ class Extension:
         }
         found = {"attention": attention, "linear": Counter(linear.values())}
         kernels = {name: names.most_common(1)[0][0] for name, names in found.items() if names}
-        patched = patches.applied_kernels(PATCHES, linear)
+        patched = patches.applied_kernels(CHOSEN_PATCHES, linear)
         return kernels | {part: ", ".join(filter(None, (kernels.get(part), what))) for part, what in patched.items()}
 
 

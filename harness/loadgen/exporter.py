@@ -12,8 +12,8 @@ from harness.engines import discovery, server_metrics
 from harness.loadgen.gpu_readings import GPUs
 
 # GPUs behind an endpoint, as an NVIDIA DCGM exporter tells of them (its etc/default-counters.csv has the names).
-MOST_VALUE = 1e6  # of any of its quantities
-COLUMNS = {  # of machine.csv, in its units but for the memory's, MiB
+LARGEST_READING = 1e6  # of any of its quantities
+DCGM_COLUMNS = {  # of machine.csv, in its units but for the memory's, MiB
     "DCGM_FI_DEV_GPU_UTIL": "load_percent",
     "DCGM_FI_DEV_FB_USED": "memory_gib",
     "DCGM_FI_DEV_POWER_USAGE": "power_w",
@@ -66,10 +66,10 @@ def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
     there is no such page in time."""
     try:
         text = asyncio.run(page(address))
-        for name, labels, values in server_metrics.fold(server_metrics.parse(text, COLUMNS), INSTANCES):
-            column = COLUMNS[name]
+        for name, labels, values in server_metrics.fold(server_metrics.parse(text, DCGM_COLUMNS), INSTANCES):
+            column = DCGM_COLUMNS[name]
             value = sum(values) / 1024 if column == "memory_gib" else max(values)
-            if 0 <= value < MOST_VALUE:
+            if 0 <= value < LARGEST_READING:
                 yield labels, column, value
     except (BenchmarkError, OSError, ValueError) as error:
         raise UsageError(f"--telemetry-url {address}: not an exporter's page: {first_line(error)}.") from None

@@ -109,7 +109,7 @@ def recording(
         with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
             table, far = csv.writer(file), sorted(remote())
             names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in GPU_NAMES]
-            names += [column.name for column in server_metrics.COLUMNS]
+            names += [column.name for column in server_metrics.METRIC_COLUMNS]
             table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
             psutil.cpu_percent()  # which tells of the time since it was last called
             then, before = 0.0, server_metrics.samples(prometheus_metrics())

@@ -41,7 +41,7 @@ TOKEN_LIMITS = (
         "early_stopping_tpot_result",
     ),
 )
-MORE = re.compile(r"at least (\d+) more queries")  # in what early stopping says
+MORE_SAMPLES_REMEDY = re.compile(r"at least (\d+) more queries")  # in what early stopping says
 QUERY_LIMITS = (
     Limit("latency", "result_{}_percentile_latency_ns", "effective_target_latency_ns", "early_stopping_result"),
 )
@@ -51,7 +51,7 @@ def failed_checks(values: Entries) -> tuple[Check, ...]:
     return tuple(check for check, entry in ENTRY.items() if values.get(entry) is False)
 
 
-Said = Iterator[tuple[str, str]]  # what is wrong, and what to do
+Reasons = Iterator[tuple[str, str]]  # what is wrong, and what to do
 
 
 def reasons(values: Entries) -> list[Statement]:
@@ -64,7 +64,7 @@ def reasons(values: Entries) -> list[Statement]:
     return found or [Statement(what="LoadGen says INVALID, and does not log which of its checks failed")]
 
 
-def exceeded_latency(values: Entries) -> Said:
+def exceeded_latency(values: Entries) -> Reasons:
     remedy = f"lower the target rate{current_value(values.get('effective_target_qps'), 'queries/s')}"
     exceeded = exceeded_limits(values)
     for limit, (found, allowed) in exceeded.items():
@@ -90,7 +90,7 @@ def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
     return exceeded
 
 
-def min_duration(values: Entries) -> Said:
+def min_duration(values: Entries) -> Reasons:
     target, expected = values.get("effective_target_qps"), values.get("requested_single_stream_expected_latency_ns")
     remedy = {
         "Offline": f"raise --offline-expected-qps{current_value(target, 'samples/s')}",
@@ -107,14 +107,14 @@ def min_duration(values: Entries) -> Said:
     yield f"the test ran {number(ran)} s, {short}", remedy
 
 
-def min_queries(values: Entries) -> Said:
+def min_queries(values: Entries) -> Reasons:
     queries, least = values.get("result_query_count"), values.get("effective_min_query_count")
     fewer = f"{least - queries:,} fewer than the minimum of {least:,}" if least and queries is not None else "too few"
     remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
     yield f"{number(queries, 9)} queries were issued, {fewer}", remedy
 
 
-def early_stopping(values: Entries) -> Said:
+def early_stopping(values: Entries) -> Reasons:
     """LoadGen puts its counts into sentences: how many more queries it takes, or how many in all.
 
     A percentile that is over its limit is left out: more queries would not help it.
@@ -130,7 +130,7 @@ def early_stopping(values: Entries) -> Said:
         if limit in exceeded:
             continue
         said = str(values.get(limit.early_stopping) or "")
-        if more := MORE.search(said):
+        if more := MORE_SAMPLES_REMEDY.search(said):
             found.append(f"{unsure.format(limit.name)}, {int(more[1]):,} more within the limit are needed")
         elif least := re.search(r"Need to process at least (\d+) queries", said):
             found.append(f"{unsure.format('latency')}, {int(least[1]):,} are needed")

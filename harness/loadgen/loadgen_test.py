@@ -9,7 +9,7 @@ import mlperf_loadgen as lg
 from harness.config.plan import Plan
 from harness.core.errors import LoadGenError
 from harness.core.message_text import first_line
-from harness.loadgen.requests import ANSWERS, TRACE
+from harness.loadgen.requests import ANSWERS, TRACE_FILE
 from harness.loadgen.sut import SUT
 from harness.runs.run_folder import Test
 
@@ -24,7 +24,7 @@ CHANGING_SETTINGS = {
     "single_stream_expected_latency_ns": "target_latency",
     "multi_stream_expected_latency_ns": "target_latency",
 }
-SAMPLE_LOGS = (TRACE, ANSWERS)  # which LoadGen begins in every test, and leaves empty in most
+SAMPLE_LOGS = (TRACE_FILE, ANSWERS)  # which LoadGen begins in every test, and leaves empty in most
 
 
 def user_conf(plan: Plan) -> str:

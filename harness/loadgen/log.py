@@ -17,9 +17,9 @@ from harness.core.word_list import names_in
 from harness.loadgen.invalid_reasons import ENTRY, Check, failed_checks, reasons
 from harness.loadgen.log_entries import (
     DETAIL,
+    ENTRIES_BY_SCENARIO,
     MODES,
     PERCENTILES,
-    SCENARIOS,
     Entries,
     LogError,
     entries,
@@ -27,7 +27,7 @@ from harness.loadgen.log_entries import (
     records,
 )
 
-SEEDS = names_in("qsl sample_index schedule")
+SEED_NAMES = names_in("qsl sample_index schedule")
 
 # The kinds of the entries that a result is read from.
 TEXT_ENTRIES = names_in(
@@ -37,8 +37,10 @@ TEXT_ENTRIES = names_in(
     """
 )
 UNIQUE_ENTRIES = names_in("result_ effective_ early_stopping")  # entries that no log has twice with different values
-COUNTS = re.compile(r"(result|generated|effective)_.*(count|samples_per_query|duration_ms)|num_errors")  # whole numbers
-RATES = re.compile(r"(result|effective)_.*(qps|per_sec).*")
+COUNT_ENTRIES = re.compile(
+    r"(result|generated|effective)_.*(count|samples_per_query|duration_ms)|num_errors"
+)  # whole numbers
+RATE_ENTRIES = re.compile(r"(result|effective)_.*(qps|per_sec).*")
 BOOLEAN_ENTRIES = {*ENTRY.values(), "requested_use_token_latencies"}
 
 
@@ -138,9 +140,9 @@ def add(values: Entries, key: str, value: Any) -> None:
         right = isinstance(value, str)
     elif key in BOOLEAN_ENTRIES:
         right = isinstance(value, bool)
-    elif COUNTS.fullmatch(key):
+    elif COUNT_ENTRIES.fullmatch(key):
         right = type(value) is int and number and value >= 0
-    elif RATES.fullmatch(key):
+    elif RATE_ENTRIES.fullmatch(key):
         right = value is None or (number and value >= 0)
     elif key.startswith(("result_", "generated_")):
         right = number or value is None
@@ -169,7 +171,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
     found, verdict = entries(values), values.get("result_validity")
     failed = failed_checks(values)
-    for name, allowed in (("effective_scenario", SCENARIOS), ("effective_test_mode", MODES)):
+    for name, allowed in (("effective_scenario", ENTRIES_BY_SCENARIO), ("effective_test_mode", MODES)):
         if values[name] not in allowed:
             raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not know")
     if (counted := values.get("num_errors") or 0) > len(errors):
@@ -205,7 +207,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         tpot_ms=latency(values, "result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
         mean_sample_latency_ms=mean / 1e6 if (mean := values.get("result_mean_latency_ns")) else None,
         early_stopping={key: value for key, value in values.items() if key.startswith("early_stopping")},
-        seeds={name: values[key] for name in SEEDS if (key := f"effective_{name}_rng_seed") in values},
+        seeds={name: values[key] for name in SEED_NAMES if (key := f"effective_{name}_rng_seed") in values},
         effective={key.removeprefix("effective_"): v for key, v in values.items() if key.startswith("effective_")},
         errors=errors,
         warnings=warnings,

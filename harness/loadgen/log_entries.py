@@ -15,8 +15,8 @@ from harness.core.word_list import names_in
 Entries = dict[str, Any]  # the values of a log's entries, or of some of them, by key
 # LoadGen's logs -> typed results.
 DETAIL = "mlperf_log_detail.txt"
-MARK = ":::MLLOG "
-LARGEST_LOG = 2**36  # bytes; a trace has some 600 a query
+LOG_MARK = ":::MLLOG "
+LARGEST_DETAIL_LOG = 2**36  # bytes; a trace has some 600 a query
 PERCENTILES = names_in("50.00 90.00 95.00 97.00 99.00 99.90")
 
 
@@ -40,12 +40,12 @@ def records(path: Path) -> Iterator[tuple[str, Any, Mapping[Any, object]]]:
     """The log's entries one by one, so that its size does not matter: key, value, and whether it is_error or
     is_warning. Raises LogError."""
     try:
-        with open_regular(path, LARGEST_LOG) as lines:
+        with open_regular(path, LARGEST_DETAIL_LOG) as lines:
             for number, line in enumerate(lines, start=1):
-                if not line.startswith(MARK):
+                if not line.startswith(LOG_MARK):
                     continue
                 try:
-                    entry = DECODER.decode(line[len(MARK) :])
+                    entry = DECODER.decode(line[len(LOG_MARK) :])
                 except (ValueError, RecursionError):
                     entry = None
                 match entry:
@@ -93,7 +93,7 @@ class ScenarioEntries(NamedTuple):
     percentiles: str = "result_{}_percentile_latency_ns"
 
 
-SCENARIOS = {
+ENTRIES_BY_SCENARIO = {
     "Offline": ScenarioEntries(
         "result_samples_per_second", "result_tokens_per_second", offline_duration, multi_sample_queries=True
     ),
@@ -112,4 +112,4 @@ MODES = names_in("SubmissionRun AccuracyOnly PerformanceOnly FindPeakPerformance
 
 def entries(values: Entries) -> ScenarioEntries:
     """Those of a log's own scenario; of an unknown one, none that would give it a rate."""
-    return SCENARIOS.get(values["effective_scenario"], ScenarioEntries(None))
+    return ENTRIES_BY_SCENARIO.get(values["effective_scenario"], ScenarioEntries(None))

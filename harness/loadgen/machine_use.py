@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from harness.core.formatting import Measured
-from harness.core.schema import Model, stored_as
+from harness.core.schema import FrozenModel, stored_as
 
 
-class MachineUse(Model):
+class MachineUse(FrozenModel):
     """machine.json: what a test took of the machine, and what other programs did meanwhile."""
 
     others_cpu_cores: Measured = None
@@ -22,7 +22,7 @@ class MachineUse(Model):
     engine's own histograms; empty where it has none, or statistics are off (no --extra-metrics)."""
 
 
-class Usage(Model):
+class Usage(FrozenModel):
     """A quantity that was recorded once a second during a test."""
 
     mean: float

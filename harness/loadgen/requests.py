@@ -21,10 +21,10 @@ from harness.core.message_text import why
 from harness.core.reading import DAMAGED, open_regular
 from harness.core.word_list import names_in
 from harness.loadgen.log import Latency
-from harness.loadgen.log_entries import DECODER, LARGEST_LOG, PERCENTILES, LogError
+from harness.loadgen.log_entries import DECODER, LARGEST_DETAIL_LOG, PERCENTILES, LogError
 
 # LoadGen's trace: the times of each sample of a test.
-TRACE = "mlperf_log_trace.json"
+TRACE_FILE = "mlperf_log_trace.json"
 ANSWERS = "mlperf_log_accuracy.json"  # its log of the token ids of an accuracy test
 
 
@@ -46,13 +46,13 @@ def read_trace(folder: Path) -> list[Sample]:
     The trace is JSON with one event a line. A sample's first token is a Token_Latency event with the same scheduled
     time (Server), or a Token event with the same number (SingleStream), before the Sample event that closes it.
     """
-    path = folder / TRACE
+    path = folder / TRACE_FILE
     by_time = {}
     by_number = {}
     samples = []
     ended = False
     try:
-        with open_regular(path, LARGEST_LOG) as lines:
+        with open_regular(path, LARGEST_DETAIL_LOG) as lines:
             for line in lines:
                 ended = ended or '"LastTrace"' in line
                 if '"Token_Latency"' in line:
@@ -82,12 +82,12 @@ def read_event(line: str) -> Any:
     return DECODER.decode(line.rstrip().rstrip(","))
 
 
-FILE = "requests.csv"
+REQUESTS_FILE = "requests.csv"
 LEVEL = 1  # of compression: a tenth of the size at a hundred MB/s
-LARGEST_FILE = 2**33  # bytes: some 70 a request
-COUNTS = names_in("sample prompt_tokens output_tokens first_tokens")
-TIMES = names_in("issued_s sent_ms ttft_ms latency_ms")
-COLUMNS = (*COUNTS, *TIMES, "clock", "failure")
+LARGEST_REQUESTS_FILE = 2**33  # bytes: some 70 a request
+COUNT_COLUMNS = names_in("sample prompt_tokens output_tokens first_tokens")
+TIME_COLUMNS = names_in("issued_s sent_ms ttft_ms latency_ms")
+REQUEST_COLUMNS = (*COUNT_COLUMNS, *TIME_COLUMNS, "clock", "failure")
 Clock = Literal["", "loadgen", "client"]
 
 
@@ -139,10 +139,10 @@ class Request:
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:
     """Writes requests.csv of a test, a line a request in the order of issue. Secrets are left out. Raises OSError."""
     rows = (
-        (*attrgetter(*COUNTS)(each), *map(decimal, attrgetter(*TIMES)(each)), each.clock, each.failure)
+        (*attrgetter(*COUNT_COLUMNS)(each), *map(decimal, attrgetter(*TIME_COLUMNS)(each)), each.clock, each.failure)
         for each in requests
     )
-    csv_files.write_table(folder / FILE, COLUMNS, rows)
+    csv_files.write_table(folder / REQUESTS_FILE, REQUEST_COLUMNS, rows)
 
 
 def decimal(value: Measured) -> str:
@@ -152,12 +152,14 @@ def decimal(value: Measured) -> str:
 
 def read_requests(folder: Path) -> list[Request]:
     """The rows of requests.csv. Raises UsageError, which names the line, for a damaged one."""
-    path, found = folder / FILE, list[Request]()
+    path, found = folder / REQUESTS_FILE, list[Request]()
     try:
-        with open_regular(path, LARGEST_FILE) as file:
+        with open_regular(path, LARGEST_REQUESTS_FILE) as file:
             table = csv.reader(file)
-            if (head := tuple(next(table, ()))) != COLUMNS:
-                raise UsageError(f"{path}:1: columns {', '.join(head) or 'missing'}; expected {', '.join(COLUMNS)}.")
+            if (head := tuple(next(table, ()))) != REQUEST_COLUMNS:
+                raise UsageError(
+                    f"{path}:1: columns {', '.join(head) or 'missing'}; expected {', '.join(REQUEST_COLUMNS)}."
+                )
             for cells in table:
                 found.append(parse_line(cells, len(found)))
     except OSError as error:
@@ -169,8 +171,8 @@ def read_requests(folder: Path) -> list[Request]:
 
 def parse_line(cells: Sequence[str], order: int) -> Request:
     """The request of a line. Raises ValueError where a cell holds something else than its column does."""
-    if len(cells) != len(COLUMNS):
-        raise ValueError(f"{len(cells)} cells instead of {len(COLUMNS)}")
+    if len(cells) != len(REQUEST_COLUMNS):
+        raise ValueError(f"{len(cells)} cells instead of {len(REQUEST_COLUMNS)}")
     counts, times, (clock, failure) = [*map(int, cells[:4])], [*map(csv_files.finite, cells[4:8])], cells[8:]
     if clock not in ("", "loadgen", "client"):
         raise ValueError(f"unknown clock {clock!r:.40}")
@@ -207,7 +209,7 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
     """
     samples = read_trace(folder)
     if [sample.index for sample in samples] != [request.sample for request in requests]:
-        raise LogError(f"{folder / TRACE} belongs to another test: its samples are not those that were issued.")
+        raise LogError(f"{folder / TRACE_FILE} belongs to another test: its samples are not those that were issued.")
     pairs = list(zip(requests, samples, strict=True))
     apart = min((1e3 * r.begin_s - s.scheduled_ms - s.delay_ms for r, s in pairs), default=0.0)
     begin = min((sample.scheduled_ms for sample in samples), default=0.0)
@@ -218,7 +220,7 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
         request.issued_s = (sample.scheduled_ms - begin) / 1e3
         request.ttft_ms, request.latency_ms, request.clock = sample.ttft_ms, sample.latency_ms, "loadgen"
         request.first_tokens = 1
-    compress(folder / TRACE)
+    compress(folder / TRACE_FILE)
 
 
 def compress(path: Path) -> None:

@@ -15,7 +15,7 @@ from harness.config.patterns import LoadPattern
 from harness.workloads.sample_library import Prompt
 
 Items = Iterable[Any]  # requests, whatever stands for one
-Answer = Callable[[Any], Coroutine[Any, Any, None]]  # sends one, and returns when it is answered
+AnswerOne = Callable[[Any], Coroutine[Any, Any, None]]  # sends one, and returns when it is answered
 Turn = Callable[[Any], tuple[int, int, int]]  # its round, its conversation, and its place in that
 
 
@@ -28,7 +28,7 @@ class Batches(NamedTuple):
     size: int | None = None
     order: Callable[[Any], Any] | None = None
 
-    async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
+    async def send(self, items: Items, answer: AnswerOne) -> Sequence[Any]:
         source = iter(sorted(items, key=self.order) if self.order else items)
         while batch := [*islice(source, self.size)]:
             await asyncio.gather(*map(answer, batch))
@@ -41,7 +41,7 @@ class RandomArrivals(NamedTuple):
     rate: float
     seed: int
 
-    async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
+    async def send(self, items: Items, answer: AnswerOne) -> Sequence[Any]:
         chance = random.Random(self.seed)
         async with tasks() as group:
             for item in items:
@@ -62,7 +62,7 @@ class InFlight(NamedTuple):
     least: int = 0
     turn: Turn | None = None
 
-    async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
+    async def send(self, items: Items, answer: AnswerOne) -> Sequence[Any]:
         talks = conversations(items, self.turn) if self.turn else ((item,) for item in items)
         source, unsent = iter(talks), list[Any]()
         end, sent, latest = time.perf_counter() + self.seconds, 0, -1
@@ -92,7 +92,7 @@ class AtTimes(NamedTuple):
     times: Sequence[float]
     by_sample: bool
 
-    async def send(self, items: Items, answer: Answer) -> Sequence[Any]:
+    async def send(self, items: Items, answer: AnswerOne) -> Sequence[Any]:
         ordered, zero = sorted(items, key=attrgetter("sample")) if self.by_sample else items, time.perf_counter()
         async with tasks() as group:
             for request, due in zip(ordered, self.times, strict=True):  # LoadGen issues as many as it was asked for

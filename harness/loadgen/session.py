@@ -24,7 +24,7 @@ from harness.loadgen.loadgen_test import LoadGenSettings, run_test
 from harness.loadgen.requests import take_times, write_requests
 from harness.loadgen.sut import SUT, make_sut
 from harness.loadgen.watchdog import Watchdog
-from harness.runs.run_folder import FOLDER, RunFolder, Test
+from harness.runs.run_folder import TEST_FOLDERS, RunFolder, Test
 from harness.workloads.sample_library import Library
 
 SILENT_S = 5.0  # without a token for any request, after which the screen says so
@@ -58,7 +58,7 @@ class LoadGenSession:
 
         `audit` is the text of the audit.config that LoadGen reads over all other settings.
         """
-        folder = self.folder.sub(FOLDER[mode])
+        folder = self.folder.sub(TEST_FOLDERS[mode])
         if audit:
             (folder / "audit.config").write_text(audit)
         kind = "load" if mode == "test06" else mode
@@ -146,7 +146,7 @@ class LoadGenSession:
             server_gpus=models,
             waits_ms=server_metrics.mean_waits(exposed, told),
         )
-        files.write_json(folder / test_run.MACHINE, use.model_dump())
+        files.write_json(folder / test_run.MACHINE_FILE, use.model_dump())
         if config.endpoint:
             server = ServerUse.of(
                 tested.deliveries,
@@ -155,7 +155,7 @@ class LoadGenSession:
                 has_template=config.endpoint_api == "chat",
                 replicas=server_metrics.idle_replicas(exposed, told),
             )
-            files.write_json(folder / test_run.SERVER, server.model_dump())
+            files.write_json(folder / test_run.SERVER_FILE, server.model_dump())
             lines += [*server.disagreements, *server.notes]
         for line in lines:
             self.display.say(line, style="yellow")

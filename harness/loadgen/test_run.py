@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from harness.config.mlperf import Limits, Tail
+from harness.config.mlperf import LatencyLimits, Tail
 from harness.config.patterns import LIMIT_PERCENTILE
 from harness.core import csv_files, files, statistics
 from harness.core.errors import UsageError
@@ -25,7 +25,7 @@ from harness.core.statistics import Spread
 from harness.loadgen import log
 from harness.loadgen.log import Latency, TestResult
 from harness.loadgen.log_entries import LogError
-from harness.loadgen.requests import FILE, Request, read_requests, spread, times_of, without_failures
+from harness.loadgen.requests import REQUESTS_FILE, Request, read_requests, spread, times_of, without_failures
 
 if TYPE_CHECKING:
     from harness.config.plan import Plan
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from harness.loadgen.machine_use import MachineUse
 
 PLACEHOLDER = 2  # tokens of an answer that there is none of: the fewest that LoadGen takes without an error
-LOWER = "lower the target rate"
+LOWER_RATE_REMEDY = "lower the target rate"
 LEAST_SHARE = 0.1  # of a test's time, of its steady part: with waves enough it has half of it or more
 ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for each answer of one token
 
@@ -105,7 +105,7 @@ def steady_part(requests: Sequence[Request], at_once: int) -> SteadyPart | None:
     return None if is_short or not part.halves[0] else part
 
 
-def mend(result: TestResult, requests: Sequence[Request], limits: Limits | None, expected: bool) -> TestResult:
+def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits | None, expected: bool) -> TestResult:
     """LoadGen's result without what it received for requests that were not answered or not sent, and with times per
     output token of the answers that have one.
 
@@ -167,7 +167,7 @@ def held_against(tails: Iterable[Tail], answers: str, result: TestResult) -> Tes
     reasons = [
         Statement(
             f"{tail.kind} p99 {answers} was {number(tail.p99, 3)} ms, over the limit of {tail.limit:g} ms",
-            LOWER,
+            LOWER_RATE_REMEDY,
             tail.kind,
         )
         for tail in tails
@@ -237,7 +237,7 @@ class Recording(NamedTuple):
         return total if self.gpus else None
 
 
-MACHINE, SERVER = "machine.json", "server.json"
+MACHINE_FILE, SERVER_FILE = "machine.json", "server.json"
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,12 @@ class TestRun:
 
     @classmethod
     def logged(
-        cls, folder: Path, limits: Limits | None, concurrency: int | None, scenario: str = "", mixed: bool = False
+        cls,
+        folder: Path,
+        limits: LatencyLimits | None,
+        concurrency: int | None,
+        scenario: str = "",
+        mixed: bool = False,
     ) -> Self:
         """The same without the plan; `mixed`: of requests that may well have answers of one token."""
         result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
@@ -278,14 +283,14 @@ class TestRun:
         """What it took of the machine. Raises UsageError for a damaged file."""
         from harness.loadgen.machine_use import MachineUse
 
-        return files.read_if_any(self.folder / MACHINE, MachineUse) or MachineUse()
+        return files.read_if_any(self.folder / MACHINE_FILE, MachineUse) or MachineUse()
 
     @cached_property
     def server(self) -> "ServerUse | None":
         """What a server counted, likewise."""
         from harness.engines.answer_delivery import ServerUse
 
-        return files.read_if_any(self.folder / SERVER, ServerUse)
+        return files.read_if_any(self.folder / SERVER_FILE, ServerUse)
 
     @property
     def is_buffered(self) -> bool:
@@ -360,7 +365,9 @@ def count_difference(folder: Path, result: TestResult, requests: Sequence[Reques
     by_client = any(request.clock == "client" for request in requests)
     if result.samples is None or by_client or len(requests) == result.samples:
         return ""
-    return f"{folder / FILE} has {len(requests):,} requests, but LoadGen's log {result.samples:,}: not one test."
+    return (
+        f"{folder / REQUESTS_FILE} has {len(requests):,} requests, but LoadGen's log {result.samples:,}: not one test."
+    )
 
 
 def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:

@@ -15,17 +15,17 @@ from harness.loadgen.watchdog import Watchdog
 from harness.mmlu import question_data as questions
 from harness.mmlu import question_prompts
 from harness.mmlu.mmlu_config import MMLUConfig
-from harness.mmlu.question_prompts import Prompt
+from harness.mmlu.question_prompts import QuestionPrompt
 from harness.mmlu.records import MMLUFacts, MMLUHistory
 from harness.mmlu.report import write
-from harness.mmlu.scores import Answer
+from harness.mmlu.scores import MMLUAnswer
 from harness.results import benchmark_run
 from harness.runner import tracking
 from harness.runner.start import start
 from harness.runs import history, run_folder
 
 # The way of one MMLU evaluation: questions, prompts, engine, answers, report.
-QUEUE_FACTOR = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
+REQUESTS_PER_SLOT = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
 def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Display) -> int:
@@ -74,13 +74,13 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
 
 
 def ask(
-    prompts: Sequence[Prompt],
+    prompts: Sequence[QuestionPrompt],
     letters: list[int],
     engine: Engine,
     watchdog: Watchdog,
     display: progress.Display,
     folder: Path,
-) -> list[Answer]:
+) -> list[MMLUAnswer]:
     """The engine's answers, in order. Raises EngineError, or BenchmarkError when the disk is full."""
     counters = progress.Counters(issued=len(prompts))
 
@@ -88,16 +88,16 @@ def ask(
         display.tick(counters, len(prompts))
         watchdog.check_run(folder)
 
-    async def answer_all() -> list[Answer]:
-        gate = asyncio.Semaphore(QUEUE_FACTOR * engine.concurrency)
+    async def answer_all() -> list[MMLUAnswer]:
+        gate = asyncio.Semaphore(REQUESTS_PER_SLOT * engine.concurrency)
 
-        async def answer(prompt: Prompt) -> Answer:
+        async def answer(prompt: QuestionPrompt) -> MMLUAnswer:
             async with gate:
                 begin = time.perf_counter()
                 choice = await engine.score_choices(prompt.tokens, letters)
                 counters.completed += 1
                 counters.tokens += len(prompt.tokens)
-                return Answer(prompt, choice, time.perf_counter() - begin)
+                return MMLUAnswer(prompt, choice, time.perf_counter() - begin)
 
         return await asyncio.gather(*map(answer, prompts))
 

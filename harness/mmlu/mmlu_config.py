@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.config.engine import ServerFlags
-from harness.config.flags import BENCHMARK, DATA, ENGINE, MODEL, OUTPUT, flag
+from harness.config.flags import BENCHMARK_TOPIC, DATA_TOPIC, ENGINE_TOPIC, MODEL_TOPIC, RESULTS_TOPIC, flag
 from harness.config.run import RunConfig
 from harness.config.setting_types import Auto, Context, Count, Seed
 from harness.mmlu.question_data import chosen_subjects
@@ -13,26 +13,26 @@ from harness.mmlu.question_data import chosen_subjects
 class MMLUConfig(ServerFlags):
     """One evaluation, as its flags say."""
 
-    backend: Literal["auto", "vllm", "openai"] = flag("auto", MODEL, "answers")
+    backend: Literal["auto", "vllm", "openai"] = flag("auto", MODEL_TOPIC, "answers")
     """vllm: in this process; openai: a running vLLM server. auto: openai with --endpoint, else vllm."""
-    max_model_len: Context | Auto = flag("auto", ENGINE, "answers")
+    max_model_len: Context | Auto = flag("auto", ENGINE_TOPIC, "answers")
     """Longest prompt plus answer, in tokens. auto: 4096; demo: 1024."""
 
-    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK, "answers")
+    num_fewshot: Literal[0, 1, 2, 3, 4, 5] = flag(5, BENCHMARK_TOPIC, "answers")
     """Examples before each question, from the dev split."""
-    total_sample_count: Count | None = flag(None, BENCHMARK, "answers")
+    total_sample_count: Count | None = flag(None, BENCHMARK_TOPIC, "answers")
     """Ask N questions, drawn with the seed from all subjects in proportion. Unset: every question."""
-    subjects: str = flag("all", BENCHMARK, "answers")
+    subjects: str = flag("all", BENCHMARK_TOPIC, "answers")
     """Subjects with commas between them; or domains: stem, humanities, social_sciences, other."""
-    seed: Seed = flag(0, BENCHMARK, "answers")
+    seed: Seed = flag(0, BENCHMARK_TOPIC, "answers")
     """Seed of the sample of --total-sample-count, and of vLLM."""
 
-    dataset_path: Path | None = flag(None, DATA, "answers")
+    dataset_path: Path | None = flag(None, DATA_TOPIC, "answers")
     """Folder with the original CSVs, or parquet or `datasets` folders as in cais/mmlu. Unset: downloaded."""
 
-    results_dir: Path = flag(Path("results"), OUTPUT, "nothing")
+    results_dir: Path = flag(Path("results"), RESULTS_TOPIC, "nothing")
     """Evaluations are written to PATH/mmlu/."""
-    details: bool = flag(False, OUTPUT, "nothing")
+    details: bool = flag(False, RESULTS_TOPIC, "nothing")
     """1: keep the text of each question beside its answer."""
 
     BASIC = """

@@ -12,8 +12,8 @@ from harness.workloads.hub import download, read_saved
 
 LETTERS = "ABCD"
 MOST_ROWS = 10**6
-HUB_DATASET = ("cais/mmlu", "all")
-HUB = "/".join(HUB_DATASET)
+MMLU_DATASET = ("cais/mmlu", "all")
+HUB = "/".join(MMLU_DATASET)
 
 # The map of the paper (Hendrycks et al., 2021); lm-eval's groups differ in one place: anatomy, there in STEM.
 MAP = {
@@ -135,7 +135,7 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
     if not path:
-        yield from from_records(download(*HUB_DATASET, split).to_list(), HUB, "")
+        yield from from_records(download(*MMLU_DATASET, split).to_list(), HUB, "")
         return
     if not path.is_dir():
         raise UsageError(f"--dataset-path {path}: no such folder.")
@@ -187,7 +187,7 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
 
     for table in tables:
         try:
-            reading.check_regular(table.stat(), table, reading.LARGEST_FILE)
+            reading.check_regular(table.stat(), table, reading.LARGEST_RUN_FILE)
             count = parquet.read_metadata(table).num_rows
             if count > MOST_ROWS:
                 raise UsageError(f"{table}: {count:,} rows; MMLU has 14,042 questions.")

@@ -7,7 +7,7 @@ from harness.core.errors import UsageError
 from harness.mmlu.question_data import LETTERS, Data, Question
 
 
-class Prompt(NamedTuple):
+class QuestionPrompt(NamedTuple):
     """A question as token ids, after the first `examples` of its subject's; `dropped` more did not fit."""
 
     question: Question
@@ -28,17 +28,20 @@ def text(question: Question, examples: Sequence[Question]) -> str:
     return f"{about}\n\n{solved}{stem(question)}"
 
 
-def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Prompt]:
+def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[QuestionPrompt]:
     """A prompt for each question that leaves engine for one new token in `context`.
 
     Where one does not fit, the last examples are dropped until it does. Raises UsageError where even none is too many.
     """
-    prompts = dict[Question, Prompt]()
+    prompts = dict[Question, QuestionPrompt]()
     left = data.test
     for count in range(shots, -1, -1):
         texts = [text(question, data.examples.get(question.subject, [])[:count]) for question in left]
         encoded = tokenizer(texts)["input_ids"] if texts else []
-        made = [Prompt(question, tokens, count, shots - count) for question, tokens in zip(left, encoded, strict=True)]
+        made = [
+            QuestionPrompt(question, tokens, count, shots - count)
+            for question, tokens in zip(left, encoded, strict=True)
+        ]
         prompts |= {prompt.question: prompt for prompt in made}
         left = [prompt.question for prompt in made if len(prompt.tokens) >= context]
     if left:

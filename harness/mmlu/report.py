@@ -11,15 +11,15 @@ from harness.core.tables import Table
 from harness.mmlu.mmlu_config import MMLUConfig
 from harness.mmlu.question_data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu.records import MMLUFacts, Overall
-from harness.mmlu.scores import Answer, Score, Scores, cells, group_scores, overall
+from harness.mmlu.scores import MMLUAnswer, Score, ScoresByName, cells, group_scores, overall
 from harness.report.answer import model_name
-from harness.report.charts import Bar, Bars, Panel, Part, Scale, save
+from harness.report.charts import Bar, Bars, Panel, Scale, StackedPart, save
 from harness.report.page import page
 from harness.runs import run_folder
 
-COLORS = dict(zip(DOMAINS, ("blue", "amber", "green", "purple"), strict=True))
+DOMAIN_COLORS = dict(zip(DOMAINS, ("blue", "amber", "green", "purple"), strict=True))
 GUESSING = 1 / len(LETTERS)
-FEW = 30  # questions of a subject, below which its interval is wider than 30 points
+FEW_QUESTIONS = 30  # questions of a subject, below which its interval is wider than 30 points
 
 
 def write(
@@ -28,7 +28,7 @@ def write(
     facts: MMLUFacts,
     data: Data,
     seconds: float,
-    rows: Sequence[Answer],
+    rows: Sequence[MMLUAnswer],
 ) -> tuple[Overall, Document]:
     """Writes every result into the run's folder, all or none of them; returns overall.json and the report."""
     summary = overall(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
@@ -51,7 +51,7 @@ def write(
     return summary, found
 
 
-HEAD = ("accuracy %", "std. error", "95 % interval", "right", "questions")
+SCORE_COLUMNS = ("accuracy %", "std. error", "95 % interval", "right", "questions")
 
 
 def score_cells(part: Score) -> list[object]:
@@ -64,17 +64,17 @@ def sections(
     facts: MMLUFacts,
     source: str,
     summary: Overall,
-    domains: Scores,
-    subjects: Scores,
+    domains: ScoresByName,
+    subjects: ScoresByName,
     picture: Picture,
 ) -> Iterator[Section]:
     """The picture, the scores by domain and by subject, and how they came about."""
     system = facts.system
     yield Section(picture.title, "", [picture], is_open=True)
-    by_domain = Table(["domain", *HEAD], [[name, *score_cells(part)] for name, part in domains.items()])
+    by_domain = Table(["domain", *SCORE_COLUMNS], [[name, *score_cells(part)] for name, part in domains.items()])
     yield Section("Domains", f"{len(domains)} domains", [by_domain])
     rows = [[name.replace("_", " "), DOMAIN_OF[name], *score_cells(part)] for name, part in subjects.items()]
-    yield Section("Subjects", f"{summary.subjects} subjects", [Table(["subject", "domain", *HEAD], rows)])
+    yield Section("Subjects", f"{summary.subjects} subjects", [Table(["subject", "domain", *SCORE_COLUMNS], rows)])
     short = summary.shortened_prompts
     fitted = "All examples fitted into every prompt."
     if short["questions"]:
@@ -99,7 +99,7 @@ def sections(
     yield Section("Method", f"{config.num_fewshot}-shot, one request a question", blocks)
 
 
-def deviations(config: MMLUConfig, data: Data, rows: Sequence[Answer]) -> list[str]:
+def deviations(config: MMLUConfig, data: Data, rows: Sequence[MMLUAnswer]) -> list[str]:
     """Why the number is not the model's MMLU score; empty where it is."""
     subjects = len({question.subject for question in data.test})
     cut = sum(answer.prompt.dropped > 0 for answer in rows)
@@ -114,7 +114,7 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[Answer]) -> list[s
     return [why for why, applies in found.items() if applies]
 
 
-def details(data: Data, rows: Sequence[Answer]) -> str:
+def details(data: Data, rows: Sequence[MMLUAnswer]) -> str:
     """details.jsonl: each line of samples.csv with the texts of its question, its choices and its examples."""
     lines = (
         cells(answer)
@@ -128,7 +128,9 @@ def details(data: Data, rows: Sequence[Answer]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: Scores, subjects: Scores) -> Document:
+def document(
+    config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: ScoresByName, subjects: ScoresByName
+) -> Document:
     """The accuracy with its meaning, by domain, and what must be known of it."""
     error = "" if summary.standard_error is None else f" (standard error {percent(summary.standard_error)})"
     low, high = summary.interval_95
@@ -137,8 +139,8 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: Sc
     system, engine = facts.system, "" if config.endpoint else f", vLLM {facts.system.vllm_version or 'unknown'}"
     machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
     size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
-    small = sum(part.n < FEW for part in subjects.values())
-    undrawn = f"; {small} of them have fewer than {FEW} questions and are not drawn" * bool(small)
+    small = sum(part.n < FEW_QUESTIONS for part in subjects.values())
+    undrawn = f"; {small} of them have fewer than {FEW_QUESTIONS} questions and are not drawn" * bool(small)
     rate = summary.cache_hit_rate
     hits = "unknown" if rate is None else f"{percent(rate, 1)} %"
     notes = "; ".join(summary.notes)
@@ -155,20 +157,20 @@ def document(config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: Sc
     return Document(title, subject, lines)
 
 
-def panels(domains: Scores, subjects: Scores) -> list[Panel]:
+def panels(domains: ScoresByName, subjects: ScoresByName) -> list[Panel]:
     """Accuracy by domain, and by subject where there are enough questions of one."""
-    large = {name: part for name, part in subjects.items() if part.n >= FEW}
+    large = {name: part for name, part in subjects.items() if part.n >= FEW_QUESTIONS}
     return [bars(each) for each in (domains, large) if each]
 
 
-def bars(scores: Scores) -> Bars:
+def bars(scores: ScoresByName) -> Bars:
     """Domain after domain, of each the best first, with 95 % intervals."""
     rows = []
-    for domain, color in COLORS.items():
+    for domain, color in DOMAIN_COLORS.items():
         names = [name for name in scores if domain in (name, DOMAIN_OF.get(name))]
         for name in sorted(names, key=lambda name: -scores[name].accuracy):
             part = scores[name]
-            drawn = [Part(0.0, 100 * part.accuracy, color, name=domain * (domain != name))]
+            drawn = [StackedPart(0.0, 100 * part.accuracy, color, name=domain * (domain != name))]
             ends = 100 * part.low, 100 * part.high
             rows.append(Bar(f"{name.replace('_', ' ')} ({number(part.n)})", percent(part.accuracy, 1), drawn, ends))
     label = "accuracy, %; lines: 95 % intervals; at 25 %: guessing; the number of questions beside each name"

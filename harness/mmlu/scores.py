@@ -11,14 +11,14 @@ from harness.core.formatting import Measured
 from harness.core.schema import SCHEMA, fields_from
 from harness.engines.protocol import ChoiceLogprobs
 from harness.mmlu.question_data import DOMAIN_OF, DOMAINS, LETTERS
-from harness.mmlu.question_prompts import Prompt
+from harness.mmlu.question_prompts import QuestionPrompt
 from harness.mmlu.records import Overall
 
 
-class Answer(NamedTuple):
+class MMLUAnswer(NamedTuple):
     """What the model chose for a question: log-probabilities of the four letters, which sum to 1 as probabilities."""
 
-    prompt: Prompt
+    prompt: QuestionPrompt
     choice: ChoiceLogprobs
     latency_s: float  # from when the engine was handed the question
 
@@ -60,7 +60,7 @@ class Score(NamedTuple):
     high: float
 
 
-def score(rows: Iterable[Answer]) -> Score:
+def score(rows: Iterable[MMLUAnswer]) -> Score:
     """The standard error is the sample standard deviation of right and wrong over sqrt(n): None for one question."""
     hits = [answer.is_correct for answer in rows]
     n, correct = len(hits), sum(hits)
@@ -69,16 +69,16 @@ def score(rows: Iterable[Answer]) -> Score:
     return Score(n, correct, accuracy, error, *statistics.wilson(correct, n))
 
 
-Scores = dict[str, Score]  # by subject, or by domain
+ScoresByName = dict[str, Score]  # by subject, or by domain
 
 
-def group_scores(rows: Sequence[Answer], name: str) -> Scores:
+def group_scores(rows: Sequence[MMLUAnswer], name: str) -> ScoresByName:
     """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
     order = sorted(rows, key=lambda answer: (list(DOMAINS).index(answer.domain), answer.subject))
     return {key: score(group) for key, group in groupby(order, attrgetter(name))}
 
 
-def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: int, notes: list[str]) -> Overall:
+def overall(rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, shots: int, notes: list[str]) -> Overall:
     """What overall.json holds of the answers, which took so many seconds."""
     whole, subjects = score(rows), group_scores(rows, "subject")
     dropped = [answer.prompt.dropped for answer in rows if answer.prompt.dropped]
@@ -105,7 +105,7 @@ def overall(rows: Sequence[Answer], seconds: float, test_questions: int, shots: 
     )
 
 
-def cells(answer: Answer) -> dict[str, object]:
+def cells(answer: MMLUAnswer) -> dict[str, object]:
     """A line of samples.csv, by column."""
     prompt, choice = answer.prompt, answer.choice
     return {

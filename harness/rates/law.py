@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from harness.config.mlperf import Limits
+from harness.config.mlperf import LatencyLimits
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan
 from harness.results.outcome import SURE, Outcome, Queue
@@ -36,7 +36,7 @@ class Goal(NamedTuple):
     tpot_ms: float
 
     @classmethod
-    def of(cls, plan: Plan, limits: Limits | None = None) -> Self:
+    def of(cls, plan: Plan, limits: LatencyLimits | None = None) -> Self:
         """For scenarios with limits."""
         held = limits or plan.limits
         return cls(plan.min_duration_s, plan.min_queries, held.ttft, held.tpot)

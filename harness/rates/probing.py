@@ -18,7 +18,7 @@ from harness.core.errors import EndpointError
 from harness.core.formatting import number
 from harness.core.progress import Display
 from harness.engines.answer_delivery import Exchange
-from harness.engines.protocol import EVERY_S, Engine, Tokens
+from harness.engines.protocol import EVERY_S, Engine, TokenStream
 from harness.loadgen.requests import Request
 from harness.loadgen.senders import ask
 from harness.loadgen.sending import trial, trial_size
@@ -67,7 +67,7 @@ class TolerantEngine:
         rule = f"; --max-failed {max_failed}: {most} of the {requests} requests of the trial before a test may fail."
         self.engine, self.left, self.rule, self.answered = engine, most, rule if most else "", 0
 
-    async def stream(self, *request: Any) -> Tokens:
+    async def stream(self, *request: Any) -> TokenStream:
         try:
             async for tokens in self.engine.stream(*request):
                 yield tokens

@@ -3,11 +3,11 @@
 import re
 from math import exp, floor, inf, sqrt
 
-from harness.config.mlperf import SCENARIO
+from harness.config.mlperf import SCENARIOS
 from harness.config.patterns import Poisson
 from harness.config.plan import Plan
 from harness.core.formatting import Measured, number
-from harness.core.schema import Model
+from harness.core.schema import FrozenModel
 from harness.rates.law import Goal, error_of
 from harness.rates.search import SearchFacts
 from harness.results.outcome import SURE, Queue
@@ -22,7 +22,7 @@ UNEVEN = 0.15  # scatter of the answers' times, from which on they do not share 
 Ranges = dict[str, tuple[float, Measured]]
 
 
-class Estimate(Model):
+class Estimate(FrozenModel):
     """What --quick found. No result: nothing of it is VALID."""
 
     ttft_alone_ms: float
@@ -69,7 +69,7 @@ def goals(plan: Plan) -> dict[str, Goal]:
     """The limits that a rate is estimated for, by name: the user's own, or those of each scenario that has a rate."""
     if plan.config.ttft_limit or plan.config.tpot_limit:
         return {"your limits": Goal.of(plan)}
-    rules = [one for one in SCENARIO.values() if one.limits and isinstance(one.pattern, Poisson)]
+    rules = [one for one in SCENARIOS.values() if one.limits and isinstance(one.pattern, Poisson)]
     return {f"{one.name.capitalize()}'s limits": Goal.of(plan, one.limits) for one in rules}
 
 

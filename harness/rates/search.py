@@ -14,7 +14,7 @@ from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import minutes
 from harness.core.formatting import number
 from harness.rates.law import FARTHEST, Alone, Goal, SharedServer, approached, error_of, is_full
-from harness.results.load import DRIFT
+from harness.results.load import LASTING_DRIFT
 from harness.results.outcome import SETTLED, Outcome
 
 # Constants that a simulation chose name its case of benchmarks.search.
@@ -141,7 +141,7 @@ def measure(bench: Any) -> SearchFacts:
         facts = SearchFacts(bench.goal, alone)
         saturate(bench, facts)
         facts.alone = bench.alone()
-        if abs(alone.latency_s / facts.alone.latency_s - 1) <= DRIFT:
+        if abs(alone.latency_s / facts.alone.latency_s - 1) <= LASTING_DRIFT:
             break
         alone = facts.alone
     return facts

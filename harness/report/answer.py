@@ -7,7 +7,7 @@ from pathlib import PurePath
 from harness.config import mlperf, mlperf_deviations
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.patterns import ClosedLoop, Poisson
-from harness.config.workload import OFFICIAL
+from harness.config.workload import OFFICIAL_WORKLOAD
 from harness.core.document import Cells, Document, Line, Tone
 from harness.core.formatting import joined, number, plural
 from harness.core.processes import with_flag
@@ -15,10 +15,10 @@ from harness.core.statements import names_of
 from harness.core.tables import Table
 from harness.loadgen.log import Latency
 from harness.results import accuracy, advice, metrics, test_table
-from harness.results.outcome import KINDS, MOST, Doubt, Outcome
+from harness.results.outcome import AT_MOST_SIGN, LATENCY_KINDS, Doubt, Outcome
 from harness.results.performance import Performance
 from harness.results.summary import Summary
-from harness.runs.run_folder import FOLDER
+from harness.runs.run_folder import TEST_FOLDERS
 
 
 def tested(summary: Summary) -> Table:
@@ -31,20 +31,20 @@ def tested(summary: Summary) -> Table:
     return Table.of(summary.tests, columns, "loads")
 
 
-POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
+LATENCY_POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
 
 
 def latencies(summary: Summary) -> Table:
     """Each kind of latency with its percentiles, of the steady part at fixed concurrency."""
     test, result = summary.performance, summary.result
     assert test and result
-    rows, bound = [], f"{MOST} " if Doubt.FEW in result.doubts else ""
-    for kind in KINDS:
+    rows, bound = [], f"{AT_MOST_SIGN} " if Doubt.FEW in result.doubts else ""
+    for kind in LATENCY_KINDS:
         if found := getattr(test.counted, f"{kind}_ms"):
             name = kind if kind == "latency" else f"{kind.upper()}{' of the buffering' if test.is_buffered else ''}"
-            marked = (f"{bound * point.startswith('p99')}{number(getattr(found, point))}" for point in POINTS)
+            marked = (f"{bound * point.startswith('p99')}{number(getattr(found, point))}" for point in LATENCY_POINTS)
             rows.append([name, *marked, getattr(test.limits_ms, kind, None)])
-    heads = (point.replace("_", ".") for point in POINTS)
+    heads = (point.replace("_", ".") for point in LATENCY_POINTS)
     return Table(["ms" if test.counted is test else "ms of the steady part", *heads, "limit at p99"], rows)
 
 
@@ -65,10 +65,10 @@ def ends(interval: tuple[float, float | None] | None) -> str:
     return f"at least {number(low)}" if high is None else f"{number(low)} to {number(high)}"
 
 
-NAME = "Llama-3.1-8B"  # of the reference model, whatever its repository is called
+REFERENCE_NAME = "Llama-3.1-8B"  # of the reference model, whatever its repository is called
 NOT_COMPARABLE = "not comparable with MLPerf"
 MOST_REASONS = 3  # of them on the screen
-TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
+GATE_TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 
 
 def document(summary: Summary, whole: bool = False, scatter: str = "") -> Document:
@@ -120,11 +120,11 @@ def speed(summary: Summary, test: Performance, found: Outcome) -> str:
     if found.has_own_limits:
         requests = f"{number(found.samples_per_sec)} requests/s ({tokens})"
         return f"{f'{tokens} with {found.text}' if test.concurrency else requests}, {standing(found)}"
-    if metrics.BY_NAME["target_qps"].of(summary) is not None:
+    if metrics.METRIC_BY_NAME["target_qps"].of(summary) is not None:
         kept = " within both limits" if test.limits_ms and Doubt.BUFFERED not in found.doubts else ""
         return f"{number(test.achieved_qps)} samples/s{kept} ({tokens})"
     if summary.scenario.headline == "latency_p90_ms":
-        latency = metrics.BY_NAME["latency_p90_ms"].shown(summary)
+        latency = metrics.METRIC_BY_NAME["latency_p90_ms"].shown(summary)
         if test.samples_per_query > 1:
             return f"{tokens} with {test.samples_per_query} samples at once; a query then takes {latency} ms (p90)"
         return f"{latency} ms for an answer (p90: 9 of 10 are as fast), one request at a time"
@@ -161,7 +161,7 @@ def shared(lists: Iterable[Sequence[str]]) -> list[str]:
 
 
 def parts(summary: Summary) -> list[str]:
-    work = [] if summary.meta.workload == OFFICIAL else [summary.meta.workload]
+    work = [] if summary.meta.workload == OFFICIAL_WORKLOAD else [summary.meta.workload]
     found = [scenario(summary), *work, model(summary), machine(summary)]
     return [*found, engine(summary)] if summary.is_in_process else found
 
@@ -176,14 +176,14 @@ def model(summary: Summary) -> str:
 
 def is_reference(summary: Summary) -> bool:
     """Whether a model of the reference's shape answered MLPerf's samples."""
-    return summary.meta.workload == OFFICIAL and not names_of(
+    return summary.meta.workload == OFFICIAL_WORKLOAD and not names_of(
         summary.meta.deviations, (mlperf_deviations.OTHER_MODEL, mlperf_deviations.OTHER_SHAPE)
     )
 
 
 def model_name(model: str) -> str:
     if model in (DEFAULT_MODEL, MODELS[DEFAULT_MODEL].path):
-        return NAME
+        return REFERENCE_NAME
     return "demo model" if model == "demo" else PurePath(model).name or model
 
 
@@ -215,7 +215,7 @@ def engine(summary: Summary) -> str:
 def tone(summary: Summary) -> Tone:
     found = summary.result
     if found is None:
-        return TONES.get(summary.gate, "") if summary.gate else "bad"
+        return GATE_TONES.get(summary.gate, "") if summary.gate else "bad"
     return "careful" if Doubt.DISPUTED in found.doubts else found.verdict.tone
 
 
@@ -265,12 +265,14 @@ def verdicts(summary: Summary) -> Iterator[Line]:
         remedies = dict.fromkeys(each.remedy for each in test.invalid_reasons if each.remedy)
         yield Line(found.verdict.word, "; ".join([f"{count}{first}", *remedies]), found.verdict.tone)
     if score:
-        said = scores(score) + f"; the worst answers are in {FOLDER['accuracy']}/worst.md" * (score.verdict == "FAIL")
-        yield Line(f"accuracy {score.verdict}", said, TONES.get(score.verdict, "careful"))
+        said = scores(score) + f"; the worst answers are in {TEST_FOLDERS['accuracy']}/worst.md" * (
+            score.verdict == "FAIL"
+        )
+        yield Line(f"accuracy {score.verdict}", said, GATE_TONES.get(score.verdict, "careful"))
     elif test:
         yield Line("accuracy", "not checked", "unknown")
     for name, audit in (summary.run.compliance or {}).items():
-        yield Line(name.upper(), audit.verdict, TONES[audit.verdict])
+        yield Line(name.upper(), audit.verdict, GATE_TONES[audit.verdict])
 
 
 def scores(score: accuracy.Accuracy) -> str:
@@ -295,7 +297,7 @@ def held(test: Performance, only_over: bool = False) -> str:
 
 def expenses(summary: Summary) -> Iterator[str]:
     """Money and energy, where they are known."""
-    cost, joules = (metrics.BY_NAME[name].of(summary) for name in (metrics.COST, "joules_per_output_token"))
+    cost, joules = (metrics.METRIC_BY_NAME[name].of(summary) for name in (metrics.COST, "joules_per_output_token"))
     if cost:
         yield f"{number(cost)} per million output tokens at {number(summary.price)} an hour"
     if joules:

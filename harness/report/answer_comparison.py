@@ -12,7 +12,7 @@ from harness.loadgen.requests import ANSWERS
 from harness.results.scoring import read_log
 
 # The answers of two runs to the same samples: where they part, and their scores with a paired interval.
-SAMPLES = "samples.csv"
+SAMPLES_FILE = "samples.csv"
 
 
 class Divergence(NamedTuple):
@@ -27,7 +27,7 @@ class Divergence(NamedTuple):
     score_b: Measured
 
 
-class Pair(NamedTuple):
+class AnswerPair(NamedTuple):
     """The answers of two runs to the same samples."""
 
     samples: int
@@ -46,12 +46,12 @@ class Pair(NamedTuple):
         return "careful" if self.differing else "good"
 
 
-def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
+def answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
     """What two runs answered to the same samples, by their folders of the accuracy test; None where the samples were
     not the same, or the answers of one are not kept. Raises UsageError."""
-    if not all((run / name).exists() for run in (a, b) for name in (SAMPLES, ANSWERS)):
+    if not all((run / name).exists() for run in (a, b) for name in (SAMPLES_FILE, ANSWERS)):
         return None
-    tables = [csv_files.read_columns(run / SAMPLES, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
+    tables = [csv_files.read_columns(run / SAMPLES_FILE, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
     lengths, others = (table["prompt_tokens"] for table in tables)
     if lengths != others or tables[0]["index"] != tables[1]["index"]:
         return None
@@ -62,4 +62,4 @@ def answers(a: Path, b: Path, same_splitter: bool) -> Pair | None:
         if parted := next(((at, str(one), str(other)) for at, (one, other) in pairs if one != other), None):
             scores = (table[SHORT_SCORES[-1]][n] for table in tables)
             differing.append(Divergence(n, lengths[n], *parted, *scores))
-    return Pair(len(lengths), dict(zip(ROUGE, changes, strict=True)), same_splitter, differing)
+    return AnswerPair(len(lengths), dict(zip(ROUGE, changes, strict=True)), same_splitter, differing)

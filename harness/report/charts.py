@@ -25,15 +25,20 @@ PALETTE = {  # by the names that page.css has for its own
     "green": "#3a8f5c",
     "purple": "#8e5ea2",
 }
-ROOM = 1.06  # times the largest value: of an axis above its highest mark
+HEADROOM_FACTOR = 1.06  # times the largest value: of an axis above its highest mark
 MOST_TICKS, CLOSE = 6, 10.0  # of an axis; percent of it between two ticks, at least: a number on a phone
 LARGE = 1e5  # of a number beside an axis: from here on in thousands
 MOST_POINTS = 300  # of a line on a page
-WIDTH, ROW, LINES_HIGH, AROUND = 8.0, 0.3, 1.9, 0.9  # inches; AROUND: title and axis of a panel
+FIGURE_WIDTH_IN, ROW_HEIGHT_IN, LINES_HEIGHT_IN, PANEL_MARGIN_IN = (
+    8.0,
+    0.3,
+    1.9,
+    0.9,
+)  # inches; AROUND: title and axis of a panel
 EDGE = 0.04  # of an axis, below its zero: a line that lies there is not cut
 HOLLOW = "hollow: not conclusive"  # of bars and marks, in every picture
 RING = 15.0  # points, of a ring around a mark
-LONGEST_TITLE, LONGEST_LINE = 80, 150  # characters of a title, and of a line under the picture
+TITLE_CHARACTERS, CAPTION_CHARACTERS = 80, 150  # characters of a title, and of a line under the picture
 Point = tuple[float, float]
 Tick = tuple[float, str]  # its place in percent, and what it says
 
@@ -56,7 +61,7 @@ class Scale(NamedTuple):
     def of(cls, values: Sequence[float]) -> "Scale":
         """From zero to above the largest."""
         known = [0.0, *filter(isfinite, values)]
-        return cls(min(known), max(known) * ROOM or 1.0)
+        return cls(min(known), max(known) * HEADROOM_FACTOR or 1.0)
 
     @classmethod
     def around(cls, values: Sequence[float], margin: float = 0.1, is_log: bool = False) -> "Scale":
@@ -100,7 +105,7 @@ class Scale(NamedTuple):
         return [(round(height * (1 - place / 100), 1), text) for place, text in self.ticks()]
 
 
-class Part(NamedTuple):
+class StackedPart(NamedTuple):
     """A piece of a bar, from one value to another."""
 
     begin: float
@@ -115,10 +120,10 @@ class Bar(NamedTuple):
 
     name: str
     text: str
-    parts: Sequence[Part] = ()
+    parts: Sequence[StackedPart] = ()
     interval: Sequence[float] = ()
     marks: Sequence[float] = ()
-    dot: Part | None = None
+    dot: StackedPart | None = None
 
     @property
     def values(self) -> list[float]:
@@ -155,7 +160,7 @@ class Bars(NamedTuple):
 
     @property
     def inches(self) -> float:
-        return AROUND + ROW * len(self.rows)
+        return PANEL_MARGIN_IN + ROW_HEIGHT_IN * len(self.rows)
 
     def draw(self, axes: Any) -> None:
         for place, row in enumerate(self.rows):
@@ -210,7 +215,7 @@ class Series(NamedTuple):
         return [piece for piece in pieces if piece]
 
 
-class Lines(NamedTuple):
+class LinePanel(NamedTuple):
     """Series over two axes. `limits`: heights with their names, `upright`: places with theirs; `shaded`: ramps."""
 
     title: str
@@ -223,7 +228,7 @@ class Lines(NamedTuple):
     upright: Mapping[float, str] = {}
     shaded: Sequence[Point] = ()
     marked: Sequence[float] = ()  # values across that have a tick each; else round ones
-    inches: float = LINES_HIGH
+    inches: float = LINES_HEIGHT_IN
 
     @property
     def keys(self) -> dict[str, str]:
@@ -269,7 +274,7 @@ class Lines(NamedTuple):
         axes.set(xlim=self.across[:2], ylim=(low if is_log else low - EDGE * (high - low), high), ylabel=self.y)
 
 
-Panel = Bars | Lines
+Panel = Bars | LinePanel
 
 
 @cache
@@ -289,25 +294,27 @@ def figure(panels: Sequence[Panel]) -> Any:
     """The panels below each other; what a panel says of its own axis only where it says something."""
     heights = [panel.inches for panel in panels]
     grid: dict[str, Any] = {"gridspec_kw": {"height_ratios": heights}, "squeeze": False, "layout": "constrained"}
-    found, axes = pyplot().subplots(len(panels), 1, figsize=(WIDTH, 0.3 + sum(heights)), **grid)
+    found, axes = pyplot().subplots(len(panels), 1, figsize=(FIGURE_WIDTH_IN, 0.3 + sum(heights)), **grid)
     for panel, one in zip(panels, axes[:, 0], strict=True):
         panel.draw(one)
-        one.set_xlabel("\n".join(wrap(panel.x, LONGEST_TITLE)))
+        one.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
         one.xaxis.set_major_formatter(lambda value, _: number(value, 6))
-        one.set_title("\n".join(wrap(panel.title, LONGEST_TITLE)), fontsize=11, loc="left")
+        one.set_title("\n".join(wrap(panel.title, TITLE_CHARACTERS)), fontsize=11, loc="left")
         if one.get_legend_handles_labels()[0]:
             one.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
     return found
 
 
-TONES = {"good": "green", "careful": "amber", "bad": "red", "unknown": "grey"}
+TONE_COLORS = {"good": "green", "careful": "amber", "bad": "red", "unknown": "grey"}
 LINE_HIGH, TITLE_WRAP, TEXT_WRAP = 0.25, 52, 92  # inches; characters of a line
 
 
 def write(found: Any, file: Any, words: str = "") -> None:
     """Writes a figure as a PNG file, these words under it."""
     if words:
-        found.supxlabel("\n".join(wrap(words, LONGEST_LINE)), fontsize=7, color=PALETTE["grey"], x=0.01, ha="left")
+        found.supxlabel(
+            "\n".join(wrap(words, CAPTION_CHARACTERS)), fontsize=7, color=PALETTE["grey"], x=0.01, ha="left"
+        )
     found.savefig(file, dpi=110)
     pyplot().close(found)
 
@@ -317,10 +324,10 @@ def overview(document: Document, path: Path) -> Picture:
     rows = [(text, 16, "black", "bold") for text in wrap(plain(document.title), TITLE_WRAP)]
     rows += [(text, 9, PALETTE["grey"], "normal") for text in wrap(plain(document.subject), TEXT_WRAP)]
     for line in filter(attrgetter("text"), document.lines):
-        color = PALETTE[TONES[line.tone]] if line.tone else "black"
+        color = PALETTE[TONE_COLORS[line.tone]] if line.tone else "black"
         rows += [(text, 10, color, "normal") for text in wrap(plain(f"{line.label}: {line.text}"), TEXT_WRAP)]
     high = len(rows) + 1
-    found = pyplot().figure(figsize=(WIDTH, LINE_HIGH * high))
+    found = pyplot().figure(figsize=(FIGURE_WIDTH_IN, LINE_HIGH * high))
     for n, (text, size, color, weight) in enumerate(rows, start=1):
         found.text(0.02, 1 - n / high, text, fontsize=size, color=color, weight=weight, va="center")
     path.parent.mkdir(exist_ok=True)

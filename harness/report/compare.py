@@ -8,11 +8,11 @@ from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.core import files, reading
 from harness.core.errors import UsageError
 from harness.core.formatting import gpu_names
-from harness.report.answer_comparison import Pair, answers
+from harness.report.answer_comparison import AnswerPair, answers
 from harness.results.benchmark_run import facts_of
 from harness.results.records import RunFacts
 from harness.results.summary import Summary
-from harness.runs.run_folder import FOLDER, readable_status
+from harness.runs.run_folder import TEST_FOLDERS, readable_status
 
 
 class ComparedRun(NamedTuple):
@@ -59,12 +59,12 @@ class ComparedRun(NamedTuple):
         """The software and the environment it ran with, as words by name."""
         return self.facts.system.packages | self.facts.system.variables
 
-    def paired_answers(self, other: "ComparedRun") -> Pair | None:
+    def paired_answers(self, other: "ComparedRun") -> AnswerPair | None:
         """Another's answers as A, and its own as B; None where either has none, or the samples were not the same."""
         mine, theirs = self.summary.accuracy, other.summary.accuracy
         if mine is None or theirs is None:
             return None
-        name, is_alike = FOLDER["accuracy"], mine.splitter == theirs.splitter
+        name, is_alike = TEST_FOLDERS["accuracy"], mine.splitter == theirs.splitter
         return answers(other.folder / name, self.folder / name, is_alike)
 
     @property

@@ -13,23 +13,23 @@ from harness.config import comparability, mlperf
 from harness.core import csv_files, files
 from harness.core.document import Block, Document, Line, Picture, Section
 from harness.core.formatting import number
-from harness.core.tables import Column, Table
+from harness.core.tables import Table, TableColumn
 from harness.report import answer, compare
-from harness.report.answer_comparison import Pair
+from harness.report.answer_comparison import AnswerPair
 from harness.report.compare import ComparedRun, Runs
 from harness.report.compare_picture import names, panels, with_machines
 from harness.report.page import page
-from harness.results.change import METHOD, Change
-from harness.results.metrics import BY_NAME, Metric, metrics_of, value_at
+from harness.results.change import METHOD_TEXT, Change
+from harness.results.metrics import METRIC_BY_NAME, Metric, metrics_of, value_at
 from harness.results.profile_comparison import ProfileValue, side_by_side
 from harness.results.test_table import columns as metric_columns
 
 # Runs side by side as a picture.
-NAME = "comparison"
+COMPARISON_FILE = "comparison"
 
 
 SHOWN_ANSWERS = 20  # answers that differ
-DIVERGENCE: dict[str, Column] = {
+DIVERGENCE: dict[str, TableColumn] = {
     "sample": lambda one: str(one.sample),
     "prompt tokens": "prompt_tokens",
     "first differing token": "position",
@@ -38,7 +38,7 @@ DIVERGENCE: dict[str, Column] = {
     "ROUGE-L A": ("score_a", 3),
     "ROUGE-L B": ("score_b", 3),
 }
-IGNORED = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
+IGNORED_IN_COMPARISON = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
 RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
     ("run", "run", "folder.name"),
     ("label", "label", "summary.meta.label"),
@@ -104,7 +104,7 @@ def tested(runs: Runs) -> Table:
     return Table(["run", *columns], [[name, *row] for name, found in tables for row in found.rows])
 
 
-NOTHING = "no speed to compare: a run has none"
+NOTHING_TO_COMPARE = "no speed to compare: a run has none"
 
 
 def document(runs: Runs) -> Document:
@@ -116,7 +116,7 @@ def document(runs: Runs) -> Document:
     sides = [len({run.name for run in some}) for some in (kept, runs)]
     alone = len(kept) == 1 or sides[0] < min(2, sides[1])
     found = finding(runs if len(runs) == 2 else [] if alone else kept)
-    title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found or NOTHING
+    title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found or NOTHING_TO_COMPARE
     if pair and not any(run.is_measured for run in runs):  # their answers are all there is to compare
         title, alone = pair.words, False
     lines = [
@@ -128,7 +128,7 @@ def document(runs: Runs) -> Document:
         ),
         *answers(runs, pair),
         Line("differs", difference(runs)),
-        Line("interval", METHOD if found else ""),
+        Line("interval", METHOD_TEXT if found else ""),
         *(Line("careful", said, "careful") for said in cautions(named)),
         *(Line(letter, str(run.folder)) for letter, run in named),
         Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
@@ -142,7 +142,7 @@ def document(runs: Runs) -> Document:
     )
 
 
-def sections(runs: Runs, pair: Pair | None) -> Iterator[Section]:
+def sections(runs: Runs, pair: AnswerPair | None) -> Iterator[Section]:
     """The runs side by side, and the answers of two."""
     yield Section("Side by side", "settings that differ, speed, latency", [table(runs)])
     if (probes := tested(runs)).rows:
@@ -151,7 +151,7 @@ def sections(runs: Runs, pair: Pair | None) -> Iterator[Section]:
         yield Section("Scores", pair.words, [*scores(pair)])
 
 
-def scores(pair: Pair) -> Iterator[Block]:
+def scores(pair: AnswerPair) -> Iterator[Block]:
     """How scores and answers of two runs differ."""
     yield f"{number(pair.samples)} samples in both."
     rows = []
@@ -172,7 +172,7 @@ def scores(pair: Pair) -> Iterator[Block]:
 
 
 def write_html(path: Path, runs: Runs, found: Document) -> None:
-    shown = Section("In pictures", "", [Picture(NAME, "Side by side", "", panels(runs))], is_open=True)
+    shown = Section("In pictures", "", [Picture(COMPARISON_FILE, "Side by side", "", panels(runs))], is_open=True)
     files.write_text(path, page(found._replace(sections=[shown, *found.sections])))
 
 
@@ -181,7 +181,7 @@ def finding(runs: Runs) -> str:
     empty where they share no measurement. Several runs of a label on one machine are one side."""
     if len(runs) < 2:
         return ""
-    metric, sides = BY_NAME[runs[0].summary.scenario.headline], dict[str, list[float]]()
+    metric, sides = METRIC_BY_NAME[runs[0].summary.scenario.headline], dict[str, list[float]]()
     labels = with_machines(runs, [run.name for run in runs])
     for run, name in zip(runs, labels if len(set(labels)) > 1 else names(runs), strict=True):
         sides.setdefault(name, []).append(metric.of(run.summary) or 0.0)
@@ -195,7 +195,7 @@ def finding(runs: Runs) -> str:
     return f"{other} is {Change.between(sides[first], sides[other]).describe(metric)}: {figures}"
 
 
-def answers(runs: Runs, pair: Pair | None) -> Iterator[Line]:
+def answers(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
     if pair:
         yield Line("answers", pair.words, pair.tone)
     elif len(runs) == 2 and all(run.summary.accuracy for run in runs):
@@ -248,7 +248,7 @@ def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:
     """Why the speeds of two runs have no ratio; empty where they have one."""
     if not (a.is_measured and b.is_measured):
         return "not both measured"
-    return comparability.reason(comparability.differences(a.comparable, b.comparable, IGNORED), letters)
+    return comparability.reason(comparability.differences(a.comparable, b.comparable, IGNORED_IN_COMPARISON), letters)
 
 
 def ratios_of(column: RunColumn, refusals: Sequence[str], start: int) -> list[str]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from harness.core import files
 from harness.report import answer, charts, load_pictures, matrix
-from harness.report.charts import Bar, Bars, Panel, Part
+from harness.report.charts import Bar, Bars, Panel, StackedPart
 from harness.report.compare import Runs
 from harness.report.load_view import LoadPicture
 from harness.results.metrics import Metric, metrics_of
 from harness.results.outcome import Doubt, Figure
 
-LONGEST_NAME = 40  # characters of a run's name
+LONGEST_RUN_NAME = 40  # characters of a run's name
 TIME = re.compile(r"^\d+-\d+-(?=.)")  # that a run's id begins with
 
 
@@ -45,7 +45,7 @@ def bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
     rows, note = [], ""
     for name, run, figure in zip(names(runs), runs, figures, strict=True):
         is_bad = run.summary.result is not None and run.summary.result.verdict.tone == "bad"
-        part = Part(0.0, figure.value or 0.0, "red" if is_bad else "blue", Doubt.BUSY in figure.doubts)
+        part = StackedPart(0.0, figure.value or 0.0, "red" if is_bad else "blue", Doubt.BUSY in figure.doubts)
         rows.append(Bar(name, metric.show(figure), [part] if figure.value else []))
         note = "red: INVALID, or over the limits" if is_bad else note
     return Bars(metric.label, note, rows)
@@ -55,7 +55,7 @@ def names(runs: Runs) -> list[str]:
     """Each run's label, or what its folder is called without the time, after its machine where they have several;
     numbered where that is not enough."""
     said = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
-    cut = [name[:LONGEST_NAME] for name in with_machines(runs, said)]
+    cut = [name[:LONGEST_RUN_NAME] for name in with_machines(runs, said)]
     return [f"{name} ({cut[: n + 1].count(name)})" if cut.count(name) > 1 else name for n, name in enumerate(cut)]
 
 

@@ -13,15 +13,15 @@ from harness.loadgen.test_run import TestRun
 from harness.report.report import build, check_format, history_line
 from harness.results import accuracy, claims, load
 from harness.results.benchmark_run import facts_of
-from harness.results.claims import MADE, PAGES, Claim, compare, differing
+from harness.results.claims import MADE, SUMMARY_FILE, Claim, compare, differing
 from harness.results.outcome import at_load
 from harness.results.records import RunFacts
 from harness.results.summary import Summary
 from harness.runs.history import read_history
-from harness.runs.run_folder import FOLDER, ended_early
+from harness.runs.run_folder import TEST_FOLDERS, ended_early
 
 HISTORY, AGAIN = "history.jsonl", "made again"
-MOST = 20  # differences of a file that are named
+MOST_DIFFERENCES = 20  # differences of a file that are named
 SCORED = (accuracy.SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
 
 
@@ -36,20 +36,22 @@ def check(folder: Path) -> tuple[list[str], str]:
     with tempfile.TemporaryDirectory() as place:
         try:
             found += claims.verify(folder)
-            copy = Path(place) / (Path(files.read(folder / PAGES, Summary).meta.run).name or "run")
+            copy = Path(place) / (Path(files.read(folder / SUMMARY_FILE, Summary).meta.run).name or "run")
             for path in sorted(folder.rglob("*")):
                 name = path.relative_to(folder)
                 if path.is_file() and name.parts[0] not in MADE:
                     (copy / name).parent.mkdir(parents=True, exist_ok=True)
                     (copy / name).symlink_to(path.resolve())
             found += probes(folder, facts)
-            unmade = score_again(copy / FOLDER["accuracy"], facts)
+            unmade = score_again(copy / TEST_FOLDERS["accuracy"], facts)
             summary = build(copy)
             for path in sorted(copy.rglob("*")):
                 if path.is_dir() or path.is_symlink():
                     continue
                 name = path.relative_to(copy)
-                found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[:MOST]
+                found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[
+                    :MOST_DIFFERENCES
+                ]
             if (beside / HISTORY).exists() and ended_early(folder) is None:
                 kept = [line for line in read_history(beside) if line.pop("run") == summary.meta.run]
                 found += compare(f"{HISTORY}: ", kept, AGAIN, [history_line(summary)])

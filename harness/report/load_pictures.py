@@ -5,24 +5,26 @@ from itertools import cycle
 
 from harness.config.patterns import Poisson
 from harness.core.formatting import number
-from harness.report.charts import HOLLOW, RING, Lines, Panel, Point, Scale, Series
+from harness.report.charts import HOLLOW, RING, LinePanel, Panel, Point, Scale, Series
 from harness.report.load_view import LATENCIES, LoadPicture, LoadPoint
 from harness.results.outcome import Doubt
 
 # How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
 HEADROOM = 1.08  # times the largest: room for the label above it
-SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
-COLORS = ("blue", "amber", "green", "red", "grey")
+MARK_SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
+SERIES_COLORS = ("blue", "amber", "green", "red", "grey")
 MARKS = "os^Dv"
 # Of several runs, distinct in grey: each colour with each mark before one comes again.
-STYLES = [(color, MARKS[(n + turn) % len(MARKS)]) for turn in range(len(MARKS)) for n, color in enumerate(COLORS)]
+SERIES_STYLES = [
+    (color, MARKS[(n + turn) % len(MARKS)]) for turn in range(len(MARKS)) for n, color in enumerate(SERIES_COLORS)
+]
 Style = tuple[str, str, str] | None  # name, colour and shape
 Styled = Sequence[tuple[LoadPicture, Style]]
 
 
 def curves(found: Mapping[str, LoadPicture]) -> list[Panel]:
     """Latency by load, a panel for each kind, and throughput against interactivity; of several runs by name."""
-    several = [(name, *style) for name, style in zip(found, cycle(STYLES), strict=False)]
+    several = [(name, *style) for name, style in zip(found, cycle(SERIES_STYLES), strict=False)]
     styled = [*zip(found.values(), several if len(found) > 1 else [None], strict=True)]
     kinds = dict.fromkeys(kind for picture in found.values() for kind in picture.axes)
     return [*(latency(kind, styled) for kind in kinds), speeds(styled)]
@@ -37,13 +39,13 @@ def marked(
     for point, one in points:
         color = "amber" if one.mark == "own" else "grey" if one.doubt else "blue" if picture.has_kept(one) else "red"
         outcome = f"the full test, {one.standing}" if one.mark == "own" else one.standing
-        look = style or (outcome * named, color, SHAPES[one.mark])
+        look = style or (outcome * named, color, MARK_SHAPES[one.mark])
         looks.setdefault((*look, Doubt.BUSY in one.test.doubts), []).append(point)
     for (name, color, shape, is_busy), each in looks.items():
         yield Series(name, each, color, shape, "", is_busy, 14.0 if shape == "*" else 6.0)
 
 
-def latency(kind: str, styled: Styled) -> Lines:
+def latency(kind: str, styled: Styled) -> LinePanel:
     """A bar for each test from its middle to its slowest, which is marked; nothing is drawn for loads between them."""
     series, limits = list[Series](), dict[float, str]()
     for picture, style in styled:
@@ -59,7 +61,7 @@ def latency(kind: str, styled: Styled) -> Lines:
     loads, heights = zip(*(point for one in series for point in one.points), strict=True)
     across = Scale.around(loads, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
     down = Scale.around([*heights, *limits], is_log=True)
-    return Lines(
+    return LinePanel(
         f"{LATENCIES[kind]}, p50 to p99",
         "; ".join([*units, *[HOLLOW] * any(one.is_hollow for one in series)]),
         "ms (logarithmic)",
@@ -72,7 +74,7 @@ def latency(kind: str, styled: Styled) -> Lines:
     )
 
 
-def speeds(styled: Styled) -> Lines:
+def speeds(styled: Styled) -> LinePanel:
     """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served."""
     points = [point for picture, _ in styled for point, _ in picture.speeds]
     across, down = (Scale.of([HEADROOM * point[n] for point in points]) for n in (0, 1))
@@ -87,7 +89,7 @@ def speeds(styled: Styled) -> Lines:
             }
             series += [*best(picture), Series("", [*answer], line="", texts=[*answer.values()])]
     label = f"output tokens/s per {'GPU' if any(picture.summary.gpus for picture, _ in styled) else 'machine'}"
-    return Lines(
+    return LinePanel(
         "Throughput against interactivity", "output tokens/s of one user", label, series, across, down, inches=2.6
     )
 

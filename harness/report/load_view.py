@@ -11,14 +11,14 @@ from harness.report.charts import Point, Scale
 from harness.results import gpu_time_shares, metrics, test_table
 from harness.results.outcome import Doubt, Outcome
 from harness.results.summary import CURVES, Summary
-from harness.runs.run_folder import FOLDER
+from harness.runs.run_folder import TEST_FOLDERS
 
-POINTS = ("p50", "p90", "p99")
+SHOWN_PERCENTILES = ("p50", "p90", "p99")
 WIDE = 20  # times the smallest: from here on an axis is logarithmic
 SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
 COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
-SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
-Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; None: no limit
+SHOWN_SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
+P99Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; None: no limit
 
 
 class LoadPoint(NamedTuple):
@@ -54,7 +54,7 @@ class LoadPoint(NamedTuple):
         """That nobody can tell whether it keeps the limits; empty where its verdict does."""
         return self.test.verdict.word * (self.test.verdict.tone == "careful")
 
-    def over(self, limits: Limits) -> list[str]:
+    def over(self, limits: P99Limits) -> list[str]:
         """The kinds of latency that break these limits at p99, or are not known."""
         found = [(kind, self.test.at(kind, "p99"), most) for kind, most in limits.items() if most is not None]
         return [kind.upper() for kind, value, most in found if value is None or value > most]
@@ -93,7 +93,7 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
     if own:
         stands, mark = own.valid and Doubt.BUFFERED not in own.doubts, "own" if own.valid else "bad"
         found.append(
-            LoadPoint(own, f"the full test at {own.text}", mark, stands, True, spent.get(FOLDER["performance"]))
+            LoadPoint(own, f"the full test at {own.text}", mark, stands, True, spent.get(TEST_FOLDERS["performance"]))
         )
     return found
 
@@ -115,7 +115,7 @@ class LoadPicture(NamedTuple):
 
     loads: list[LoadPoint]
     unit: str
-    limits: Limits
+    limits: P99Limits
     axes: dict[str, Scale]
     across: Scale
     title_load: int
@@ -123,18 +123,22 @@ class LoadPicture(NamedTuple):
     summary: Summary
 
     @classmethod
-    def of(cls, summary: Summary, most: mlperf.Limits | None) -> Self | None:
+    def of(cls, summary: Summary, most: mlperf.LatencyLimits | None) -> Self | None:
         """`most`: the limits of the run. None of a test that has no load to vary, or no latency."""
         loads = loads_of(summary)
         unit = loads[0].test.unit if loads else ""
         kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
         limits = {kind: getattr(most, kind, None) for kind in kinds}
-        values = {kind: [v for one in loads for p in POINTS if (v := one.test.at(kind, p))] for kind in kinds}
+        values = {
+            kind: [v for one in loads for p in SHOWN_PERCENTILES if (v := one.test.at(kind, p))] for kind in kinds
+        }
         axes = {kind: upright([*found, limits[kind] or found[0]]) for kind, found in values.items() if found}
         if not axes:
             return None
         own = next((n for n, one in enumerate(loads) if one.test == summary.result), len(loads) - 1)
-        points = {p: any(one.test.at(kind, p) is not None for one in loads for kind in kinds) for p in POINTS}
+        points = {
+            p: any(one.test.at(kind, p) is not None for one in loads for kind in kinds) for p in SHOWN_PERCENTILES
+        }
         across = Scale.around([one.test.load for one in loads], is_log=unit != Poisson.unit)
         return cls(loads, unit, limits, axes, across, own, points, summary)
 
@@ -174,7 +178,12 @@ class LoadPicture(NamedTuple):
     def cells(self) -> list[tuple[str, str]]:
         """The columns by name and label, and beside them what the script computes of a test."""
         head = [("load", self.unit), ("standing", "outcome")]
-        return [*head, *((metric.name, metric.label) for metric in self.columns), *SHARES.items(), *COMPUTED.items()]
+        return [
+            *head,
+            *((metric.name, metric.label) for metric in self.columns),
+            *SHOWN_SHARES.items(),
+            *COMPUTED.items(),
+        ]
 
     @property
     def rate(self) -> Measured:

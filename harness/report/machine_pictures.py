@@ -8,10 +8,10 @@ from harness.core.formatting import number
 from harness.core.progress import Stage
 from harness.core.statements import Statement
 from harness.loadgen.test_run import Recording
-from harness.report.charts import Bar, Bars, Lines, Panel, Part, Point, Scale, Series
-from harness.report.load_pictures import COLORS
+from harness.report.charts import Bar, Bars, LinePanel, Panel, Point, Scale, Series, StackedPart
+from harness.report.load_pictures import SERIES_COLORS
 from harness.results.gpu_time_shares import SHARES, GpuTime
-from harness.results.telemetry import BY_NAME, QUANTITIES
+from harness.results.telemetry import QUANTITIES, QUANTITY_BY_NAME
 
 # The pictures with a clock: what the engine and the machine did during a test, and the stages of a run.
 SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # of telemetry's SHARES
@@ -34,7 +34,7 @@ def machine(
         return []
     title = f"Bound by: {ran_out[0].what}" if ran_out else "Nothing ran out"
     note = "; shaded: ramps, which the steady part leaves out" if steady else ""
-    panels[-1] = panels[-1]._replace(x=f"seconds{note}") if isinstance(panels[-1], Lines) else panels[-1]
+    panels[-1] = panels[-1]._replace(x=f"seconds{note}") if isinstance(panels[-1], LinePanel) else panels[-1]
     return [panels[0]._replace(title=title), *panels[1:]]
 
 
@@ -57,15 +57,15 @@ def load_strip(recording: Recording) -> list[Panel]:
     """What of the GPUs was in use, second by second: cells of one shade beside each other are one."""
     rows = []
     for name, (quantity, whole) in CELLS.items():
-        values = BY_NAME[quantity].of(recording.columns)
+        values = QUANTITY_BY_NAME[quantity].of(recording.columns)
         most = whole or max((value for value in values if value is not None), default=0.0)
-        parts = list[Part]()
+        parts = list[StackedPart]()
         for begin, end, value in zip([0.0, *recording.seconds], recording.seconds, values, strict=False):
             shade = None if value is None or not most else [*SHADES][min(4, int(5 * value / most))]
             if shade and parts and parts[-1].color == shade and parts[-1].end == begin:
                 parts[-1] = parts[-1]._replace(end=end)
             elif shade:
-                parts.append(Part(begin, end, shade, name=SHADES[shade]))
+                parts.append(StackedPart(begin, end, shade, name=SHADES[shade]))
         rows += [Bar(name, "", parts)] if parts else []
     span = Scale(0.0, max(recording.seconds, default=0.0))
     made = Bars("", "seconds; power in % of the most of this test", rows, span=span, order=[*SHADES], is_aligned=True)
@@ -77,25 +77,25 @@ def gpu_times(times: Sequence[GpuTime]) -> Bars:
     percentages."""
     rows = []
     for time in times:
-        begin, parts = 0.0, list[Part]()
+        begin, parts = 0.0, list[StackedPart]()
         for (name, label), color in zip(SHARES.items(), SHARE_COLORS, strict=True):
             value = getattr(time, name) or 0.0
             if value >= SEEN:
                 said = f"{label}, {value:.1f} %" if len(times) == 1 else label
-                parts.append(Part(begin, begin + value, color, name=said))
+                parts.append(StackedPart(begin, begin + value, color, name=said))
             begin += value
         rows.append(Bar(time.test, "", parts))
     return Bars("", "% of the GPU's time", rows, span=Scale(0.0, 100.0))
 
 
-def recorded(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[Lines]:
+def recorded(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[LinePanel]:
     """A panel for each kind of quantity that something was recorded for, with gaps where nothing was."""
     there = [name for name, values in recording.columns.items() if any(value is not None for value in values)]
     for label in dict.fromkeys(one.panel for one in QUANTITIES if one.panel):
         shown = [one for one in QUANTITIES if one.panel == label]
         found = [(name, one.label) for one in shown for name in there if one.is_mine(name)]
         series = []
-        for (name, text), color in zip(found, cycle(COLORS)):
+        for (name, text), color in zip(found, cycle(SERIES_COLORS)):
             heights = (math.nan if value is None else value for value in recording.columns[name])
             gpu = name.partition("_")[0].removeprefix("gpu")
             points = [*zip(recording.seconds, heights, strict=True)]
@@ -103,14 +103,14 @@ def recorded(recording: Recording, across: Scale, shaded: Sequence[Point]) -> It
         if series:
             whole = Scale.of([height for one in series for _, height in one.points])
             down = PERCENT if label.endswith("%") else whole
-            yield Lines("", "", label, series, across, down, shaded=shaded)
+            yield LinePanel("", "", label, series, across, down, shaded=shaded)
 
 
 def stages(times: Sequence[Stage]) -> Bars:
     """The time line of a run: its stages with their starts; the last ends it."""
     ends = [stage.start_s for stage in times[1:]]
     rows = [
-        Bar(name, f"{number(round(end - start))} s", [Part(start, end, "grey" if kind == "other" else "blue")])
+        Bar(name, f"{number(round(end - start))} s", [StackedPart(start, end, "grey" if kind == "other" else "blue")])
         for (name, start, kind), end in zip(times, ends, strict=False)
     ]
     label = "seconds since the command began"

@@ -9,8 +9,8 @@ from harness.core.errors import UsageError
 from harness.core.formatting import gpu_names, joined, number
 from harness.core.tables import Table
 from harness.report import answer
-from harness.report.charts import Bar, Bars, Part
-from harness.results.metrics import BY_NAME, COST, Metric, Place, metrics_of
+from harness.report.charts import Bar, Bars, StackedPart
+from harness.results.metrics import COST, METRIC_BY_NAME, Metric, MetricPlace, metrics_of
 from harness.results.outcome import Figure, Outcome
 from harness.results.summary import Summary
 
@@ -23,8 +23,8 @@ AXES: dict[str, Callable[[Summary], object]] = {
     BATCH: lambda run: f"{run.meta.batch_size} at once" if run.meta.batch_size else "its own test",
 }
 HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
-NAMES = ("gpu", "model", "scenario", "label")  # what a row is called by, beside its axes
-SPEED = "tokens_per_sec"
+ROW_NAMES = ("gpu", "model", "scenario", "label")  # what a row is called by, beside its axes
+SPEED_NAME = "tokens_per_sec"
 UNSURE = "*"  # behind a ratio of figures that may not be believed
 
 
@@ -63,7 +63,7 @@ class Matrix(NamedTuple):
             (cell for one in summaries for cell in cells_of(one, axes)),
             key=lambda cell: [sort_key(cell.places[axis]) for axis in reversed(axes)],
         )
-        called = {name: {cell.places[name] for cell in found} for name in NAMES if name not in axes}
+        called = {name: {cell.places[name] for cell in found} for name in ROW_NAMES if name not in axes}
         names = [name for name, some in called.items() if any(some) and (name != "scenario" or len(some) > 1)]
         shown = [
             metric
@@ -111,11 +111,11 @@ class Matrix(NamedTuple):
 
     def picture(self) -> Bars:
         """The speed of each cell; hollow where it does not count."""
-        speed, rows = BY_NAME[SPEED], []
+        speed, rows = METRIC_BY_NAME[SPEED_NAME], []
         for cell in self.cells:
-            if (found := cell.figures[SPEED]).value is not None:
+            if (found := cell.figures[SPEED_NAME]).value is not None:
                 title = ", ".join(filter(None, map(cell.places.get, self.heads)))
-                rows.append(Bar(title, speed.show(found), [Part(0.0, found.value, is_hollow=bool(cell.flaw))]))
+                rows.append(Bar(title, speed.show(found), [StackedPart(0.0, found.value, is_hollow=bool(cell.flaw))]))
         return Bars(f"{speed.label} by {self.title}", speed.label, rows)
 
 
@@ -125,7 +125,7 @@ def sort_key(text: str) -> tuple[str, float]:
     return (text[found.end() :], float(found[0])) if found else (text, 0.0)
 
 
-def place_of(axes: Sequence[str]) -> Place:
+def place_of(axes: Sequence[str]) -> MetricPlace:
     return "batch matrix" if BATCH in axes else "matrix"
 
 

@@ -25,12 +25,12 @@ from harness.report.published_strip import CHIPS
 
 # A document as HTML; paths and users stay behind.
 PLACE = re.compile(r"(?<![\w:/.)\]])(?:~|\.{1,2})?/(?:[^\s/'\"`|,;:()<>=]+/)+")  # all of a path but its last name
-ADDRESS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^\s'\"`|,)]*)?")
+ADDRESS_PARTS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^\s'\"`|,)]*)?")
 
 
 def without_places(text: str) -> str:
     """Of each path outside of the run its last name stays, of each address what remains without user and query."""
-    return PLACE.sub("", ADDRESS.sub(r"\1\2", text))
+    return PLACE.sub("", ADDRESS_PARTS.sub(r"\1\2", text))
 
 
 def block_html(block: Block) -> str:

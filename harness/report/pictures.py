@@ -9,7 +9,7 @@ from harness.core.formatting import number
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.report import answer
-from harness.report.charts import Bar, Bars, Lines, Panel, Part, Scale, Series, save
+from harness.report.charts import Bar, Bars, LinePanel, Panel, Scale, Series, StackedPart, save
 from harness.report.load_pictures import curves
 from harness.report.load_view import LATENCIES, LoadPicture
 from harness.report.machine_pictures import machine, stages
@@ -64,7 +64,7 @@ def scores(accuracy: Accuracy) -> Bars:
         known = [check.score, check.low, *filter(None, [check.high])]
         share, *marks = (100 * value / check.reference for value in known)
         between = [100 * end / check.reference for end in check.interval or ()]
-        dot = Part(share, share, "red" if check.verdict == "FAIL" else "blue")
+        dot = StackedPart(share, share, "red" if check.verdict == "FAIL" else "blue")
         rows.append(Bar(check.name, number(check.score), (), between, marks, dot))
     span = Scale.around([100.0, *(value for row in rows for value in row.values)])
     lines = "; lines: 95 % intervals" if any(check.interval for check in accuracy.checks) else ""
@@ -85,7 +85,7 @@ def completions(requests: Sequence[Request]) -> list[Panel]:
         Series(mean, [(0.0, 0.0), (ends[-1], sums[-1])], "amber", line="--"),
     ]
     title = "Tokens of the answers that have ended, by the ends that LoadGen logged"
-    return [Lines(title, "seconds", "output tokens", series, Scale.of(ends), Scale.of([float(sums[-1])]))]
+    return [LinePanel(title, "seconds", "output tokens", series, Scale.of(ends), Scale.of([float(sums[-1])]))]
 
 
 FAR_LIMIT = 3  # times the largest value: a limit beyond is left out instead of squeezing the curve
@@ -113,12 +113,14 @@ def latencies(requests: Sequence[Request], test: Performance, found: Outcome, he
         limit = getattr(test.limits_ms, kind, None)
         upright = {limit: f"limit {number(limit)} ms"} if limit and limit <= FAR_LIMIT * max(times) else {}
         across = Scale.of([*times, *upright])
-        panels.append(Lines(LATENCIES[kind], "ms", "% of queries", series, across, Scale(0.0, 104.0), upright=upright))
+        panels.append(
+            LinePanel(LATENCIES[kind], "ms", "% of queries", series, across, Scale(0.0, 104.0), upright=upright)
+        )
     return panels
 
 
 def kinds(profile: Profile) -> Bars:
     """What the engine's time went to."""
-    rows = [Bar(name, f"{share:.1f} %", [Part(0.0, share)]) for name, share in profile.shares.items()]
+    rows = [Bar(name, f"{share:.1f} %", [StackedPart(0.0, share)]) for name, share in profile.shares.items()]
     parts = "kernel time" if profile.device == "GPU" else "the operators' self time"
     return Bars("What the engine's time went to", f"% of {parts}", rows)

@@ -12,7 +12,7 @@ from harness.results.summary import Summary
 
 # A run among the published results of its scenario, by the rate of an accelerator.
 CHIPS = 3  # verdicts on a page's first screen
-ROW, MIDDLE = 24, 12  # pixels
+ROW_PX, MIDDLE_PX = 24, 12  # pixels
 # Of a name, which is longer than a line of the picture has room for.
 SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
 
@@ -60,6 +60,6 @@ def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> St
     slower = sum(group[0][1].rate(unit) >= rate for group in groups.values())
     if rate:
         names.insert(names.index(own) + 1 if own in names else slower, "this run")
-    lines = [(name, ROW * n + MIDDLE, groups.get(name, [])) for n, name in enumerate(names)]
+    lines = [(name, ROW_PX * n + MIDDLE_PX, groups.get(name, [])) for n, name in enumerate(names)]
     alone = [one for _, one in groups.get(own, []) if one.accelerators == count == 1]
     return Strip(lines, scale.ticks(), results, unit, rate, scale.place(rate), alone)

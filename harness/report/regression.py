@@ -15,24 +15,24 @@ from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.formatting import joined, number
 from harness.core.processes import command_of
 from harness.report import answer, compare, compare_page
-from harness.report.answer_comparison import Pair
+from harness.report.answer_comparison import AnswerPair
 from harness.report.compare import ComparedRun, Runs
-from harness.results.change import ALONE, METHOD, Change
-from harness.results.metrics import BY_NAME, Metric
+from harness.results.change import METHOD_TEXT, ONE_RUN_EACH, Change
+from harness.results.metrics import METRIC_BY_NAME, Metric
 
-Verdict = Literal["PASS", "FAIL", "NOT JUDGED"]
-GATE = "accuracy gate"  # a condition that nobody writes
+GateVerdict = Literal["PASS", "FAIL", "NOT JUDGED"]
+GATE_CONDITION = "accuracy gate"  # a condition that nobody writes
 ZERO = "a value of 0 has no change"
 CODES = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}  # the first that is among the verdicts counts
 CONDITION = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
 ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
-TONES: dict[Verdict, Tone] = {"FAIL": "bad", "NOT JUDGED": "careful", "PASS": "good"}
-NAMES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
+VERDICT_TONES: dict[GateVerdict, Tone] = {"FAIL": "bad", "NOT JUDGED": "careful", "PASS": "good"}
+METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
 # What a judgement lets differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
 # limit was measured all the same. Latencies do not follow from the configured rate; answers have no speed.
-IGNORED = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
-OF_LATENCIES = (*IGNORED, comparability.CONFIGURED)
-OF_ANSWERS = (*IGNORED, "busyness", "validity", "rate")
+IGNORED_BY_GATE = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
+OF_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED)
+OF_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")
 
 
 class Condition(NamedTuple):
@@ -55,7 +55,7 @@ class Condition(NamedTuple):
 
 class Judgement(NamedTuple):
     condition: str
-    verdict: Verdict
+    verdict: GateVerdict
     baseline: str = ""
     run: str = ""
     change: str = ""
@@ -79,9 +79,11 @@ def condition(text: str) -> Condition:
         raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and a bound, {form}.")
     name, sign, signed, digits, percent = found.groups()
     name = re.sub(r"_per_s$", "_per_sec", name)
-    metric = BY_NAME.get(NAMES.get(name, name))
+    metric = METRIC_BY_NAME.get(METRIC_ALIASES.get(name, name))
     if metric is None:
-        raise UsageError(f"--fail-if {text!r}: no metric {name}{given_values.did_you_mean(name, [*BY_NAME, *NAMES])}")
+        raise UsageError(
+            f"--fail-if {text!r}: no metric {name}{given_values.did_you_mean(name, [*METRIC_BY_NAME, *METRIC_ALIASES])}"
+        )
     if signed and not percent:
         raise UsageError(f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{sign}{signed}3%.")
     return Condition(text, metric, sign == ">", float(signed + digits), bool(percent))
@@ -115,7 +117,7 @@ class Sides(NamedTuple):
             return "other prices (price_per_hour)"
         if lacking := [run.folder.name for run in self.everyone if metric.of(run.summary) is None]:
             return f"{lacking[0]} has no figure for {metric.label}, or of too few requests"
-        return self.difference(IGNORED if metric.is_of_rate else OF_LATENCIES)
+        return self.difference(IGNORED_BY_GATE if metric.is_of_rate else OF_LATENCIES)
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
@@ -127,7 +129,7 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
 
 def gate(failed: Sequence[str]) -> list[Judgement]:
     """What nobody needs to ask for: that no run failed its accuracy gate."""
-    return [Judgement(GATE, "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
+    return [Judgement(GATE_CONDITION, "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
 
 
 def not_judged(one: Condition, why: str, *figures: str) -> Judgement:
@@ -158,13 +160,15 @@ def judge_worst(one: Condition, values: Iterable[float], *sides: str) -> Judgeme
 def judge_change(one: Condition, change: Change, before: str, after: str) -> Judgement:
     """FAIL where the whole interval is beyond the bound, PASS where it is wholly within; of one run of each, whose
     scatter is not known, by the change itself."""
-    is_alone, beyond = change.basis == ALONE, "above" if one.above else "below"
+    is_alone, beyond = change.basis == ONE_RUN_EACH, "above" if one.above else "below"
     side = (change._replace(low=change.mean, high=change.mean) if is_alone else change).verdict(one.bound)
     if side == "unclear":
         what = "samples" if change.basis == "samples" else "runs"
         why = f"the {what} scatter too much to say whether it is beyond {one.bound:+g} %: add {what}"
         return not_judged(one, why, before, after, change.signed)
-    return Judgement(one.text, "FAIL" if side == beyond else "PASS", before, after, change.signed, ALONE * is_alone)
+    return Judgement(
+        one.text, "FAIL" if side == beyond else "PASS", before, after, change.signed, ONE_RUN_EACH * is_alone
+    )
 
 
 def judge_answers(sides: Sides, one: Condition) -> Judgement:
@@ -180,14 +184,14 @@ def judge_answers(sides: Sides, one: Condition) -> Judgement:
     return gravest(found)
 
 
-def judge_pair(one: Condition, pair: Pair) -> Judgement:
+def judge_pair(one: Condition, pair: AnswerPair) -> Judgement:
     """What comes of a condition on the answers: on a score, or whether more than allowed have other tokens."""
     if one.metric:
         return judge_score(one, pair, one.metric.name)
     return judge_worst(one, [100 * len(pair.differing) / pair.samples])._replace(change=pair.words)
 
 
-def judge_score(one: Condition, pair: Pair, name: str) -> Judgement:
+def judge_score(one: Condition, pair: AnswerPair, name: str) -> Judgement:
     """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
     score = pair.scores.get(name)
     if score is None:
@@ -220,8 +224,8 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     is_passed, why = first.verdict == "PASS", (first.verdict == "FAIL" and first.figures) or first.why
     title = f"{first.verdict}: {'no condition holds' if is_passed else f'{first.condition}: {why}'}"
     lines = [
-        *(Line(one.verdict, f"{one.condition}: {one.text}", TONES[one.verdict]) for one in judgements),
-        Line("interval", METHOD),
+        *(Line(one.verdict, f"{one.condition}: {one.text}", VERDICT_TONES[one.verdict]) for one in judgements),
+        Line("interval", METHOD_TEXT),
         Line("differs", compare_page.difference(everyone)),
         *(Line("careful", said, "careful") for run in everyone for said in compare.cautions(run, run.name)),
         Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),
@@ -232,4 +236,4 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
             is_command=True,
         ),
     ]
-    return Document(title, answer.subject(*(run.summary for run in everyone)), lines, tone=TONES[first.verdict])
+    return Document(title, answer.subject(*(run.summary for run in everyone)), lines, tone=VERDICT_TONES[first.verdict])

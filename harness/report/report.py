@@ -13,21 +13,21 @@ from harness.core.errors import UsageError
 from harness.core.files import read_if_any, write_json, write_text
 from harness.core.formatting import number
 from harness.core.schema import RENDERED, SCHEMA
-from harness.core.statements import Kind, Statement
+from harness.core.statements import Statement, StatementKind
 from harness.loadgen import log_entries
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, load_view, page, published_strip, request_bars
-from harness.report.charts import Bar, Bars, Part, overview
+from harness.report.charts import Bar, Bars, StackedPart, overview
 from harness.report.machine_pictures import gpu_times
 from harness.report.pictures import draw_pictures
-from harness.report.sections import PARTS, RunReport
+from harness.report.sections import SECTIONS, RunReport
 from harness.results import accuracy, benchmark_run, claims, kernel_profile, metrics, outcome, test06_verdict
 from harness.results.history_line import History
 from harness.results.performance import Performance, performance
 from harness.results.records import RunFacts
 from harness.results.summary import CURVES, Logs, Meta, Run, Summary
 from harness.runs import history, run_folder
-from harness.runs.run_folder import FOLDER
+from harness.runs.run_folder import TEST_FOLDERS
 
 TestOfRun = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
 
@@ -71,7 +71,7 @@ def limit_bars(test: Performance) -> Bars:
     """Each latency against its limit, which is at 100 %."""
     rows = []
     for name, (_, value, limit) in answer.tails(test).items():
-        part = Part(0.0, 100 * value / limit, "green" if value <= limit else "red")
+        part = StackedPart(0.0, 100 * value / limit, "green" if value <= limit else "red")
         rows.append(Bar(name, f"{number(value)} of {number(limit)} ms", [part], marks=[100.0]))
     return Bars("", "The upright line is the limit.", rows)
 
@@ -97,7 +97,7 @@ def build(folder: Path) -> Summary:
     document = answer.document(summary, whole=True)
     pictures |= {"overview": overview(document, folder / "plots" / "overview.png")}
     report = RunReport(summary, facts, pictures, loads)
-    document = document._replace(sections=[section for part in PARTS for section in part(report)])
+    document = document._replace(sections=[section for part in SECTIONS for section in part(report)])
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", to_markdown(document))
     write_text(folder / "report.html", html(report, document, test))
@@ -115,14 +115,16 @@ def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
 
 def summarize(folder: Path, facts: RunFacts, test: TestOfRun | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
-    judged = read_if_any(folder / FOLDER["test06"] / test06_verdict.RESULT, test06_verdict.Compliance)
+    judged = read_if_any(folder / TEST_FOLDERS["test06"] / test06_verdict.TEST06_FILE, test06_verdict.Compliance)
     run = Run(
-        accuracy=read_if_any(folder / FOLDER["accuracy"] / accuracy.SCORES_FILE, accuracy.ScoresFile),
+        accuracy=read_if_any(folder / TEST_FOLDERS["accuracy"] / accuracy.SCORES_FILE, accuracy.ScoresFile),
         performance=performance(*test, folder) if test else None,
         search=facts.probes or None,
         attempts=facts.attempts or None,
         compliance={"test06": judged} if judged else None,
-        profile=read_if_any(folder / kernel_profile.FOLDER / kernel_profile.RESULT, kernel_profile.Profile),
+        profile=read_if_any(
+            folder / kernel_profile.PROFILE_FOLDER / kernel_profile.PROFILE_FILE, kernel_profile.Profile
+        ),
     )
     counted = facts.plan.engine_state.cache_counted
     deviations = [*facts.deviations, *result_deviations(run, facts.config.mode, counted, ended)]
@@ -144,7 +146,7 @@ def result_test(folder: Path, facts: RunFacts, whole: bool) -> TestOfRun | None:
     are_alike = facts.config.concurrency != "max"  # in length
     curve = [each for each in facts.probes if are_alike and each.unit in CURVES]
     for best in [outcome.best(curve)] if whole else [None, outcome.best(facts.attempts)]:
-        logs, plan = FOLDER["performance"], facts.plan
+        logs, plan = TEST_FOLDERS["performance"], facts.plan
         if best and best.folder:  # which older versions did not note
             logs, plan = best.folder, outcome.at_load(plan, best)
         if (folder / logs / log_entries.DETAIL).exists():
@@ -195,7 +197,7 @@ def result_deviations(run: Run, mode: str, counted: bool = False, ended: str | N
         "LoadGen logged errors": test and test.errors,
         **{f"{name.upper()} failed": not audit.passed for name, audit in (run.compliance or {}).items()},
     }
-    yield from (Statement(text, kind=Kind.DEVIATION) for text, holds in found.items() if holds)
+    yield from (Statement(text, kind=StatementKind.DEVIATION) for text, holds in found.items() if holds)
 
 
 def history_line(summary: Summary) -> dict[str, object]:

@@ -8,16 +8,16 @@ from harness.report.charts import Scale, Tick
 
 # Requests of a test as bars: what is known of each, side by side in the order of issue.
 SHOWN, SLOWEST = 200, 20  # requests in the picture; of them the slowest of the test, the others evenly from all
-BAR_HEIGHT, CAP = 220, 4  # pixels of the axis, and of the cap above a slow request's bar
-TIMES = 5  # that are named below the axis
-Part = tuple[str, float, float, float]
+AXIS_HEIGHT_PX, CAP_HEIGHT_PX = 220, 4  # pixels of the axis, and of the cap above a slow request's bar
+AXIS_TIMES = 5  # that are named below the axis
+BarPart = tuple[str, float, float, float]
 
 
 class RequestBars(NamedTuple):
     """For each request its parts (name, ms, pixels from the top, height); ticks in pixels from the top, and times
     (percent, seconds of the test); the number of all requests; `names` of the parts."""
 
-    bars: list[tuple[Request, list[Part]]]
+    bars: list[tuple[Request, list[BarPart]]]
     ticks: list[Tick]
     times: list[tuple[float, float]]
     requests: int
@@ -37,22 +37,24 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
     picked = [request for request in timed if request.order in slow | even]
     scale = Scale(0.0, ranked[-1].latency_ms or 1.0)
     found = [(each, list(parts(each, scale, each.order in slow))) for each in picked]
-    places = [n * len(picked) // TIMES for n in range(TIMES)] if timed[0].issued_s != timed[-1].issued_s else []
+    places = (
+        [n * len(picked) // AXIS_TIMES for n in range(AXIS_TIMES)] if timed[0].issued_s != timed[-1].issued_s else []
+    )
     times = [(100 * place / len(picked), picked[place].begin_s) for place in places]
     names = list(dict.fromkeys(name for _, each in found for name, *_ in each if name != "slow"))
-    return RequestBars(found, scale.levels(BAR_HEIGHT), times, len(requests), names)
+    return RequestBars(found, scale.levels(AXIS_HEIGHT_PX), times, len(requests), names)
 
 
-def parts(request: Request, scale: Scale, is_slow: bool) -> Iterator[Part]:
+def parts(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]:
     """What is known of the milliseconds since a request was issued, part by part, and the cap of a slow one."""
     whole = request.latency_ms or 0.0
     first = whole if request.ttft_ms is None else min(request.ttft_ms, whole)
     ends = {} if request.sent_ms is None else {"client delay": min(request.sent_ms, first)}
     told = {"wait for the first token": first, "decode": whole}
-    begin, bottom = 0.0, float(BAR_HEIGHT)
+    begin, bottom = 0.0, float(AXIS_HEIGHT_PX)
     for name, end in (ends | ({"until its answer": whole} if request.ttft_ms is None else told)).items():
-        top = scale.top(end, BAR_HEIGHT)
+        top = scale.top(end, AXIS_HEIGHT_PX)
         yield name, end - begin, top, round(bottom - top, 1)
         begin, bottom = end, top
     if is_slow:
-        yield "slow", 0.0, bottom - 1.5 * CAP, CAP
+        yield "slow", 0.0, bottom - 1.5 * CAP_HEIGHT_PX, CAP_HEIGHT_PX

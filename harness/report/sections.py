@@ -8,7 +8,7 @@ from harness.config.patterns import ClosedLoop
 from harness.core.document import Block, Code, Picture, Section
 from harness.core.formatting import cell, listed, number, percent, plural
 from harness.core.markdown import Finished, code
-from harness.core.tables import Column, Table
+from harness.core.tables import Table, TableColumn
 from harness.engines import server_metrics
 from harness.report import answer, load_view
 from harness.results import advice, metrics, telemetry
@@ -203,7 +203,7 @@ def accuracy(report: RunReport) -> Iterator[Section]:
     if not score:
         return
     first = ", ".join(f"{check.name} {number(check.score)}" for check in score.checks[:3])
-    columns: dict[str, Column] = {
+    columns: dict[str, TableColumn] = {
         "score": lambda check: f"{check.name}{' (approximate)' * (check.name in score.approximate)}",
         "this run": ("score", 6),
         "reference": ("reference", 6),
@@ -269,8 +269,8 @@ def profile(report: RunReport) -> Iterator[Section]:
         f"{number(found.seconds)} s that it recorded{idle}:"
     )
     of, time = ("kernels", "kernel time") if found.device == "GPU" else ("operators", "operators' self time")
-    parts: dict[str, Column] = {f"{time}, ms": "ms", "%": ("percent", 3), "calls": "calls"}
-    name: Column = lambda each: Finished(f"`{code(each.name)}`".replace("|", "\\|"))  # noqa: E731
+    parts: dict[str, TableColumn] = {f"{time}, ms": "ms", "%": ("percent", 3), "calls": "calls"}
+    name: TableColumn = lambda each: Finished(f"`{code(each.name)}`".replace("|", "\\|"))  # noqa: E731
     largest = {f"the largest {of}": name, "kind": "kind", **parts}
     if found.device == "GPU":
         largest |= {"bytes a token": "bytes_per_token", "TB/s": ("tb_per_s", 2), "% of memory's": ("memory_percent", 2)}
@@ -300,7 +300,7 @@ def machine(report: RunReport) -> Iterator[Section]:
         )
     if not (test and test.usage):
         return
-    usage, known = test.usage, telemetry.BY_NAME
+    usage, known = test.usage, telemetry.QUANTITY_BY_NAME
     outcome = ", ".join(
         f"{known[name].text} {number(usage[name].mean)}"
         for name in ("requests_running", "requests_waiting", "gpu_load_percent", "cpu_percent")
@@ -311,9 +311,9 @@ def machine(report: RunReport) -> Iterator[Section]:
         for name, quantity in known.items()
         if name in usage
     ]
-    unseen = [column.name for column in server_metrics.COLUMNS if column.name not in usage]
+    unseen = [column.name for column in server_metrics.METRIC_COLUMNS if column.name not in usage]
     silent = f"; the engine's metrics have no counter for {', '.join(known[name].label for name in unseen)}"
-    if len(unseen) == len(server_metrics.COLUMNS):
+    if len(unseen) == len(server_metrics.METRIC_COLUMNS):
         silent = "; the engine exposes no metrics"
     yield Section(
         "What the engine and the machine did",
@@ -336,4 +336,4 @@ def files(report: RunReport) -> Iterator[Section]:
     yield Section("Files", "what else is in the run's folder", [Finished(said)])
 
 
-PARTS = (measured_with, bounds, loads, numbers, workload, accuracy, compliance, profile, machine, files)
+SECTIONS = (measured_with, bounds, loads, numbers, workload, accuracy, compliance, profile, machine, files)

@@ -1,1 +1,1 @@
-"""A run's results, typed: summary, metrics, verdicts, accuracy, telemetry, profile. May import loadgen and below."""
+"""What a run measured: outcomes, metrics, verdicts, telemetry, cost, profile. May import loadgen and below."""

@@ -10,22 +10,22 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, computed_field
 
 from harness.config import engine, pretrained
-from harness.config.mlperf import GATE, ROUGE, Scores, Task, bounds
+from harness.config.mlperf import GATE_SHARE, ROUGE, ReferenceScores, Task, bounds
 from harness.config.plan import Plan
 from harness.core import reading, statistics, templates
 from harness.core.csv_files import write_table
 from harness.core.errors import UsageError
 from harness.core.files import write_json, write_text
-from harness.core.schema import SCHEMA, File, Model
+from harness.core.schema import SCHEMA, File, FrozenModel
 from harness.loadgen.requests import ANSWERS
 from harness.results.scoring import Row, read_log, score, sentence_splitter, to_text, totals
 from harness.workloads import cnn_dailymail, custom, sample_library
 
 SCORES_FILE = "rouge.json"
-Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
+GateResult = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
 
 
-class ScoreCheck(Model):
+class ScoreCheck(FrozenModel):
     """One score against what it must keep to; `interval` (bootstrap, 95 %) only where not all samples ran."""
 
     name: str
@@ -34,13 +34,13 @@ class ScoreCheck(Model):
     low: float
     high: float | None = None
     interval: tuple[float, float] | None = None
-    verdict: Verdict
+    verdict: GateResult
 
 
-class Accuracy(Model):
+class Accuracy(FrozenModel):
     """The accuracy of a run. ROUGE is F1 x100, the mean over samples; gen_len is characters, summed over samples."""
 
-    verdict: Verdict
+    verdict: GateResult
     note: str = ""
     samples: Annotated[int, Field(ge=1)]
     full_set: bool
@@ -97,7 +97,7 @@ class ScoresFile(Accuracy, File):
         return self.model_dump(mode="json") | {
             **self.rouge,
             "baseline": {check.name: check.reference for check in self.checks},
-            "gate_multiplier": GATE[self.high_accuracy],
+            "gate_multiplier": GATE_SHARE[self.high_accuracy],
             **{f"threshold_{check.name}": check.low for check in self.checks if check.name in ROUGE},
         }
 
@@ -131,7 +131,7 @@ def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[
     return checks
 
 
-def verdict(interval: tuple[float, float], low: float, high: float | None) -> Verdict:
+def verdict(interval: tuple[float, float], low: float, high: float | None) -> GateResult:
     """PASS when the whole interval is within the bounds, FAIL when all of it is outside."""
     (begin, end), most = interval, math.inf if high is None else high
     if low <= begin and end <= most:
@@ -139,7 +139,7 @@ def verdict(interval: tuple[float, float], low: float, high: float | None) -> Ve
     return "FAIL" if end < low or begin > most else "INCONCLUSIVE"
 
 
-def overall(checks: Sequence[ScoreCheck]) -> Verdict:
+def overall(checks: Sequence[ScoreCheck]) -> GateResult:
     """The worst verdict of all."""
     return max((check.verdict for check in checks), key=("PASS", "INCONCLUSIVE", "FAIL").index)
 
@@ -197,7 +197,7 @@ def digest(log: Path) -> str:
     return hashlib.sha256(reading.read_bytes(log)).hexdigest()
 
 
-def accuracy_txt(scores: Scores, samples: int, sha256: str) -> str:
+def accuracy_txt(scores: ReferenceScores, samples: int, sha256: str) -> str:
     """What the official submission checker reads: the scores as its evaluation prints them, and the log's hash."""
     rouge = {name: f"{getattr(scores, name)}" for name in ROUGE}
     return f"\nResults\n\n{rouge | {'gen_len': int(scores.gen_len), 'gen_num': samples}}\nhash={sha256}\n"

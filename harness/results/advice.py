@@ -8,7 +8,7 @@ from harness.results import telemetry
 from harness.results.performance import Performance
 from harness.results.summary import Summary
 
-DRIFT = 0.1  # of the speed, between the halves of a test
+UNSTEADY_DRIFT = 0.1  # of the speed, between the halves of a test
 IDLE_SHARE = 0.02  # of a place's time in a closed loop: beyond, the client's own time lowers the speed
 DELAY_SHARE = 0.05  # of TTFT p99: a client's delay beyond it is a part of the result worth a warning
 
@@ -73,7 +73,7 @@ def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
 
 def unsteady(test: Performance) -> list[str]:
     """A speed that changed while the engine had all its work: the mean is not what a longer test would give."""
-    if test.steady is None or abs(test.steady.trend - 1) <= DRIFT:
+    if test.steady is None or abs(test.steady.trend - 1) <= UNSTEADY_DRIFT:
         return []
     return [
         f"throughput drifted: the second half was {number(test.steady.trend, 3)} times as fast as the first, ramps "

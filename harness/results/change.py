@@ -10,16 +10,18 @@ from harness.core.statistics import NORMAL, student, welch
 from harness.results.metrics import Metric
 
 # Whether B is faster than A: a change with its interval, its verdict and its words, for all that compare.
-ERROR = 0.05  # the chance that a comparison calls any of its changes faster or slower that is none
-SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/evidence/performance.md)
-FEWEST = 3  # pairs of runs that show their own scatter
+ERROR_RATE = 0.05  # the chance that a comparison calls any of its changes faster or slower that is none
+ASSUMED_SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/evidence/performance.md)
+FEWEST_PAIRS = 3  # pairs of runs that show their own scatter
 SMALLEST, EQUAL = 0.005, 0.02  # a smaller change is none; an interval within this shows that there is none
-ALONE = "one run of each"
+ONE_RUN_EACH = "one run of each"
 # Of finished runs.
-METHOD = f"of 95 % each; fewer than {FEWEST} runs of each are taken to scatter by {100 * SCATTER:g} % at least"
-LEAST = 1e-18  # of a variance, for ratios that are all the same
-LITTLE, MANIFOLD = 0.05, 1.95  # ratios beyond which, from about twice, the change is said as one
-TIMES = {"2": "twice", "3": "three times", "4": "four times"}
+METHOD_TEXT = (
+    f"of 95 % each; fewer than {FEWEST_PAIRS} runs of each are taken to scatter by {100 * ASSUMED_SCATTER:g} % at least"
+)
+SMALLEST_VARIANCE = 1e-18  # of a variance, for ratios that are all the same
+LITTLE_CHANGE, MANIFOLD = 0.05, 1.95  # ratios beyond which, from about twice, the change is said as one
+MULTIPLE_WORDS = {"2": "twice", "3": "three times", "4": "four times"}
 
 
 class Change(NamedTuple):
@@ -28,7 +30,7 @@ class Change(NamedTuple):
     mean: float
     low: float
     high: float
-    basis: str = ALONE
+    basis: str = ONE_RUN_EACH
 
     @classmethod
     def around(cls, middle: float, half: float, basis: str) -> Self:
@@ -40,9 +42,9 @@ class Change(NamedTuple):
         """Of runs of either side, by Welch's interval; fewer than FEWEST are taken to scatter by SCATTER at least."""
         middle, half = welch(*([log(value) for value in side] for side in (before, after)))
         counts = len(before), len(after)
-        if max(counts) < FEWEST:
-            half = max(half, NORMAL * SCATTER * sqrt(sum(1 / count for count in counts)))
-        return cls.around(middle, half, ALONE if counts == (1, 1) else f"{counts[0]} and {counts[1]} runs")
+        if max(counts) < FEWEST_PAIRS:
+            half = max(half, NORMAL * ASSUMED_SCATTER * sqrt(sum(1 / count for count in counts)))
+        return cls.around(middle, half, ONE_RUN_EACH if counts == (1, 1) else f"{counts[0]} and {counts[1]} runs")
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
         """On which side of a change of `bound` percent the whole interval lies."""
@@ -78,16 +80,16 @@ class Change(NamedTuple):
             return f"equal within {number(round(100 * change.reach, 1) or 0.1, 2)} % ({self.basis})"
         if change.effect == "unclear":
             return f"not clearly {up} or {down}: {change.signed}, {self.basis}"
-        is_share = LITTLE < change.mean < MANIFOLD
+        is_share = LITTLE_CHANGE < change.mean < MANIFOLD
         mean, *ends = (100 * abs(ratio - 1) if is_share else ratio for ratio in change[:3])
         size, low, high = (number(value, 2) for value in (mean, *sorted(ends)))
         faster = f"{size} % {up if change.mean > 1 else down}"
-        said = faster if is_share else f"{TIMES.get(size, f'{size} times')} {as_much}"
+        said = faster if is_share else f"{MULTIPLE_WORDS.get(size, f'{size} times')} {as_much}"
         between = f"{low} to {high} {'%' if is_share else 'times'}, " * (low != high)
         return f"{said} ({between}{self.basis})"
 
 
-def paired(ratios: Mapping[str, Sequence[float]], error: float = ERROR) -> dict[str, Change]:
+def paired(ratios: Mapping[str, Sequence[float]], error: float = ERROR_RATE) -> dict[str, Change]:
     """The change of each experiment, by its ratios to the baseline of the same round.
 
     The verdicts together are wrong in at most `error` of such comparisons: Holm's procedure (1979) on Student's t of
@@ -101,15 +103,18 @@ def paired(ratios: Mapping[str, Sequence[float]], error: float = ERROR) -> dict[
     free = sum(len(found) - 1 for found in logs.values())
     pooled, errors = sum(squares.values()) / max(free, 1), dict[str, float]()
     for name, found in logs.items():
-        known, own = 2 * SCATTER**2 if len(found) < FEWEST else LEAST, squares[name] / max(len(found) - 1, 1)
+        known, own = (
+            2 * ASSUMED_SCATTER**2 if len(found) < FEWEST_PAIRS else SMALLEST_VARIANCE,
+            squares[name] / max(len(found) - 1, 1),
+        )
         errors[name] = sqrt(max(known, pooled, own) / len(found))
     changes, left = dict[str, Change](), len(logs)
     for name in sorted(logs, key=lambda name: -abs(means[name]) / errors[name]):
         share, count = 1 - error / left, len(logs[name])
         freedom = free / (1 + (len(logs) - 1) / 4)
-        quantile = NormalDist().inv_cdf((1 + share) / 2) if count < FEWEST else student(freedom, share)
+        quantile = NormalDist().inv_cdf((1 + share) / 2) if count < FEWEST_PAIRS else student(freedom, share)
         agreeing = sum(value * means[name] > 0 for value in logs[name])
-        basis = ALONE if count == 1 else f"{agreeing} of {count} pairs"
+        basis = ONE_RUN_EACH if count == 1 else f"{agreeing} of {count} pairs"
         changes[name] = Change.around(means[name], quantile * errors[name], basis)
         left -= changes[name].verdict() != "unclear"
     return {name: changes[name] for name in logs}

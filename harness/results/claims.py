@@ -12,17 +12,17 @@ from math import isclose, nan
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from harness.config.mlperf import Limits
+from harness.config.mlperf import LatencyLimits
 from harness.config.patterns import ClosedLoop
 from harness.core import errors, files, reading, word_list
 from harness.loadgen import log, log_entries, requests
 from harness.loadgen.test_run import TestRun
 
-SUMMARY, PAGES = "mlperf_log_summary.txt", "summary.json"
-MADE = (PAGES, "report.md", "report.html", "plots")  # of a run's logs
+LOADGEN_SUMMARY_FILE, SUMMARY_FILE = "mlperf_log_summary.txt", "summary.json"
+MADE = (SUMMARY_FILE, "report.md", "report.html", "plots")  # of a run's logs
 LATER = (*MADE, "status.json", "engine.log")  # than the digests of the others
 LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # of LoadGen's summary
-HEAD = ("Scenario", "Mode", "Result is")
+SUMMARY_HEAD = ("Scenario", "Mode", "Result is")
 NOISE = word_list.names_in("result effective test query per to ns ms")  # in its labels, or in the log's keys alone
 ALIKE = {"sec": "second", "w/": "with", "w/o": "without", "perf": "performance", "satisfied": "met", "is": "validity"}
 OF_REQUESTS = word_list.names_in(
@@ -37,7 +37,7 @@ TOLERANCES = {  # of a ratio, and absolute
     "target_qps": (1e-5, 0.0),  # the log has six digits of a rate
     log_entries.DETAIL: (1e-5, 0.006),  # and LoadGen's summary two decimals of some
 }
-NEAR = 0.005  # ratio within which a rate is that of the configuration
+SAME_RATE_RATIO = 0.005  # ratio within which a rate is that of the configuration
 LARGEST = 2**30  # bytes of a file that has a digest
 
 
@@ -70,7 +70,7 @@ def differing(claims: Iterable[Claim]) -> list[Claim]:
 def report(folder: Path) -> tuple[list[str], bool]:
     """What a run's claims come to, a line each, and of LoadGen's bare logs what a reader should know; and whether all
     agree. Raises LogError, UsageError."""
-    is_run = (folder / PAGES).is_file()
+    is_run = (folder / SUMMARY_FILE).is_file()
     lines, claims = ([], verify(folder)) if is_run else ([*remarks(folder)], [*summary_claims(folder)])
     counts = Counter(claim.verdict for claim in claims)
     total = (
@@ -88,7 +88,7 @@ def verify(folder: Path) -> list[Claim]:
 
 
 def claims_of(folder: Path) -> Iterator[Claim]:
-    summary, config, status = (files.read_json(folder / name) for name in (PAGES, "config.json", "status.json"))
+    summary, config, status = (files.read_json(folder / name) for name in (SUMMARY_FILE, "config.json", "status.json"))
     run, found = summary["run"], list[tuple[str, dict[str, Any]]]()
     asked, is_complete = config["plan"]["config"], status["status"] == "complete"
     for part in ("accuracy", "performance") if is_complete and not asked.get("quick") else ():
@@ -97,7 +97,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
     limits = (run.get("performance") or {}).get("limits_ms")
     for name, place, level in tests_of(folder, run, config):
         try:
-            test = TestRun.logged(place, limits and Limits(**limits), level and int(level))
+            test = TestRun.logged(place, limits and LatencyLimits(**limits), level and int(level))
         except errors.BenchmarkError as error:
             yield Claim(f"{name}, its logs", "of one test", "as they are", str(error))
         else:
@@ -180,7 +180,7 @@ def remarks(folder: Path) -> Iterator[str]:
     result = log.read(folder)
     yield f"LoadGen {result.loadgen_version}, {result.scenario}, {result.mode}: {len(result.errors)} errors"
     rate, first = result.samples_per_sec or nan, result.ttft_ms
-    if result.scenario == "Server" and isclose(rate, result.target_qps or nan, rel_tol=NEAR):
+    if result.scenario == "Server" and isclose(rate, result.target_qps or nan, rel_tol=SAME_RATE_RATIO):
         yield f"note: the result is the configured rate, {rate:g}; what the system can do at most is not known from it"
     if first and first.p50 == first.p97:
         yield f"note: TTFT p50 = p97, {first.p50:g} ms: first tokens were reported together, not as they came"
@@ -190,20 +190,20 @@ def remarks(folder: Path) -> Iterator[str]:
 
 def summary_claims(folder: Path) -> Iterator[Claim]:
     """What LoadGen's summary for people says, beside its detail log. Raises LogError."""
-    path, logged = folder / SUMMARY, dict[frozenset[str], Any]()
+    path, logged = folder / LOADGEN_SUMMARY_FILE, dict[frozenset[str], Any]()
     for key, value, _ in log_entries.records(folder / log_entries.DETAIL):
         logged.setdefault(words(key), value)
     text = reading.read_text(path, errors="replace") if path.is_file() else ""
     lines = LINE.findall(text)
     if words("Result is") in logged:  # that of an accuracy test has none of these
-        lines += [(head, "") for head in HEAD if head not in dict(lines)]
+        lines += [(head, "") for head in SUMMARY_HEAD if head not in dict(lines)]
     elif not text.strip():
-        yield Claim(f"{SUMMARY} of {folder.name}", text, log_entries.DETAIL, "not empty")
+        yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}", text, log_entries.DETAIL, "not empty")
     for label, said in lines:
         with suppress(ValueError):
             said = json.loads({"Yes": "true", "NO": "false"}.get(said, said))
         if (entry := logged.get(words(label))) is not None:
-            yield Claim(f"{SUMMARY} of {folder.name}, {label}", said, log_entries.DETAIL, entry)
+            yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}, {label}", said, log_entries.DETAIL, entry)
 
 
 def words(name: str) -> frozenset[str]:

@@ -7,13 +7,13 @@ from pydantic import AliasChoices, Field
 from harness.config import mlperf
 from harness.config.plan import Plan
 from harness.core.formatting import Measured
-from harness.core.schema import Model
+from harness.core.schema import FrozenModel
 from harness.loadgen.test_run import TestRun
 from harness.results.hardware_limits import peak_shares
 from harness.results.records import RunFacts
 
 
-class Capacity(Model):
+class Capacity(FrozenModel):
     """Cost, energy and utilization at the measured rate."""
 
     requests_per_hour: float
@@ -22,7 +22,7 @@ class Capacity(Model):
     """For all samples of MLPerf's set; null where others were asked."""
 
 
-class Cost(Model):
+class Cost(FrozenModel):
     """What tokens and requests cost at --price-per-hour, in its currency."""
 
     price_per_hour: float
@@ -32,7 +32,7 @@ class Cost(Model):
     per_thousand_requests: Measured = None
 
 
-class Economics(Model):
+class Economics(FrozenModel):
     """What the rate costs, and how close it is to what the hardware can do."""
 
     joules_per_output_token: Measured = None

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 
 from harness.core.formatting import Measured
-from harness.core.schema import Model
+from harness.core.schema import FrozenModel
 from harness.loadgen.test_run import RECORDING, Recording, TestRun
 from harness.results.records import RunFacts
-from harness.runs.run_folder import FOLDER
+from harness.runs.run_folder import TEST_FOLDERS
 
 # Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv.
 SHARES = {  # of a GPU's time, in words
@@ -18,7 +18,7 @@ SHARES = {  # of a GPU's time, in words
 }
 
 
-class GpuTime(Model):
+class GpuTime(FrozenModel):
     """Percent of the seconds of a test, over its GPUs; the shares add up to 100. The clock was lowered for load x
     (1 - clock / maximum) of each second."""
 
@@ -46,7 +46,7 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
         for probe in probes
         if probe.folder
     }
-    names[FOLDER["performance"]] = "performance test"
+    names[TEST_FOLDERS["performance"]] = "performance test"
     root = next(place for place in test.folder.parents if (place / "config.json").exists())
     own = str(test.folder.relative_to(root))
     recordings = {name: Recording.read(root / name / RECORDING) for name in names if name != own} | {

@@ -23,11 +23,11 @@ CARDS = {
     name: Card(*map(csv_files.finite, rates))  # type: ignore[arg-type]
     for name, *rates in map(dict.values, data_tables.table_beside(__file__, "cards.csv"))
 }
-LAYERS, HIDDEN = SHAPE["num_hidden_layers"], SHAPE["hidden_size"]
-KV_SIZE = SHAPE["num_key_value_heads"] * (HIDDEN // SHAPE["num_attention_heads"])
+LAYERS, HIDDEN_SIZE = SHAPE["num_hidden_layers"], SHAPE["hidden_size"]
+KV_SIZE = SHAPE["num_key_value_heads"] * (HIDDEN_SIZE // SHAPE["num_attention_heads"])
 KV_VALUES = 2 * LAYERS * KV_SIZE  # of a token
-LINEAR = LAYERS * HIDDEN * (2 * HIDDEN + 2 * KV_SIZE + 3 * SHAPE["intermediate_size"])
-OUTPUT_LAYER = SHAPE["vocab_size"] * HIDDEN
+LINEAR = LAYERS * HIDDEN_SIZE * (2 * HIDDEN_SIZE + 2 * KV_SIZE + 3 * SHAPE["intermediate_size"])
+OUTPUT_LAYER = SHAPE["vocab_size"] * HIDDEN_SIZE
 
 
 def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
@@ -50,7 +50,7 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     whole = 1e12 * len(gpus) * seconds / 100
     pairs = [(each.prompt_tokens, each.output_tokens) for each in test.answered]
     new = sum(wrote for _, wrote in pairs)
-    attention = 4 * LAYERS * HIDDEN * sum(sum(pair) ** 2 / 2 for pair in pairs)
+    attention = 4 * LAYERS * HIDDEN_SIZE * sum(sum(pair) ** 2 / 2 for pair in pairs)
     operations = 2 * LINEAR * sum(map(sum, pairs)) + 2 * OUTPUT_LAYER * new + attention
     earlier = sum(wrote * (read + wrote / 2) for read, wrote in pairs)
     weights = LINEAR * bits / 8 + 2 * OUTPUT_LAYER

@@ -6,15 +6,15 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict
 
 from harness.config.comparability import Comparable, differences
-from harness.config.workload import OFFICIAL
+from harness.config.workload import OFFICIAL_WORKLOAD
 from harness.core import word_list
 from harness.core.formatting import Measured, number, plural
 from harness.core.schema import SCHEMA, File, stored_as
-from harness.results.accuracy import Verdict
+from harness.results.accuracy import GateResult
 from harness.results.summary import Summary
 
 # A line of results/history.jsonl: what outlives a run's folder.
-IGNORED = ("software", "rate")  # of earlier runs, whose speeds stand beside this one
+IGNORED_IN_SCATTER = ("software", "rate")  # of earlier runs, whose speeds stand beside this one
 
 
 def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
@@ -24,7 +24,7 @@ def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mappi
     mine = Comparable.from_history(own)._replace(busyness={})
     if mine.validity:
         return ""
-    like = (line for line in lines if not differences(mine, Comparable.from_history(line), IGNORED))
+    like = (line for line in lines if not differences(mine, Comparable.from_history(line), IGNORED_IN_SCATTER))
     values = [value for line in like if isinstance(value := line.get(name), float)]
     if not values:
         return "first run with these settings: run-to-run scatter unknown"
@@ -33,7 +33,7 @@ def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mappi
     return f"{count}: {' to '.join(ends)} {label}"
 
 
-KEPT = word_list.names_in(
+HISTORY_FIELDS = word_list.names_in(
     """
     started mlperf_version mode samples kv_cache_dtype load_format batch_size tensor_parallel_size data_parallel_size
     max_new_tokens setup work
@@ -52,13 +52,13 @@ class History(File):
     model: str | None = None
     category: str | None = None
     scenario: str | None = None
-    workload: str = OFFICIAL
+    workload: str = OFFICIAL_WORKLOAD
     comparable: bool | None = None
     precision: str | None = None
     quantization: str | None = None
     weights: str | None = None
     valid: bool | None = None
-    verdict: Verdict | None = None
+    verdict: GateResult | None = None
     gpus: list[str] | None = None
     background_load: Annotated[list[str], stored_as("others", "background_load")] = []
     result: str | None = None
@@ -71,7 +71,7 @@ class History(File):
         """The line of a run; `metrics` by name."""
         test, score, found = summary.performance, summary.accuracy, summary.result
         tokens = test.total_new_tokens if test else None
-        values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *KEPT)}
+        values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *HISTORY_FIELDS)}
         values |= metrics | dict(
             schema_version=SCHEMA,
             valid=test.valid if test else None,

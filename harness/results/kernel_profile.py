@@ -21,7 +21,7 @@ from harness.core.errors import UsageError
 from harness.core.formatting import Measured, number
 from harness.core.message_text import first_line
 
-FOLDER, RESULT = "Profile", "profile.json"  # in the run folder, in that folder
+PROFILE_FOLDER, PROFILE_FILE = "Profile", "profile.json"  # in the run folder, in that folder
 PATTERN = "*.pt.trace.json*"  # as torch names them
 LARGEST_KERNELS = 10  # rows of the table of single kernels
 NAME_LENGTH = 100  # characters; names of templates run to thousands
@@ -33,7 +33,7 @@ SLOW_PERCENT, SLOW_MEMORY_PERCENT = 2, 100 / 3  # more of GPU time, at less of t
 # before quantization since fused kernels do both.
 FUSED = r"^(?:triton_(?:red|per|poi)|cpp)_fused\w*"
 NORMALIZES = r"(?:norm|rsqrt|silu|swiglu|gelu|sigmoid|act_and_mul|relu|tanh)"
-KINDS = (
+KERNEL_KINDS = (
     ("normalization and activation", FUSED + NORMALIZES),
     ("quantization", FUSED + r"(?:clamp|quant|fp8|scaled_mm)"),
     ("communication", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device|multimem|c10d::"),
@@ -50,7 +50,7 @@ KINDS = (
     ("normalization and activation", NORMALIZES),
     ("quantization", r"quant|_fp8|float8|e4m3"),
 )
-CATEGORIES = {"GPU": "kernel", "CPU": "cpu_op"}  # of the events that count
+EVENT_CATEGORIES = {"GPU": "kernel", "CPU": "cpu_op"}  # of the events that count
 ANNOTATION = "user_annotation"  # the category of steps
 STEPS = {  # what vLLM's names of steps (`detailed_trace_annotation`) count, where that is not 0, by the mean's field
     "tokens_per_step": r"execute_([1-9]\d*)_context",
@@ -72,7 +72,7 @@ class Event(NamedTuple):
         return self.start + self.duration
 
 
-class Share(schema.Model):
+class Share(schema.FrozenModel):
     """Time of one kind of kernels or operators, or of all with one name; over all GPUs."""
 
     name: str
@@ -150,7 +150,7 @@ def profile(folder: Path) -> Profile:
         raise UsageError(f"{folder}: the profiler left no trace there; engine.log may say why.")
     found = [read(path) for path in paths]
     device: Device = "GPU" if any("kernel" in kinds for kinds in found) else "CPU"
-    work = [kinds[CATEGORIES[device]] for kinds in found if CATEGORIES[device] in kinds]
+    work = [kinds[EVENT_CATEGORIES[device]] for kinds in found if EVENT_CATEGORIES[device] in kinds]
     if not work:
         raise UsageError(f"{folder}: no kernel and no operator in the traces.")
     steps = " ".join(event.name for kinds in found for event in kinds.get(ANNOTATION, ()))
@@ -188,7 +188,7 @@ def read(path: Path) -> dict[str, list[Event]]:
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode(errors="replace")
         found: dict[str, list[Event]] = defaultdict(list)
         for event in json.loads(text, strict=False)["traceEvents"]:
-            if event.get("ph") == "X" and (category := event.get("cat")) in (*CATEGORIES.values(), ANNOTATION):
+            if event.get("ph") == "X" and (category := event.get("cat")) in (*EVENT_CATEGORIES.values(), ANNOTATION):
                 thread = event.get("pid"), event.get("tid")  # of a GPU: a stream
                 track = event.get("args", {}).get("device", 0) if category == "kernel" else thread
                 times = float(event["ts"]), float(event["dur"])
@@ -200,7 +200,7 @@ def read(path: Path) -> dict[str, list[Event]]:
 
 @cache
 def kind_of(name: str) -> str:
-    return next((kind for kind, pattern in KINDS if re.search(pattern, name, re.IGNORECASE)), OTHER)
+    return next((kind for kind, pattern in KERNEL_KINDS if re.search(pattern, name, re.IGNORECASE)), OTHER)
 
 
 def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:

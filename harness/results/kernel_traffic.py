@@ -7,7 +7,7 @@ from harness.config.engine import BYTES_PER_WEIGHT
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
 from harness.core import nvml
-from harness.results.hardware_limits import CARDS, HIDDEN, KV_SIZE
+from harness.results.hardware_limits import CARDS, HIDDEN_SIZE, KV_SIZE
 from harness.results.kernel_profile import Profile, Share
 
 # What kernels move of each token: the operation, a pattern of their names, how many values of the weights' precision,
@@ -15,9 +15,9 @@ from harness.results.kernel_profile import Profile, Share
 # gate and input, and their product; input and residual, and their sum and its norm; keys and values, and both again. No
 # row has a norm without a residual, whose vectors may be any, nor attention whose kernel also reads prompts.
 INNER = SHAPE["intermediate_size"]
-MOVED = (
+MOVED_VALUES = (
     ("activation", r"(?i)^(?!triton_tem|.*fp4).*(silu|act_and_mul)", (2 * INNER, INNER, 0), "tokens_per_step"),
-    ("norm", r"(?i)^(?!triton_tem|.*fp4).*add_?rms_?norm", (3 * HIDDEN, HIDDEN, 0), "tokens_per_step"),
+    ("norm", r"(?i)^(?!triton_tem|.*fp4).*add_?rms_?norm", (3 * HIDDEN_SIZE, HIDDEN_SIZE, 0), "tokens_per_step"),
     ("KV cache write", "reshape_and_cache", (2 * KV_SIZE, 0, 2 * KV_SIZE), "tokens_per_step"),
     ("attention of decode", "kernel_mha|BatchDecode", (0, 0, 2 * KV_SIZE), "read_per_step"),
 )
@@ -36,7 +36,7 @@ def with_traffic(found: Profile, plan: Plan) -> Profile:
     cached = 1 if state.kv_cache_dtype.startswith("fp8") else width
 
     def moved(share: Share) -> Share:
-        for operation, pattern, values, per_step in MOVED:
+        for operation, pattern, values, per_step in MOVED_VALUES:
             if re.search(pattern, share.name) and share.ms and (tokens := getattr(found, per_step)):
                 written = 1 if re.search(IN_8_BITS, share.name) else width
                 size = sum(map(mul, values, (width, written, cached)))

@@ -11,21 +11,21 @@ from harness.core.formatting import number
 from harness.core.schema import fields_from
 from harness.core.statements import Statement
 from harness.core.statistics import FEWEST_P99, tail_name
-from harness.loadgen.invalid_reasons import MORE
+from harness.loadgen.invalid_reasons import MORE_SAMPLES_REMEDY
 from harness.loadgen.log import TestResult
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.results.outcome import SURE, Outcome, Queue
 
 SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
-BLOCKS = 20  # of the time looked at; their completions tell how even the server's work is
-LEAST = 0.1  # of their variance, however one makes up for the other
+TIME_BLOCKS = 20  # of the time looked at; their completions tell how even the server's work is
+LEAST_VARIANCE_SHARE = 0.1  # of their variance, however one makes up for the other
 LAGS = 6  # blocks over which completions that were late come in after all
-FEW = 20  # queries in flight at the middle and end together, below which growth is a matter of single queries
+FEW_IN_FLIGHT = 20  # queries in flight at the middle and end together, below which growth is a matter of single queries
 EVEN = 0.1  # of the answers that are made at once: as many at the end of the time looked at as at its beginning
 INSTANT_S = 1e-9  # of an answer that comes at once
 ENOUGH = 30  # answers that ended before the last query came, which a fit takes
-DRIFT = 0.06  # of the speed, from the first third to the last: below it, arrivals alone can make it
+LASTING_DRIFT = 0.06  # of the speed, from the first third to the last: below it, arrivals alone can make it
 
 
 def outcome_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
@@ -59,7 +59,7 @@ def outcome_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
 def missing_queries(result: TestResult) -> int | None:
     """How many queries LoadGen's early stopping wants beyond those of the test; None where it does not say."""
     said = " ".join(str(value) for value in result.early_stopping.values())
-    return max((int(count) for count in MORE.findall(said)), default=None)
+    return max((int(count) for count in MORE_SAMPLES_REMEDY.findall(said)), default=None)
 
 
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
@@ -98,22 +98,22 @@ def from_times(*columns: Any) -> Queue | None:
     import numpy as np
 
     came, ttft, left, prompts, tokens = (np.asarray(column, float) for column in columns)
-    if len(came) < 2 * BLOCKS or came.max() <= came.min():
+    if len(came) < 2 * TIME_BLOCKS or came.max() <= came.min():
         return None
     middle, end = (came.min() + came.max()) / 2, came.max()
     seconds = float(end - middle)
-    edges, first = np.linspace(middle, end, BLOCKS + 1), came + ttft
+    edges, first = np.linspace(middle, end, TIME_BLOCKS + 1), came + ttft
     counts, _ = np.histogram(left, edges)
     sent, ended = int((came > middle).sum()), int(counts.sum())
     variance = lasting_variance(counts)
-    error = sqrt(variance * BLOCKS) / seconds
-    growth, chance = (sent - ended) / seconds, hypot(sqrt(max(sent, FEW)) / seconds, error)
+    error = sqrt(variance * TIME_BLOCKS) / seconds
+    growth, chance = (sent - ended) / seconds, hypot(sqrt(max(sent, FEW_IN_FLIGHT)) / seconds, error)
     company = fit(came, first, left, prompts, tokens - 1)
     if growth > SURE * chance:  # then its completions tell its speed
-        third = BLOCKS // 3
+        third = TIME_BLOCKS // 3
         early, late = (max(int(part.sum()), 1) for part in (counts[:third], counts[-third:]))
         beyond = SURE * sqrt(2 * variance * third)
-        company["drift"] = late / early - 1 if abs(late - early) > max(beyond, DRIFT * early) else 0.0
+        company["drift"] = late / early - 1 if abs(late - early) > max(beyond, LASTING_DRIFT * early) else 0.0
     completed, running = float(ended), [(first <= at).sum() - (left <= at).sum() for at in (middle, end)]
     if abs(running[1] - running[0]) <= EVEN * running[0]:  # each is made at one pace, whenever it ends
         parts = np.diff([np.clip((edge - first) / np.maximum(left - first, INSTANT_S), 0, 1).sum() for edge in edges])
@@ -121,10 +121,10 @@ def from_times(*columns: Any) -> Queue | None:
     return Queue(
         sent=sent / seconds,
         completed=completed / seconds,
-        completed_error=sqrt(variance * BLOCKS) / seconds,
+        completed_error=sqrt(variance * TIME_BLOCKS) / seconds,
         growth=growth,
         chance=chance,
-        dispersion=BLOCKS * variance / completed if completed else 0.0,
+        dispersion=TIME_BLOCKS * variance / completed if completed else 0.0,
         **company,
     )
 
@@ -142,7 +142,7 @@ def lasting_variance(counts: Any) -> float:
         (1 - lag / (LAGS + 1)) * (float((off[lag:] * off[:-lag]).sum()) / whole + 1 / len(off))
         for lag in range(1, LAGS + 1)
     )
-    return variance * min(1.0, max(LEAST, 1 + 2 * sum(sums)))
+    return variance * min(1.0, max(LEAST_VARIANCE_SHARE, 1 + 2 * sum(sums)))
 
 
 def fit(came: Any, first: Any, left: Any, prompts: Any, tokens: Any) -> dict[str, float]:
@@ -184,5 +184,5 @@ def fit(came: Any, first: Any, left: Any, prompts: Any, tokens: Any) -> dict[str
         "answer_s": float(took[used].mean()),
         "beside": float(((1 - share) * others + share * read)[used].mean()),
         "scatter": float(np.log(ratio[ratio > 0]).std()),
-        "drift": drift if abs(drift) > DRIFT else 0.0,
+        "drift": drift if abs(drift) > LASTING_DRIFT else 0.0,
     }

@@ -15,7 +15,7 @@ from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
 
 # Where a metric is shown: of runs, in the table of the tests at each load by its unit, and in a line for each test.
-Place = Literal[
+MetricPlace = Literal[
     "report",
     "index",
     "sweep",
@@ -155,14 +155,14 @@ METRICS = (
     ),
 )
 COST = "cost_per_million_output_tokens"
-BY_NAME = {metric.name: metric for metric in METRICS}
+METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
 
 
-def metrics_of(place: Place) -> list[Metric]:
+def metrics_of(place: MetricPlace) -> list[Metric]:
     return [metric for metric in METRICS if place in metric.places]
 
 
-def values(summary: Summary, place: Place) -> dict[str, Measured]:
+def values(summary: Summary, place: MetricPlace) -> dict[str, Measured]:
     """What a place has of a run, as far as it counts: name -> value."""
     return {metric.name: metric.of(summary) for metric in metrics_of(place)}
 
@@ -180,4 +180,8 @@ def rows(summary: Summary) -> list[tuple[Metric, str]]:
     ]
 
 
-TABLES: dict[str, Place] = {Poisson.unit: "rates", ClosedLoop.unit: "levels", Sequential.unit: "batches"}  # by the unit
+TABLES: dict[str, MetricPlace] = {
+    Poisson.unit: "rates",
+    ClosedLoop.unit: "levels",
+    Sequential.unit: "batches",
+}  # by the unit

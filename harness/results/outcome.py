@@ -13,7 +13,7 @@ from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.config.plan import Plan
 from harness.core.document import Tone
 from harness.core.formatting import Measured, number, plural
-from harness.core.schema import Model, Said, stored_as
+from harness.core.schema import FrozenModel, StoredStatement, stored_as
 from harness.core.statements import names_of
 from harness.core.statistics import FEWEST_P99
 
@@ -23,7 +23,7 @@ SETTLED = 6  # latencies of a query, after which as many run as ever will
 WAITING = 0.1  # of a query's time: with more, it does not tell what its tokens take
 
 
-MOST = "\N{LESS-THAN OR EQUAL TO}"  # before a p99 that is the slowest of few
+AT_MOST_SIGN = "\N{LESS-THAN OR EQUAL TO}"  # before a p99 that is the slowest of few
 
 
 class Doubt(StrEnum):
@@ -50,14 +50,14 @@ class Figure(NamedTuple):
     @property
     def mark(self) -> str:
         """What stands before the value."""
-        return f"{MOST} " if Doubt.FEW in self.doubts and self.value is not None else ""
+        return f"{AT_MOST_SIGN} " if Doubt.FEW in self.doubts and self.value is not None else ""
 
 
 T = TypeVar("T")
 Known = Annotated[T | None, Field(exclude_if=lambda value: value is None)]  # left out of a file where it is not
 
 
-class Times(Model):
+class Times(FrozenModel):
     """One kind of latency, in milliseconds, as far as a record has it."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -112,18 +112,18 @@ class Queue:
         return self.beside / longer if longer > FREE * self.answer_s and self.beside > 0 else inf
 
 
-KINDS = ("ttft", "tpot", "latency")
+LATENCY_KINDS = ("ttft", "tpot", "latency")
 LIMITED = ("TTFT", "TPOT")  # names of the reasons that a latency over its limit gives
 
 
-class Verdict(NamedTuple):
+class LatencyVerdict(NamedTuple):
     """What a test came to in a word: LoadGen's, or that on one's own limits at fixed concurrency."""
 
     word: str
     tone: Tone
 
 
-class Outcome(Model):
+class Outcome(FrozenModel):
     """One test of a load; at fixed concurrency without its ramps."""
 
     load: float = 0.0
@@ -133,7 +133,7 @@ class Outcome(Model):
     """LoadGen's verdict."""
     has_own_limits: bool = False
     """Whether this program holds its latencies against the limits, and LoadGen judges its length alone."""
-    reasons: tuple[Said, ...] = ()
+    reasons: tuple[StoredStatement, ...] = ()
     """Why it is INVALID, or too fast for a full test, or over one's own limits."""
     tokens_per_sec: Measured = None
     """Output."""
@@ -176,12 +176,14 @@ class Outcome(Model):
         return from_flat(data) if isinstance(data, dict) and "qps" in data and "load" not in data else data
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LatencyVerdict:
         if not self.has_own_limits:
-            return Verdict("VALID", "good") if self.valid else Verdict("INVALID", "bad")
+            return LatencyVerdict("VALID", "good") if self.valid else LatencyVerdict("INVALID", "bad")
         if self.reasons:
-            return Verdict(f"over: {'both' if len(self.over) > 1 else ''.join(self.over) or 'the limits'}", "bad")
-        return Verdict("not judged", "careful") if self.background_load else Verdict("within", "good")
+            return LatencyVerdict(
+                f"over: {'both' if len(self.over) > 1 else ''.join(self.over) or 'the limits'}", "bad"
+            )
+        return LatencyVerdict("not judged", "careful") if self.background_load else LatencyVerdict("within", "good")
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
@@ -273,7 +275,7 @@ def from_flat(data: dict[str, Any]) -> dict[str, Any]:
     load, unit = next((old[name], unit) for name, unit in loads.items() if name in old)
     latencies = {
         f"{kind}_ms": {point: old.get(f"{kind}_{point}") for point in Times.model_fields}
-        for kind in (*KINDS, "client_delay")
+        for kind in (*LATENCY_KINDS, "client_delay")
     }
     return old | {
         "load": load,

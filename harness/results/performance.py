@@ -9,9 +9,9 @@ from typing import Any, Self
 from pydantic import JsonValue, NonNegativeInt, model_validator
 
 from harness.config import arrival_patterns, engine
-from harness.config.mlperf import Limits, Tail
+from harness.config.mlperf import LatencyLimits, Tail
 from harness.core import formatting, statements, statistics
-from harness.core.schema import Measured, Model, Said, fields_from
+from harness.core.schema import FrozenModel, Measured, StoredStatement, fields_from
 from harness.engines.answer_delivery import ServerUse
 from harness.loadgen.log import Latency
 from harness.loadgen.log_entries import LogError
@@ -19,16 +19,16 @@ from harness.loadgen.machine_use import MachineUse, Usage
 from harness.loadgen.requests import Request, without_failures
 from harness.loadgen.test_run import TestRun, steady_part
 from harness.results import claims, cost, gpu_time_shares, telemetry
-from harness.results.outcome import KINDS, Doubt, Outcome
+from harness.results.outcome import LATENCY_KINDS, Doubt, Outcome
 from harness.results.records import RunFacts
-from harness.runs.run_folder import FOLDER
+from harness.runs.run_folder import TEST_FOLDERS
 
-Values = dict[str, Any]  # of fields, by name
+FieldValues = dict[str, Any]  # of fields, by name
 Intervals = dict[str, dict[str, tuple[float, Measured] | None]]
 
 
 # A test without its ramps, and the share of requests that kept both limits.
-class Steady(Model):
+class Steady(FrozenModel):
     """A test without its ramps: from as many answers as are computed at once until as few are left."""
 
     begin_s: Measured = None
@@ -81,7 +81,7 @@ class Steady(Model):
         )
 
 
-def slo_attainment(requests: Sequence[Request], limits: Limits | None, is_buffered: bool) -> Measured:
+def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is_buffered: bool) -> Measured:
     """Percent of the requests that kept both limits, which failed ones did not; an answer of one token has no time per
     output token to keep. None where there are no limits, or the time of a first token is not the engine's or not
     known."""
@@ -92,12 +92,12 @@ def slo_attainment(requests: Sequence[Request], limits: Limits | None, is_buffer
     return 100 * kept / len(requests)
 
 
-class Conditions(Model):
+class Conditions(FrozenModel):
     """What was run, and LoadGen's verdict on it."""
 
     scenario: str
     valid: bool
-    invalid_reasons: list[Said] = []
+    invalid_reasons: list[StoredStatement] = []
     duration_s: Measured
     """Of the performance test, as LoadGen measured."""
     samples: int | None
@@ -124,7 +124,7 @@ class Conditions(Model):
     warnings: list[str] = []
 
     @staticmethod
-    def of(test: TestRun, facts: RunFacts) -> Values:
+    def of(test: TestRun, facts: RunFacts) -> FieldValues:
         plan, log = facts.plan, test.result
         failures = [each.failure for each in test.requests if each.failure]
         at = (each.begin_s + (each.sent_ms or 0.0) / 1e3 for each in test.requests)
@@ -149,7 +149,7 @@ class Conditions(Model):
         )
 
 
-class Throughput(Model):
+class Throughput(FrozenModel):
     """Tokens, samples and their rates."""
 
     total_new_tokens: int | None = None
@@ -170,7 +170,7 @@ class Throughput(Model):
     """Answers that are longer than the run allowed."""
 
 
-class Latencies(Model):
+class Latencies(FrozenModel):
     """Milliseconds, and what of them kept the limits."""
 
     latency_ms: Latency | None = None
@@ -189,7 +189,7 @@ class Latencies(Model):
     """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
     tpot_judged: bool = True
     """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
-    limits_ms: Limits | None = None
+    limits_ms: LatencyLimits | None = None
     slo_attainment: Measured = None
     """Percent of the requests that kept both limits; null where there are none, and where TTFT and TPOT are those of a
     buffer."""
@@ -199,7 +199,7 @@ class Latencies(Model):
     """On average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are issued at once."""
 
     @staticmethod
-    def of(test: TestRun, facts: RunFacts) -> Values:
+    def of(test: TestRun, facts: RunFacts) -> FieldValues:
         log, limits = test.result, facts.plan.limits
         mean, rate = log.mean_sample_latency_ms, log.samples_per_sec
         kept = slo_attainment(test.requests, limits, test.is_buffered)
@@ -223,7 +223,7 @@ class Machine(MachineUse):
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
     gpu_time: list[gpu_time_shares.GpuTime] = []
     """Where the GPUs' time went in each probe, each attempt and, last, this test; empty without --extra-metrics."""
-    ran_out: list[Said] = []
+    ran_out: list[StoredStatement] = []
     """What was lost or used up during the test, what bounds it first."""
     server: ServerUse | None = None
     """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
@@ -231,7 +231,7 @@ class Machine(MachineUse):
     """Where the wire shows what this program's own figures do not (tokens, the server's cache, delivery), in words."""
 
     @staticmethod
-    def of(test: TestRun, facts: RunFacts) -> Values:
+    def of(test: TestRun, facts: RunFacts) -> FieldValues:
         used, is_client = telemetry.usage_of(test.recording), bool(facts.plan.config.endpoint)
         peak = used.get("gpu_memory_gib") if facts.plan.config.may_see_gpus else None
         times = gpu_time_shares.gpu_times(test, facts)
@@ -252,7 +252,7 @@ class Performance(cost.Economics, Machine, Latencies, Throughput, Conditions):
 
     steady: Steady | None = None
     """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
-    folder: str = FOLDER["performance"]
+    folder: str = TEST_FOLDERS["performance"]
     """Of its logs, in the run's: of several loads the one whose figures are the run's."""
 
     @property
@@ -356,7 +356,7 @@ def intervals(test: TestRun) -> Intervals:
     """The interval of each percentile, by kind of latency and name; none of what is not known of each request, nor of
     the slowest, which is no percentile."""
     found: Intervals = {}
-    for kind in KINDS if test.result.ttft_ms else ("ttft", "tpot"):
+    for kind in LATENCY_KINDS if test.result.ttft_ms else ("ttft", "tpot"):
         values = [value for each in test.answered if (value := getattr(each, f"{kind}_ms")) is not None]
         for percent in (50, 90, 99):
             if len(values) * (1 - percent / 100) >= 1:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 from zipfile import BadZipFile
 
-from harness.config.mlperf import ROUGE, Scores
+from harness.config.mlperf import ROUGE, ReferenceScores
 from harness.core import reading, system
 from harness.core.errors import LoadGenError
 from harness.core.message_text import why
 
 # mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate.
-LARGEST_LOG = 2**32  # bytes of an accuracy log
+LARGEST_ACCURACY_LOG = 2**32  # bytes of an accuracy log
 Row = tuple[float, ...]  # of a sample: its scores, and the characters of its answer
 Splitter = Literal["nltk punkt_tab", "built-in"]
 CUT = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy_log leaves of a log
@@ -33,7 +33,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
     """
     text = ""
     try:
-        text = reading.read_text(path, LARGEST_LOG)
+        text = reading.read_text(path, LARGEST_ACCURACY_LOG)
         entries = json.loads(text)
     except OSError as error:
         raise LoadGenError(f"{path}: {why(error)}.") from None
@@ -130,8 +130,8 @@ def score(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
         return [scores for rows in pool.map(rouge, chunks) for scores in rows]
 
 
-def totals(rows: Sequence[Row]) -> Scores:
+def totals(rows: Sequence[Row]) -> ReferenceScores:
     """The means over samples, rounded as the official evaluation does, and the characters in all."""
     *columns, characters = zip(*rows, strict=True)
     means = {name: round(sum(column) / len(rows), 4) for name, column in zip(ROUGE, columns, strict=True)}
-    return Scores(**means, gen_len=sum(characters))
+    return ReferenceScores(**means, gen_len=sum(characters))

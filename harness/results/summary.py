@@ -1,7 +1,7 @@
 """A run's results, typed: summary.json.
 
-Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python -m docs.generate.summary_schema` writes the JSON
-schema of summary.json. What is shown where: `metrics`.
+Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python -m docs.generate.summary_schema` writes
+the JSON schema of summary.json. What is shown where: `metrics`.
 """
 
 import json
@@ -10,22 +10,22 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from harness.config.mlperf import SCENARIO, Scenario
+from harness.config.mlperf import SCENARIOS, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.run import ScenarioName
-from harness.config.workload import OFFICIAL
+from harness.config.workload import OFFICIAL_WORKLOAD
 from harness.core import locations, progress
 from harness.core.formatting import Measured
-from harness.core.schema import File, Model
+from harness.core.schema import File, FrozenModel
 from harness.core.system import System
 from harness.loadgen.log_entries import DETAIL
-from harness.results.accuracy import SCORES_FILE, Accuracy, Verdict
+from harness.results.accuracy import SCORES_FILE, Accuracy, GateResult
 from harness.results.kernel_profile import Profile
 from harness.results.outcome import Known, Outcome, deciding
 from harness.results.performance import Performance
 from harness.results.records import Deviations
 from harness.results.test06_verdict import Compliance
-from harness.runs.run_folder import FOLDER
+from harness.runs.run_folder import TEST_FOLDERS
 
 SCHEMA_FILE = locations.ROOT / "templates" / "summary.schema.json"
 
@@ -33,7 +33,7 @@ SCHEMA_FILE = locations.ROOT / "templates" / "summary.schema.json"
 CURVES = (ClosedLoop.unit, Sequential.unit)  # units of loads whose tests are all of one length
 
 
-class Meta(Model):
+class Meta(FrozenModel):
     """What was run."""
 
     run: str
@@ -44,7 +44,7 @@ class Meta(Model):
     mlperf_version: str
     model: str
     category: str
-    workload: str = OFFICIAL
+    workload: str = OFFICIAL_WORKLOAD
     scenario: ScenarioName
     mode: Literal["accuracy", "performance", "both"]
     samples: Annotated[int, Field(ge=1)]
@@ -88,7 +88,7 @@ class Meta(Model):
     """Queries/s of the performance test as it was planned last, also where the run ended before it did."""
 
 
-class Run(Model):
+class Run(FrozenModel):
     """The tests that were run; accuracy and performance are null where they were not, others are left out."""
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
@@ -102,7 +102,7 @@ class Run(Model):
     profile: Known[Profile] = None
 
 
-class Logs(Model):
+class Logs(FrozenModel):
     """Paths relative to the run folder. The first two are of the performance test where there was one."""
 
     summary_txt: str | None = None
@@ -113,7 +113,7 @@ class Logs(Model):
     @classmethod
     def of(cls, folder: Path) -> Self:
         """Those of a run that are there."""
-        scored, timed = FOLDER["accuracy"], FOLDER["performance"]
+        scored, timed = TEST_FOLDERS["accuracy"], TEST_FOLDERS["performance"]
         paths = {
             "summary_txt": (f"{timed}/mlperf_log_summary.txt", f"{scored}/mlperf_log_summary.txt"),
             "detail_txt": (f"{timed}/{DETAIL}", f"{scored}/{DETAIL}"),
@@ -139,7 +139,7 @@ class Summary(File):
 
     @property
     def scenario(self) -> Scenario:
-        return SCENARIO[self.meta.scenario]
+        return SCENARIOS[self.meta.scenario]
 
     @property
     def performance(self) -> Performance | None:
@@ -150,7 +150,7 @@ class Summary(File):
         return self.run.accuracy
 
     @property
-    def gate(self) -> Verdict | None:
+    def gate(self) -> GateResult | None:
         """The accuracy gate's verdict."""
         return self.accuracy.verdict if self.accuracy else None
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from harness.core.data_tables import table_beside
 from harness.core.formatting import Measured, number
-from harness.core.statements import Kind, Statement
+from harness.core.statements import Statement, StatementKind
 from harness.loadgen.machine_use import Usage
 from harness.loadgen.test_run import Recording
 from harness.results.gpu_time_shares import GpuTime
@@ -56,7 +56,7 @@ QUANTITIES = tuple(
     )
     for row in table_beside(__file__, "quantities.csv")
 )
-BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
+QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 
 
 Used = Mapping[str, Usage]  # by the name of a quantity
@@ -84,7 +84,7 @@ def highest(used: Used, name: str) -> float:
 
 def bound(name: str, what: str, remedy: str) -> Statement:
     """What set the speed, and what would move it."""
-    return Statement(what, remedy, name, Kind.BOUND)
+    return Statement(what, remedy, name, StatementKind.BOUND)
 
 
 def room(used: Used, concurrency: int | None) -> Iterator[Statement]:

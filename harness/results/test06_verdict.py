@@ -9,13 +9,13 @@ from pydantic import JsonValue
 from harness.config import run
 from harness.core import reading
 from harness.core.errors import LoadGenError
-from harness.core.schema import Model
+from harness.core.schema import FrozenModel
 from harness.loadgen.requests import ANSWERS
-from harness.results.accuracy import Verdict
-from harness.results.scoring import LARGEST_LOG, decode_hex
+from harness.results.accuracy import GateResult
+from harness.results.scoring import LARGEST_ACCURACY_LOG, decode_hex
 
 
-class Compliance(Model):
+class Compliance(FrozenModel):
     """result.json of a compliance test; each check's verdict, null where it has none."""
 
     test: str
@@ -24,7 +24,7 @@ class Compliance(Model):
     facts: dict[str, JsonValue]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> GateResult:
         return "PASS" if self.passed else "FAIL"
 
     @property
@@ -44,7 +44,7 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
     """
     path = folder / ANSWERS
     try:
-        entries = json.loads(reading.read_text(path, LARGEST_LOG))
+        entries = json.loads(reading.read_text(path, LARGEST_ACCURACY_LOG))
         answers = [decode_hex(entry["data"], 4, f"{path}: entry {n}") for n, entry in enumerate(entries)]
         counts = [entry["token_count"] for entry in entries]
     except (OSError, *reading.DAMAGED) as error:
@@ -75,4 +75,4 @@ def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
     return bool(reported) and answer[: len(reported)] == reported
 
 
-RESULT = "result.json"
+TEST06_FILE = "result.json"

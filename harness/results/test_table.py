@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 from harness.config.patterns import Sequential
 from harness.core.formatting import number
-from harness.core.tables import Column
-from harness.results.metrics import Metric, Place, metrics_of
+from harness.core.tables import TableColumn
+from harness.results.metrics import Metric, MetricPlace, metrics_of
 from harness.results.outcome import Outcome
 
 
-def told(place: Place, tests: Sequence[Outcome]) -> list[Metric]:
+def told(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metric]:
     """What a place shows of tests, as far as one of them has it."""
     return [metric for metric in metrics_of(place) if any(metric.figure(one).value is not None for one in tests)]
 
 
-def columns(place: Place, tests: Sequence[Outcome], head: str, load: str) -> dict[str, Column]:
+def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) -> dict[str, TableColumn]:
     """The columns of a table of tests: under a head of its own this attribute, which is the load."""
-    found: dict[str, Column] = {head: load, "verdict": lambda outcome: outcome.verdict.word}
+    found: dict[str, TableColumn] = {head: load, "verdict": lambda outcome: outcome.verdict.word}
     return found | {metric.label: metric.shown for metric in told(place, tests)}
 
 
@@ -32,5 +32,5 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
     return (number(outcome.load), *found, outcome.verdict.word)
 
 
-def row_of(outcome: Outcome) -> Place:
+def row_of(outcome: Outcome) -> MetricPlace:
     return "batch row" if outcome.unit == Sequential.unit else "row"

@@ -35,7 +35,7 @@ from harness.runner.server_probe import api, chat_template, delivery, prefix_cac
 from harness.runs import run_folder
 from harness.workloads import cnn_dailymail
 
-Status = Literal["ok", "not needed", "note", "failed", "unknown"]
+CheckStatus = Literal["ok", "not needed", "note", "failed", "unknown"]
 LOCKS = {  # what pip installs of each, the file with all versions last
     "cpu": "--no-deps -r {}requirements/cpu.txt",
     "gpu": "-r {0}requirements.txt -c {0}requirements/constraints-gpu.txt",
@@ -69,7 +69,7 @@ class Requirement(NamedTuple):
 
 class Finding(NamedTuple):
     name: str
-    status: Status
+    status: CheckStatus
     found: str = ""
     mend: str = ""
 
@@ -283,7 +283,11 @@ def submodule(config: RunConfig) -> str:
 
 
 PUNKT = "`make punkt`" if IS_CHECKOUT else f"`{sys.executable} -m nltk.downloader punkt_tab`"
-COMPUTES, REMOTE, OFFICIAL = attrgetter("is_in_process"), attrgetter("endpoint"), attrgetter("is_official_workload")
+COMPUTES, REMOTE, HAS_OFFICIAL_DATA = (
+    attrgetter("is_in_process"),
+    attrgetter("endpoint"),
+    attrgetter("is_official_workload"),
+)
 CHECKS = (
     Requirement("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
     Requirement("packages", packages, note=True),
@@ -308,7 +312,7 @@ CHECKS = (
     Requirement("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them", note=True),
     Requirement("results", results_disk, first=True),
     Requirement("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", "model"),
-    Requirement("data", cnn_dailymail.find, OFFICIAL, first=True),
+    Requirement("data", cnn_dailymail.find, HAS_OFFICIAL_DATA, first=True),
     Requirement(
         "sentences", sentences, lambda run: run.is_official_workload and run.mode != "performance", PUNKT, note=True
     ),

@@ -12,7 +12,7 @@ from harness.core.message_text import first_line
 from harness.engines.protocol import Engine
 from harness.loadgen import log, senders, sending
 from harness.loadgen.session import LoadGenSession
-from harness.results.kernel_profile import FOLDER, RESULT, Profile, profile
+from harness.results.kernel_profile import PROFILE_FILE, PROFILE_FOLDER, Profile, profile
 from harness.results.kernel_traffic import with_traffic
 from harness.runs import run_folder
 
@@ -26,8 +26,8 @@ LONGEST_RAMP_S = 30.0  # of load before it
 def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
     session.display.stage("profiling", "load")
-    folder, engine, requests = session.folder.sub(FOLDER), session.engine, session.library.requests
-    measured = log.read(session.folder.path / run_folder.FOLDER["performance"])
+    folder, engine, requests = session.folder.sub(PROFILE_FOLDER), session.engine, session.library.requests
+    measured = log.read(session.folder.path / run_folder.TEST_FOLDERS["performance"])
     ramp = ramp_s(plan, measured, engine.concurrency)
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
@@ -42,7 +42,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     except BenchmarkError as error:
         found = Profile(failure=first_line(error))
     found = found.model_copy(update={"schema_version": schema.SCHEMA})
-    files.write_json(folder / RESULT, found.model_dump(mode="json"))
+    files.write_json(folder / PROFILE_FILE, found.model_dump(mode="json"))
     return found
 
 

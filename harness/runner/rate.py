@@ -7,11 +7,11 @@ from math import ceil, inf, isqrt
 from typing import Any, NamedTuple
 
 from harness.config.comparability import Comparable, differences
-from harness.config.mlperf import SCENARIO
+from harness.config.mlperf import SCENARIOS
 from harness.config.patterns import SURE_P90_QUERIES, SURE_QUERIES, Burst, ClosedLoop, Poisson, Schedule, Sequential
 from harness.config.plan import Plan, TestPart, minutes
 from harness.config.run import RunConfig
-from harness.config.setting_types import MOST_AT_ONCE
+from harness.config.setting_types import MOST_CONCURRENT
 from harness.core import files, nvml
 from harness.core.errors import NotAcceptedError
 from harness.core.formatting import number, plural
@@ -111,7 +111,7 @@ class LevelSearch(RateSource):
             lambda level: bench.test(as_probe(after_trial(bench, level))),
             bench.goal,
             max(1, bench.at_once // 4),
-            MOST_AT_ONCE,
+            MOST_CONCURRENT,
         )
         if not found:
             raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
@@ -232,7 +232,7 @@ class LatencyTrial(TrialRate):
 def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[dict[str, Any]]) -> tuple[float, str] | None:
     """Requests/s of the last VALID Offline run of this set-up on `gpus`, and where that comes from; None where the
     history has none."""
-    offline = next(rules.name for rules in SCENARIO.values() if isinstance(rules.pattern, Burst))
+    offline = next(rules.name for rules in SCENARIOS.values() if isinstance(rules.pattern, Burst))
     mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
     last = None
     for line in history:

@@ -35,7 +35,7 @@ from harness.runner.rate import DoneTests, find_rate, rate_source
 from harness.runner.start import start
 from harness.runner.tracking import send_to_mlflow
 from harness.runs.history import finish, or_say, read_history
-from harness.runs.run_folder import FOLDER, RunFolder
+from harness.runs.run_folder import TEST_FOLDERS, RunFolder
 from harness.workloads import cnn_dailymail, custom
 from harness.workloads.sample_library import Library
 
@@ -139,7 +139,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     config, taken = run.config, background_load.busy_gpus()
     if config.is_in_process and (warning := cuda_toolkit.provide(config.engine_args)):
         run.display.say(warning, style="yellow")
-    engine = engines.create(run.plan, run.folder.path / kernel_profile.FOLDER)
+    engine = engines.create(run.plan, run.folder.path / kernel_profile.PROFILE_FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
     facts.engine_args |= secrets.hide(background_load.precision_of(config.endpoint), foreign=True)
@@ -196,7 +196,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         best = next((one for one in attempts if one.valid and one.load == last.target_qps), None)
         if best and not attempt.valid:
             attempts[attempts.index(best)] = set_aside(session, attempt, len(attempts) + 1)
-            (run.folder.path / best.folder).rename(run.folder.path / FOLDER["performance"])
+            (run.folder.path / best.folder).rename(run.folder.path / TEST_FOLDERS["performance"])
             attempt = best
         run.adopt(last)
     if run.plan.concurrency or run.config.batches:  # a point of the curve as the others
@@ -225,7 +225,7 @@ def report(run: BenchmarkRun) -> Summary:
     summary = rendering.build(run.folder.path)
     line = rendering.history_line(summary)
     headline = summary.scenario.headline
-    doubt = scatter(line, headline, metrics.BY_NAME[headline].label, read_history(config.results_dir))
+    doubt = scatter(line, headline, metrics.METRIC_BY_NAME[headline].label, read_history(config.results_dir))
     finish(run.folder, line, config.keep_all, display.done)
     with or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)

@@ -3,7 +3,7 @@
 from harness.config.plan import Plan
 from harness.core.files import write_json, write_text
 from harness.loadgen.session import LoadGenSession
-from harness.results.test06_verdict import LOGGED_SAMPLES, RESULT, Compliance, judge_test06
+from harness.results.test06_verdict import LOGGED_SAMPLES, TEST06_FILE, Compliance, judge_test06
 
 SETTINGS = {  # so many samples, each logged, whatever time they take, and no whole permutations
     "mode": 2,  # performance
@@ -25,5 +25,5 @@ def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:
     folder = session.test("test06", plan, AUDIT)
     outcome, text = judge_test06(folder, eos, plan.config)
     write_text(folder / "verify_accuracy.txt", text)
-    write_json(folder / RESULT, outcome.model_dump())
+    write_json(folder / TEST06_FILE, outcome.model_dump())
     return outcome

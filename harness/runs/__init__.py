@@ -1,1 +1,1 @@
-"""The folder of a run: its status, the history, runs by name, how a command ends. May import workloads and below."""
+"""The folder of a run: status, history, finding runs by name, how a command ends. May import workloads and below."""

@@ -18,7 +18,7 @@ from harness.core.message_text import why
 from harness.core.schema import File
 from harness.runs.run_folder import RunFolder, ended_early, readable_status
 
-RENAMED = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
+RENAMED_FIELDS = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
 STAMP = len("20260131-101500")  # of a run's name: when it began
 
 
@@ -110,7 +110,7 @@ def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
             with suppress(ValueError, RecursionError):
                 match json.loads(line):
                     case {"run": str()} as entry:
-                        yield {RENAMED.get(str(key), str(key)): value for key, value in entry.items()}
+                        yield {RENAMED_FIELDS.get(str(key), str(key)): value for key, value in entry.items()}
 
 
 def write_index(results_dir: Path, template: str, kind: type[File], **more: Any) -> None:

@@ -24,7 +24,7 @@ from harness.runs.status import RunStatus, Status
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
 Test = Literal["accuracy", "performance", "test06"]
-FOLDER = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
+TEST_FOLDERS = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
 
 
 class RunFolder(NamedTuple):

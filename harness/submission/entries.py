@@ -15,22 +15,26 @@ from harness.results.accuracy import SCORES_FILE, ScoresFile
 from harness.results.benchmark_run import facts_of
 from harness.results.records import RunFacts
 from harness.results.test06_verdict import Compliance
-from harness.runs.run_folder import FOLDER, Test, status_of
+from harness.runs.run_folder import TEST_FOLDERS, Test, status_of
 
 # Finished runs -> the entries of a submission: one for each benchmark and scenario.
-BENCHMARK = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
-SCENARIO = {name: rules.loadgen for name, rules in mlperf.SCENARIO.items()} | {"interactive": "Interactive"}
-MODE: dict[Test, str] = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly", "test06": "PerformanceOnly"}
+BENCHMARK_NAMES = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
+SCENARIO_FOLDERS = {name: rules.loadgen for name, rules in mlperf.SCENARIOS.items()} | {"interactive": "Interactive"}
+MODE_FOLDERS: dict[Test, str] = {
+    "accuracy": "AccuracyOnly",
+    "performance": "PerformanceOnly",
+    "test06": "PerformanceOnly",
+}
 # What a test leaves where it finished.
 RESULT_FILES: dict[Test, str] = {
     "accuracy": SCORES_FILE,
     "performance": log_entries.DETAIL,
-    "test06": test06_verdict.RESULT,
+    "test06": test06_verdict.TEST06_FILE,
 }
 # What two runs of an entry may differ in: LoadGen's settings, of which an accuracy test needs none; and of their speed
 # the refusals tell.
 LOADGEN_FLAGS = ("server_target_qps", "offline_expected_qps", "min_duration")
-IGNORED = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")
+IGNORED_IN_ENTRY = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")
 
 
 class SubmittedRun(NamedTuple):
@@ -44,7 +48,7 @@ class SubmittedRun(NamedTuple):
         return self.facts.config
 
     def folder(self, test: Test) -> Path:
-        return self.path / FOLDER[test]
+        return self.path / TEST_FOLDERS[test]
 
     def has_test(self, test: Test) -> bool:
         """Whether the test finished."""
@@ -52,7 +56,7 @@ class SubmittedRun(NamedTuple):
 
     def log(self, test: Test) -> loadgen_log.TestResult:
         """What LoadGen's log says of the test. Raises LogError."""
-        return loadgen_log.read(self.folder(test), self.config.scenario_rules.loadgen, MODE[test])
+        return loadgen_log.read(self.folder(test), self.config.scenario_rules.loadgen, MODE_FOLDERS[test])
 
     @property
     def scores(self) -> ScoresFile:
@@ -61,7 +65,7 @@ class SubmittedRun(NamedTuple):
     @property
     def test06(self) -> tuple[Compliance, int]:
         """What came of TEST06, and the id of the end-of-text token that it was judged with."""
-        path = self.folder("test06") / test06_verdict.RESULT
+        path = self.folder("test06") / test06_verdict.TEST06_FILE
         outcome = read(path, Compliance)
         return outcome, parse_as(path, outcome.facts.get("eos"), int)
 
@@ -79,11 +83,11 @@ class Entry(NamedTuple):
 
     @property
     def benchmark(self) -> str:
-        return BENCHMARK[self.config.category]
+        return BENCHMARK_NAMES[self.config.category]
 
     @property
     def scenario(self) -> str:
-        return SCENARIO[self.config.scenario]
+        return SCENARIO_FOLDERS[self.config.scenario]
 
     @property
     def runs(self) -> list[SubmittedRun]:
@@ -99,7 +103,7 @@ def read_run(path: Path) -> SubmittedRun:
         raise UsageError(
             f"{path}: this run is {status.status if status else 'unfinished'}; only complete ones can be submitted."
         )
-    for test in MODE:
+    for test in MODE_FOLDERS:
         if run.has_test(test):
             run.log(test)
     return run
@@ -123,14 +127,14 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
 def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
     """One entry out of the runs of its scenario."""
     names = " and ".join(str(run.path) for run in runs)
-    found: dict[Test, list[SubmittedRun]] = {test: [run for run in runs if run.has_test(test)] for test in MODE}
+    found: dict[Test, list[SubmittedRun]] = {test: [run for run in runs if run.has_test(test)] for test in MODE_FOLDERS}
     for test, having in found.items():
         if not having and test != "test06":
             raise UsageError(f"{label} has no {test} test ({names}): add a run that has one.")
         if len(having) > 1:
             raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}: give one.")
     for run in runs[1:]:
-        if unlike := comparability.differences(runs[0].facts.comparable, run.facts.comparable, IGNORED):
+        if unlike := comparability.differences(runs[0].facts.comparable, run.facts.comparable, IGNORED_IN_ENTRY):
             raise UsageError(
                 f"{label}: {names} differ in {' and '.join(each.name for each in unlike)}; an entry is of one system, "
                 "with the same settings."

@@ -16,7 +16,7 @@ from harness.loadgen import log_entries
 # Entries -> the folders of a submission, as MLPerf v5.1, v6.0 and v6.1 lay them out.
 # MLPerf's own submission checker, from the submodule, on a submission.
 TOOLS = INFERENCE / "tools" / "submission"
-SUMMARY = "summary.csv"
+CHECKER_SUMMARY_FILE = "summary.csv"
 
 
 def check(tree: Path, version: str) -> tuple[str, str]:
@@ -28,7 +28,7 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     submodule_path(TOOLS / "submission_checker" / "main.py")
     place = tree.resolve()
     command = [sys.executable, "-m", "submission_checker.main", "--input", str(place)]
-    command += ["--version", f"v{version}", "--csv", str(place / SUMMARY)]
+    command += ["--version", f"v{version}", "--csv", str(place / CHECKER_SUMMARY_FILE)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = ended.stdout.replace(str(place), str(tree))
     counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)  # of the results that it looked at
@@ -66,7 +66,7 @@ def version_of(tree: Path) -> str:
     if not logs:
         raise UsageError(f"{tree}: no performance logs in it; not a submission.")
     seeds = loadgen_log.read(logs[0].parent).seeds
-    for version, official in mlperf.SEEDS.items():
+    for version, official in mlperf.SEEDS_BY_ROUND.items():
         if seeds == vars(official):
             return version
     raise UsageError(f"{logs[0]}: its seeds are of no round this program knows; name one with --version.")

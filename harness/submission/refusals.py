@@ -15,7 +15,7 @@ from harness.loadgen import requests, test_run
 from harness.loadgen.log import TestResult
 from harness.loadgen.requests import ANSWERS
 from harness.results import accuracy, claims, scoring, test06_verdict
-from harness.submission.entries import BENCHMARK, SCENARIO, Entry, SubmittedRun
+from harness.submission.entries import BENCHMARK_NAMES, SCENARIO_FOLDERS, Entry, SubmittedRun
 from harness.submission.system_description import DECLARED, Description, engine_of
 
 # The scenarios a closed submission must cover: each of these sets needs its own.
@@ -25,8 +25,8 @@ TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
 PERCENTILE = 0.99  # LoadGen's of a latency; of the same scenarios 0.9 (mlperf.conf)
 # What the entries of one system may differ in: scenarios are other work with their own settings; Python and the
 # environment are the harness's.
-IGNORED = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
-Reasons = Iterator[str]  # in words
+IGNORED_BETWEEN_SYSTEMS = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
+Refusals = Iterator[str]  # in words
 SCORE_TOLERANCE = 1e-3  # by which scores may differ, which are rounded to four digits
 
 
@@ -45,16 +45,15 @@ def closed_division_refusals(entries: Sequence[Entry], description: Description 
         run = {entry.config.scenario for entry in entries if entry.config.category == category}
         for choice in sets:
             if run and not run & choice:
-                reasons.append(
-                    f"{BENCHMARK[category]}: {' or '.join(SCENARIO[name] for name in sorted(choice))} is missing"
-                )
+                names = " or ".join(SCENARIO_FOLDERS[name] for name in sorted(choice))
+                reasons.append(f"{BENCHMARK_NAMES[category]}: {names} is missing")
     if not reasons:
         for entry in entries:
             reasons += label_reasons(entry, score_differences(entry))  # takes minutes
     return reasons
 
 
-def label_reasons(entry: Entry, *parts: Reasons) -> list[str]:
+def label_reasons(entry: Entry, *parts: Refusals) -> list[str]:
     """Each reason once, with the result that it speaks against."""
     return [
         f"{entry.benchmark} {entry.scenario}: {reason}"
@@ -62,7 +61,7 @@ def label_reasons(entry: Entry, *parts: Reasons) -> list[str]:
     ]
 
 
-def entry_refusals(entry: Entry) -> Reasons:
+def entry_refusals(entry: Entry) -> Refusals:
     """What the checker refuses in any division."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
@@ -100,7 +99,7 @@ def results(result: TestResult) -> dict[str, float | None]:
     return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
 
 
-def exceeded_tails(result: TestResult, limits: mlperf.Limits) -> Reasons:
+def exceeded_tails(result: TestResult, limits: mlperf.LatencyLimits) -> Refusals:
     """The 99th percentiles that are not below their limit."""
     tails = {tail.kind: tail for tail in limits.tails(result.ttft_ms, result.tpot_ms)}
     for kind in ("TTFT", "TPOT"):
@@ -110,8 +109,8 @@ def exceeded_tails(result: TestResult, limits: mlperf.Limits) -> Reasons:
             yield f"{kind} p99 of {formatting.number(tails[kind].p99)} ms is not below {tails[kind].limit:,g} ms"
 
 
-def foreign_seeds(entry: Entry, result: TestResult) -> Reasons:
-    if result.seeds != vars(mlperf.SEEDS[entry.config.round]):
+def foreign_seeds(entry: Entry, result: TestResult) -> Refusals:
+    if result.seeds != vars(mlperf.SEEDS_BY_ROUND[entry.config.round]):
         yield f"seeds other than those of v{entry.config.round}"
 
 
@@ -121,14 +120,14 @@ def setting(result: TestResult, name: str) -> float:
     return value if isinstance(value, int | float) else 0
 
 
-def settings(entry: Entry) -> Reasons:
+def settings(entry: Entry) -> Refusals:
     for run in entry.runs:
         yield from map(str, (*run.facts.deviations, *run.facts.plan.deviations))
         if Path(run.config.model).resolve() == Path(models.MODELS["demo"].path):
             yield "the demo model"
 
 
-def accuracy_reasons(entry: Entry) -> Reasons:
+def accuracy_reasons(entry: Entry) -> Refusals:
     scores = entry.accuracy.scores
     if scores.verdict != "PASS":
         yield f"the accuracy gate says {scores.verdict}"
@@ -140,7 +139,7 @@ def accuracy_reasons(entry: Entry) -> Reasons:
     yield from map(str, claims.differing(claims.summary_claims(entry.accuracy.folder("accuracy"))))
 
 
-def performance(entry: Entry) -> Reasons:
+def performance(entry: Entry) -> Refusals:
     """LoadGen's verdict, the limits of the scenario itself, and the size of an Offline query."""
     result = entry.performance.log("performance")
     official = entry.config.official_samples
@@ -162,7 +161,7 @@ def performance(entry: Entry) -> Reasons:
         yield f"a query of {size:,} samples; closed asks for {official:,}"
 
 
-def test06(entry: Entry) -> Reasons:
+def test06(entry: Entry) -> Refusals:
     """The official checker asks for TEST06 of the datacenter benchmark only."""
     if entry.config.category != "datacenter":
         return
@@ -184,14 +183,14 @@ def system_differences(entries: Sequence[Entry], description: Description | None
     runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
     (first, theirs), *further = runs.items()
     for name, mine in further:
-        unlike = comparability.differences(mine.facts.comparable, theirs.facts.comparable, IGNORED)
+        unlike = comparability.differences(mine.facts.comparable, theirs.facts.comparable, IGNORED_BETWEEN_SYSTEMS)
         found += [f"{name}: {each.name} {each.a}, but {each.b} in {first}" for each in unlike]
     if description:
         found += [f"{name}: {said}" for name, run in runs.items() for said in contradictions(run, description)]
     return found
 
 
-def contradictions(run: SubmittedRun, description: Description) -> Reasons:
+def contradictions(run: SubmittedRun, description: Description) -> Refusals:
     """Where the description says something else than a run recorded, which is nothing of a machine elsewhere, or
     leaves out what has to be declared of a server."""
     machine = run.facts.system
@@ -216,7 +215,7 @@ def is_named(recorded: str, described: str) -> bool:
     return model in given if model else " ".join(words) in " ".join(given)
 
 
-def score_differences(entry: Entry) -> Reasons:
+def score_differences(entry: Entry) -> Refusals:
     """Where scores, verdict or TEST06's end-of-text token are not what model, data and logs come to."""
     run = entry.accuracy
     try:

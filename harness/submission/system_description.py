@@ -36,7 +36,7 @@ MAY_BE_EMPTY = names_in(
 Description = dict[str, object]  # by field
 BUILD_FIELDS = ("submitter", "division", "system_type")  # `build` knows these
 STATUSES = ("available", "preview", "rdi")
-TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
+SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NOT_APPLICABLE = "N/A"
 # Of a server on the machine, which LoadGen's client only asks: what it does not tell, the submitter declares.
 DECLARED = ("served_engine", "served_weights", "served_weight_data_type")
@@ -115,8 +115,10 @@ def read_description(path: Path) -> Description:
         raise UsageError(f"--system {path}: fill in {', '.join(empty)} first.")
     if str(data["status"]).lower() not in STATUSES:
         raise UsageError(f"--system {path}: status is one of {', '.join(STATUSES)}; got {data['status']!r}.")
-    if data["system_type"] and data["system_type"] not in TYPES:
-        raise UsageError(f"--system {path}: system_type is one of {' | '.join(TYPES)}; got {data['system_type']!r}.")
+    if data["system_type"] and data["system_type"] not in SYSTEM_TYPES:
+        raise UsageError(
+            f"--system {path}: system_type is one of {' | '.join(SYSTEM_TYPES)}; got {data['system_type']!r}."
+        )
     if "is_network" in data:
         raise UsageError(f"--system {path}: remove is_network: LoadGen and the engine run on one machine.")
     return data

@@ -21,7 +21,7 @@ from harness.core.word_list import names_in
 from harness.loadgen.requests import ANSWERS
 from harness.results.accuracy import accuracy_txt, digest
 from harness.results.scoring import CUT
-from harness.runs.run_folder import FOLDER
+from harness.runs.run_folder import TEST_FOLDERS
 from harness.submission.entries import Entry
 from harness.submission.system_description import DECLARED, Description
 
@@ -88,7 +88,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     if (rouge.log or found) != found:
         raise UsageError(f"{log}: rouge.json was computed from another log.")
     try:
-        scores = mlperf.Scores(**rouge.scores)
+        scores = mlperf.ReferenceScores(**rouge.scores)
     except TypeError:
         raise UsageError(f"{source}/rouge.json: its scores are not {', '.join((*mlperf.ROUGE, 'gen_len'))}.") from None
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, found))
@@ -127,7 +127,7 @@ def put_measurements(entry: Entry, description: Description, path: Path) -> None
 def put_test06(entry: Entry, folder: Path) -> None:
     if not entry.test06:
         return
-    source, target = entry.test06.folder("test06"), folder / Path(FOLDER["test06"]).name
+    source, target = entry.test06.folder("test06"), folder / Path(TEST_FOLDERS["test06"]).name
     copy(source, target, ("verify_accuracy.txt",))
     copy(source, target / "accuracy", (ANSWERS,))
     copy(source, target / "performance" / "run_1", LOGS)

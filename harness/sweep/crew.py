@@ -55,7 +55,7 @@ class Crew:
             record = self.run_once(job, lane)
             with self.lock:
                 self.display.leave_row(
-                    report.HEAD, report.cells(label + record.where, record), record.status == "complete"
+                    report.ROW_HEAD, report.cells(label + record.where, record), record.status == "complete"
                 )
                 if (load := record.outcome.background_load) and not record.round:  # as long as it can be mended
                     self.display.say(f"{'; '.join(load)}: no run is to be published while they do", style="yellow")

@@ -21,8 +21,8 @@ from harness.runs.status import RunStatus
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.lanes import Lane
 
-Status = Literal["complete", "failed", "timeout", "interrupted", "skipped"]
-ENDED: tuple[Status, ...] = ("complete", "failed", "timeout", "skipped")
+ExperimentStatus = Literal["complete", "failed", "timeout", "interrupted", "skipped"]
+ENDED: tuple[ExperimentStatus, ...] = ("complete", "failed", "timeout", "skipped")
 CONFIG, SCREEN = "config.yaml", "screen.txt"
 MEMORY_WAIT_S = 60.0
 MEMORY_SLACK = 2**30
@@ -39,7 +39,7 @@ class ExperimentOutcome:
     background_load: Annotated[
         tuple[str, ...], schema.stored_as("others", "background_load")
     ] = ()  # what other programs took of the machine meanwhile
-    ran_out: tuple[schema.Said, ...] = ()  # what set its speed, the first first
+    ran_out: tuple[schema.StoredStatement, ...] = ()  # what set its speed, the first first
     flaws: tuple[str, ...] = ()  # what keeps its figures from being compared
     about: tuple[str, ...] = ()  # scenario, model, machine, engine
 
@@ -58,7 +58,7 @@ class ExperimentRecord:
 
     experiment: str
     round: int
-    status: Status
+    status: ExperimentStatus
     reason: str = ""
     seconds: float = 0.0
     run: str | None = None
@@ -116,7 +116,7 @@ class State:
     @property
     def error(self) -> float:
         """The chance that any of its changes is called one that is none."""
-        return LOOK_ERROR if self.within else change.ERROR
+        return LOOK_ERROR if self.within else change.ERROR_RATE
 
 
 class Job(NamedTuple):
@@ -126,7 +126,7 @@ class Job(NamedTuple):
     round: int
     final: bool = False
 
-    def record(self, lane: Lane, status: Status, reason: str = "", **result: Any) -> ExperimentRecord:
+    def record(self, lane: Lane, status: ExperimentStatus, reason: str = "", **result: Any) -> ExperimentRecord:
         """What came of it on a lane."""
         return ExperimentRecord(
             self.item.name, self.round, status, reason, gpu=lane.gpu, final=self.final, node=lane.node, **result
@@ -203,7 +203,7 @@ def watch_run(
         processes.end_group(process)
 
 
-def why(status: Status, run_status: RunStatus | None, code: int, timeout: float, said: str) -> str:
+def why(status: ExperimentStatus, run_status: RunStatus | None, code: int, timeout: float, said: str) -> str:
     """Why an experiment did not finish, in one line; empty where it did."""
     if status == "complete":
         return ""

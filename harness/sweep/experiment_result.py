@@ -12,18 +12,21 @@ from harness.config.comparability import INVALID, NOT_COUNTED, Comparable, Diffe
 from harness.config.mlperf import SCORES, SHORT_SCORES
 from harness.config.run import RunConfig, scenario_of
 from harness.core.formatting import Measured, plural
-from harness.results.change import FEWEST, Change, paired
-from harness.results.metrics import BY_NAME, Metric, metrics_of
+from harness.results.change import FEWEST_PAIRS, Change, paired
+from harness.results.metrics import METRIC_BY_NAME, Metric, metrics_of
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, State
 from harness.sweep.file import BASELINE, Experiment
 
 # The settings are what a sweep changes; of a speed that does not count, the change is given and struck out.
-IGNORED = ("settings", "machine", "software", "busyness", "rate", *NOT_COUNTED)
+IGNORED_BETWEEN_EXPERIMENTS = ("settings", "machine", "software", "busyness", "rate", *NOT_COUNTED)
 BRIEF_S = 5.0  # tests of a second were seen to differ by a fifth with the same settings on a CPU
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
-SPEED, OF_RATE = BY_NAME["tokens_per_sec"], BY_NAME["latency_p50_ms"]  # where the rate is given, the speed follows it
-ESTIMATED, CAP = BY_NAME["estimated_qps"], BY_NAME["most_running"]  # of --quick
-SCORE = SHORT_SCORES[0]
+SPEED_METRIC, LATENCY_METRIC = (
+    METRIC_BY_NAME["tokens_per_sec"],
+    METRIC_BY_NAME["latency_p50_ms"],
+)  # where the rate is given, the speed follows it
+ESTIMATE_METRIC, CAP_METRIC = METRIC_BY_NAME["estimated_qps"], METRIC_BY_NAME["most_running"]  # of --quick
+SCORE_METRIC = SHORT_SCORES[0]
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
 EFFECT: dict[str, Effect] = {"above": "helped", "below": "hurt", "equal": "no difference", "unclear": "unclear"}
 
@@ -67,7 +70,7 @@ class ExperimentResult:
         every = {(record.round, record.place): record.outcome for record in self.done}
         every = {at: run for at, run in every.items() if self.base and at in self.base.counted} or every
         sound = {at: run for at, run in every.items() if run.is_sound}
-        return sound if len(sound) >= FEWEST else every
+        return sound if len(sound) >= FEWEST_PAIRS else every
 
     @property
     def runs(self) -> list[ExperimentOutcome]:
@@ -96,8 +99,8 @@ class ExperimentResult:
     def metric(self) -> Metric:
         """By which it is judged."""
         if self.experiment.is_estimate:
-            return ESTIMATED
-        return OF_RATE if self.experiment.has_fixed_rate else SPEED
+            return ESTIMATE_METRIC
+        return LATENCY_METRIC if self.experiment.has_fixed_rate else SPEED_METRIC
 
     @property
     def figure(self) -> Measured:
@@ -120,12 +123,12 @@ class ExperimentResult:
     @property
     def speed(self) -> Measured:
         """Output tokens per second, the mean of the rounds."""
-        return self.numbers.get(SPEED.name)
+        return self.numbers.get(SPEED_METRIC.name)
 
     @property
     def score(self) -> Measured:
         """The score that stands for all, the mean of the rounds."""
-        return self.numbers.get(SCORE)
+        return self.numbers.get(SCORE_METRIC)
 
     @property
     def accuracy(self) -> str:
@@ -148,7 +151,11 @@ class ExperimentResult:
     @property
     def is_usable(self) -> bool:
         """Whether its speed counts: VALID or an estimate, within the limits, undisputed, and no failed gate."""
-        return bool(self.is_valid or self.numbers.get(ESTIMATED.name)) and self.accuracy != "UNSAFE" and not self.flaws
+        return (
+            bool(self.is_valid or self.numbers.get(ESTIMATE_METRIC.name))
+            and self.accuracy != "UNSAFE"
+            and not self.flaws
+        )
 
     @property
     def flaws(self) -> list[str]:
@@ -159,7 +166,7 @@ class ExperimentResult:
     @property
     def doubt(self) -> Effect | None:
         """Why its speed is not judged; rounds enough show themselves what they scatter."""
-        is_brief = (self.numbers.get("duration_s") or inf) < BRIEF_S and len(self.done) < FEWEST
+        is_brief = (self.numbers.get("duration_s") or inf) < BRIEF_S and len(self.done) < FEWEST_PAIRS
         return "busy machine" if self.background_load else "too short" if is_brief else None
 
     @property
@@ -235,4 +242,4 @@ def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
         names = (*RunConfig.affecting("work"), *("server_target_qps",) * each.has_fixed_rate)
         found.append(Comparable({name: str(settings[name]) for name in names}))
     mine, theirs = found
-    return differences(mine, theirs, IGNORED)
+    return differences(mine, theirs, IGNORED_BETWEEN_EXPERIMENTS)

@@ -23,7 +23,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError
 
 from harness.config.flags import setting
-from harness.config.mlperf import SCENARIO
+from harness.config.mlperf import SCENARIOS
 from harness.config.run import RunConfig, scenario_of
 from harness.core import files, given_values, secrets
 from harness.core.errors import UsageError
@@ -31,20 +31,20 @@ from harness.core.message_text import why
 from harness.core.reading import MIB, as_text, load_yaml, read_text
 
 BASELINE = "baseline"
-LARGEST_FILE = 4 * MIB
+LARGEST_SWEEP_FILE = 4 * MIB
 MOST_EXPERIMENTS = 1000
-Kind = Literal["baseline", "isolation", "stacked", "grid", "capped"]
-Part = Literal["set", "engine", "env"]
-PARTS: tuple[Part, ...] = ("set", "engine", "env")
+ExperimentKind = Literal["baseline", "isolation", "stacked", "grid", "capped"]
+FilePart = Literal["set", "engine", "env"]
+FILE_PARTS: tuple[FilePart, ...] = ("set", "engine", "env")
 SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail", "dry_run")  # the sweep's own business
-CAPPED = "capped"  # made of the best estimate
-NAME, LONGEST_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
-RESERVED = {CAPPED, "plots", "report.md", "sweep.json", "status.json", BASELINE}
+CAPPED_KIND = "capped"  # made of the best estimate
+NAME_PATTERN, LONGEST_EXPERIMENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
+RESERVED = {CAPPED_KIND, "plots", "report.md", "sweep.json", "status.json", BASELINE}
 
 ValuesByName = dict[str, Any]
-Settings = dict[tuple[Part, str], Any]  # by the part of a file that they stand in, and their name
-Place = tuple[str | int, ...]  # in a file: the keys and numbers that lead there
-Lines = dict[Place, int]
+SettingsByPart = dict[tuple[FilePart, str], Any]  # by the part of a file that they stand in, and their name
+FilePlace = tuple[str | int, ...]  # in a file: the keys and numbers that lead there
+LineNumbers = dict[FilePlace, int]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Experiment:
 
     name: str
     about: str
-    kind: Kind
+    kind: ExperimentKind
     settings: ValuesByName
     engine: ValuesByName
     env: dict[str, str]
@@ -72,7 +72,7 @@ class Experiment:
     @property
     def has_fixed_rate(self) -> bool:
         """Whether its speed follows from a configured rate, rather than from what the engine can do."""
-        is_rated = SCENARIO[scenario_of(self.settings)].pattern.is_rated
+        is_rated = SCENARIOS[scenario_of(self.settings)].pattern.is_rated
         return is_rated and self.settings.get("server_target_qps") != "max" and not self.is_estimate
 
 
@@ -97,21 +97,21 @@ Value = str | int | float | bool | None
 Choices = Annotated[list[Any], Field(min_length=1)]
 
 
-class Values(BaseModel, extra="forbid"):
+class VariableValues(BaseModel, extra="forbid"):
     """What a file sets, part by part."""
 
     set: Mapping[str, Any] = {}
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> SettingsByPart:
         return {
             (part, setting(key) if part == "set" else key): value
-            for part in PARTS
+            for part in FILE_PARTS
             for key, value in getattr(self, part).items()
         }
 
 
-class FileSettings(Values):
+class FileSettings(VariableValues):
     about: str = ""
     set: ValuesByName = {}
     engine: ValuesByName = {}
@@ -119,12 +119,12 @@ class FileSettings(Values):
 
 
 class Variant(FileSettings):
-    name: str = Field(pattern=NAME, max_length=LONGEST_NAME)
+    name: str = Field(pattern=NAME_PATTERN, max_length=LONGEST_EXPERIMENT_NAME)
     priority: int = 0
-    group: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
+    group: Annotated[str, Field(max_length=LONGEST_EXPERIMENT_NAME)] = ""
 
 
-class Grid(Values):
+class Grid(VariableValues):
     set: dict[str, Choices] = {}
     engine: dict[str, Choices] = {}
     env: dict[Variable, Annotated[list[Value], Field(min_length=1)]] = {}
@@ -144,7 +144,7 @@ class Source(NamedTuple):
 
     path: Path
     content: SweepFile
-    lines: Lines
+    lines: LineNumbers
 
     def at(self, *where: str | int) -> str:
         """`file:line` of the innermost place of `where` that the file has."""
@@ -153,9 +153,9 @@ class Source(NamedTuple):
         return f"{self.path}:{self.lines.get(where, 1)}"
 
     @property
-    def changes(self) -> list[tuple[tuple[Kind, int], Variant]]:
+    def changes(self) -> list[tuple[tuple[ExperimentKind, int], Variant]]:
         """The experiments that are named, each with its place."""
-        kinds: tuple[Kind, ...] = ("isolation", "stacked")
+        kinds: tuple[ExperimentKind, ...] = ("isolation", "stacked")
         return [((kind, n), each) for kind in kinds for n, each in enumerate(getattr(self.content, kind))]
 
 
@@ -169,14 +169,14 @@ def merged(sources: Sequence[Source]) -> Sweep:
     path = sources[-1].path
     contents = [source.content for source in sources]
     mistakes = [mistake for source in sources for mistake in misnamed_settings(source)]
-    baseline = reduce(changed, (content.baseline.settings for content in contents), Settings())
+    baseline = reduce(changed, (content.baseline.settings for content in contents), SettingsByPart())
     about = last(content.baseline.about for content in contents)
     named = {
         change.name: (source.at(*at), at[0], change, change.settings)
         for source in sources
         for at, change in source.changes
     }
-    items: list[tuple[str, Kind, Variant, Settings]] = [
+    items: list[tuple[str, ExperimentKind, Variant, SettingsByPart]] = [
         (sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=about), {}),
         *named.values(),
     ]
@@ -212,7 +212,7 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
             yield f"{where}: a second experiment named {item.name!r}"
         if item.name in RESERVED and item.kind != "baseline":
             yield f"{where}: {item.name!r} is reserved: choose another name"
-        if not re.match(NAME, item.name) or len(item.name) > LONGEST_NAME:
+        if not re.match(NAME_PATTERN, item.name) or len(item.name) > LONGEST_EXPERIMENT_NAME:
             yield f"{where}: the grid's values do not form a folder name: {item.name[:80]!r}"
         names.add(item.name)
         if not item.settings.keys() <= RunConfig.model_fields.keys():
@@ -248,7 +248,7 @@ def chain(path: Path, where: str = "", below: tuple[Path, ...] = ()) -> Iterator
 def parse(path: Path, where: str) -> Source:
     """One file. Raises UsageError; `where` is what asked for it, if a file did."""
     try:
-        text = read_text(path, LARGEST_FILE)
+        text = read_text(path, LARGEST_SWEEP_FILE)
         data = files.as_json(load_yaml(text))  # what sweep.json can hold: no dates
         lines = dict(places(yaml.compose(text, Loader=yaml.SafeLoader)))
     except OSError as error:
@@ -268,7 +268,7 @@ def parse(path: Path, where: str) -> Source:
         raise UsageError("\n".join(f"{empty.at(*item['loc'])}: {explain(item)}" for item in error.errors())) from None
 
 
-def places(node: Any, path: Place = ()) -> Iterator[tuple[Place, int]]:
+def places(node: Any, path: FilePlace = ()) -> Iterator[tuple[FilePlace, int]]:
     """Every key and item below `node`, with its line."""
     if isinstance(node, yaml.MappingNode):
         found = [(key.value, key, value) for key, value in node.value]
@@ -291,7 +291,7 @@ def explain(item: Any) -> str:
 def misnamed_settings(source: Source) -> Iterator[str]:
     """Names that are given twice, secrets, and settings that run.py does not have, or that are not a sweep's to set."""
     flags = list(RunConfig.model_fields)
-    sections: dict[Place, Values] = {("baseline",): source.content.baseline, **dict(source.changes)}
+    sections: dict[FilePlace, VariableValues] = {("baseline",): source.content.baseline, **dict(source.changes)}
     if grid := source.content.grid:
         sections["grid",] = grid
     names = list[str]()
@@ -315,12 +315,12 @@ def misnamed_settings(source: Source) -> Iterator[str]:
             names.append(section.name)
 
 
-def changed(start: Settings, change: Settings) -> Settings:
+def changed(start: SettingsByPart, change: SettingsByPart) -> SettingsByPart:
     """`start` with the change's values on top; null takes a value away."""
     return {at: value for at, value in (start | change).items() if value is not None}
 
 
-def combinations(axes: Settings) -> Iterator[tuple[Variant, Settings]]:
+def combinations(axes: SettingsByPart) -> Iterator[tuple[Variant, SettingsByPart]]:
     """Each choice of one value of every axis, with its name."""
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
@@ -328,9 +328,11 @@ def combinations(axes: Settings) -> Iterator[tuple[Variant, Settings]]:
         yield Variant.model_construct(name=name.replace("/", "_").replace(" ", "")), chosen
 
 
-def make_experiment(named: Variant, kind: Kind, settings: Settings, baseline: Settings) -> Experiment:
+def make_experiment(
+    named: Variant, kind: ExperimentKind, settings: SettingsByPart, baseline: SettingsByPart
+) -> Experiment:
     """An experiment of these settings; `named`: what else its file says of it."""
-    flags, engine, env = ({key: value for (at, key), value in settings.items() if at == part} for part in PARTS)
+    flags, engine, env = ({key: value for (at, key), value in settings.items() if at == part} for part in FILE_PARTS)
     pairs = [f"{key}={as_text(value)}" for key, value in engine.items()]
     texts = {key: as_text(value) for key, value in env.items()}
     chosen = (
@@ -338,7 +340,7 @@ def make_experiment(named: Variant, kind: Kind, settings: Settings, baseline: Se
     )
     changes = tuple(
         f"{at[1]}={as_text(settings[at])}" if at in settings else f"no {at[1]}"
-        for at in sorted(baseline | settings, key=lambda at: PARTS.index(at[0]))
+        for at in sorted(baseline | settings, key=lambda at: FILE_PARTS.index(at[0]))
         if settings.get(at) != baseline.get(at)
     )
     return Experiment(named.name, named.about, kind, chosen, engine, texts, changes, named.priority, named.group)

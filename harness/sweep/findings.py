@@ -15,12 +15,12 @@ from harness.core.given_values import as_flag
 from harness.core.progress import clock
 from harness.report import answer, answer_comparison, regression
 from harness.report.regression import Condition, Judgement
-from harness.results.change import FEWEST, SCATTER, Change, paired
-from harness.results.metrics import BY_NAME, Metric
+from harness.results.change import ASSUMED_SCATTER, FEWEST_PAIRS, Change, paired
+from harness.results.metrics import METRIC_BY_NAME, Metric
 from harness.sweep.experiment import State
 from harness.sweep.experiment_result import (
     BRIEF_S,
-    SCORE,
+    SCORE_METRIC,
     Effect,
     ExperimentResult,
     Results,
@@ -31,9 +31,11 @@ from harness.sweep.file import BASELINE
 from harness.sweep.lanes import SHARING_NOTE
 
 # What the sweep found, in words.
-TAIL = BY_NAME["ttft_p99_ms"]  # which users see
-HOLDS = regression.condition(f"{SCORE}<-1%")  # of the baseline's score, what MLPerf's gate allows of the reference's
-KEPT = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
+TAIL = METRIC_BY_NAME["ttft_p99_ms"]  # which users see
+HOLDS = regression.condition(
+    f"{SCORE_METRIC}<-1%"
+)  # of the baseline's score, what MLPerf's gate allows of the reference's
+ACCURACY_WORDS = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
 EFFECTS: dict[Effect, tuple[str, Tone]] = {  # what a line says after the names, and its tone
     "helped": ("", "good"),
     "no difference": ("", ""),
@@ -49,7 +51,7 @@ class SweepReport:
     state: State
     rows: Results  # of experiments that were begun or skipped
     finals: Results = ()  # of those that ran again at full length
-    pairs: dict[str, answer_comparison.Pair] = field(
+    pairs: dict[str, answer_comparison.AnswerPair] = field(
         default_factory=dict
     )  # answers beside the baseline's, sample by sample
 
@@ -170,7 +172,7 @@ def lines(report: SweepReport) -> Iterator[Line]:
     """What helped, what hurt, what is unsafe: sentences that follow from the numbers."""
     state, base = report.state, report.baseline
     for one in report.judgements:
-        yield Line(one.verdict, f"{one.condition}: {one.text}", regression.TONES[one.verdict])
+        yield Line(one.verdict, f"{one.condition}: {one.text}", regression.VERDICT_TONES[one.verdict])
     for effect, (said, tone) in EFFECTS.items():
         if some := [f"{each.name} {each.gain.signed}" for each in report.judged if each.effect == effect and each.gain]:
             yield Line(effect, f"{', '.join(some)}{said}", tone)
@@ -207,7 +209,10 @@ def lines(report: SweepReport) -> Iterator[Line]:
             yield Line(found.status, f"{result.name}: {found.reason}", "bad" if found.status == "failed" else "unknown")
     yield from (Line("left out", said, "careful") for result in report.rows if (said := result.left_out))
     if count:
-        share, least = 100 * (1 - state.error), f"fewer than {FEWEST} pairs are taken to scatter by {100 * SCATTER:g} %"
+        share, least = (
+            100 * (1 - state.error),
+            f"fewer than {FEWEST_PAIRS} pairs are taken to scatter by {100 * ASSUMED_SCATTER:g} %",
+        )
         yield Line("interval", f"of {share:g} % for all verdicts together; {least}")
     if state.note:
         yield Line("careful", state.note, "careful")
@@ -231,7 +236,11 @@ def accuracy(report: SweepReport) -> Iterator[Line]:
     clear = {name: one for name, one in report.scores.items() if one.verdict != "NOT JUDGED"}
     same = [name for name, pair in report.pairs.items() if not pair.differing]
     for name, one in clear.items():
-        yield Line("accuracy", f"{name} {KEPT[one.verdict]}: {SCORES[SCORE]} {one.text}", regression.TONES[one.verdict])
+        yield Line(
+            "accuracy",
+            f"{name} {ACCURACY_WORDS[one.verdict]}: {SCORES[SCORE_METRIC]} {one.text}",
+            regression.VERDICT_TONES[one.verdict],
+        )
     if unsure := [
         r.name for r in report.judged if r.accuracy not in ("SAFE", "not run") and r.name not in (*clear, *same)
     ]:
@@ -243,4 +252,4 @@ def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
     lost, start = result.score, base.score if base else None
     if lost is None or start is None or result is base:
         return "the gate fails"
-    return f"{SCORES[SCORE]} {number(lost)}, {lost - start:+.2f} against the baseline"
+    return f"{SCORES[SCORE_METRIC]} {number(lost)}, {lost - start:+.2f} against the baseline"

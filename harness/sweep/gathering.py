@@ -12,7 +12,7 @@ from harness.core.formatting import joined
 from harness.runs.run_folder import RunFolder, open_run
 from harness.sweep.experiment import ExperimentRecord, State
 from harness.sweep.file import BASELINE, Sweep
-from harness.sweep.report import IGNORED, build, read, write
+from harness.sweep.report import IGNORED_BETWEEN_MACHINES, build, read, write
 
 
 def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
@@ -49,7 +49,9 @@ def notes(tasks: dict[Path, State]) -> str:
     done = {record.experiment for state in states for record in state.records if record.status == "complete"}
     missing = [item.name for item in states[0].sweep.experiments if item.name not in {*done, BASELINE}]
     first = Comparable.on(states[0].system)
-    unlike = {each.name for one in states for each in differences(first, Comparable.on(one.system), IGNORED)}
+    unlike = {
+        each.name for one in states for each in differences(first, Comparable.on(one.system), IGNORED_BETWEEN_MACHINES)
+    }
     said = [f"no result of {', '.join(missing)}: submit the array again"] if missing else []
     if unlike:
         said.append(

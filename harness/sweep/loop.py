@@ -27,7 +27,7 @@ from harness.sweep.file import Experiment, Sweep
 from harness.sweep.findings import document
 from harness.sweep.lanes import Lane
 from harness.sweep.servers import Servers, config_of
-from harness.sweep.sweep_state import IGNORED, SweepOptions, SweepState
+from harness.sweep.sweep_state import IGNORED_ON_RESUME, SweepOptions, SweepState
 
 
 def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
@@ -147,7 +147,7 @@ def resume(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
     path, before = mine[-1]
     if before.sweep != sweep:
         raise UsageError(f"{path} was made from a different version of the file; run without --resume.")
-    unlike = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED)
+    unlike = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED_ON_RESUME)
     if changed := " and ".join(each.name for each in unlike):
         raise UsageError(f"{path} was made with different {changed}; run without --resume.")
     if sweep.is_of_servers:  # a round is of one session

@@ -6,9 +6,9 @@ from pathlib import Path
 from harness.config.mlperf import SCORES
 from harness.core.document import Picture
 from harness.core.formatting import joined
-from harness.report.charts import HOLLOW, RING, Bar, Bars, Lines, Panel, Part, Point, Scale, Series, save
+from harness.report.charts import HOLLOW, RING, Bar, Bars, LinePanel, Panel, Point, Scale, Series, StackedPart, save
 from harness.results.change import Change
-from harness.sweep.experiment_result import SCORE, Results
+from harness.sweep.experiment_result import SCORE_METRIC, Results
 from harness.sweep.file import BASELINE
 from harness.sweep.findings import SweepReport
 
@@ -33,14 +33,14 @@ def speedups(found: Results) -> Bars:
     for result in found:
         gain = result.gain or Change(1.0, 1.0, 1.0)  # of the baseline
         is_clear = result.is_usable and not result.doubt and result.effect != "unclear"
-        part = Part(0.0, gain.mean, "blue" if result.is_usable else "red", not is_clear)
+        part = StackedPart(0.0, gain.mean, "blue" if result.is_usable else "red", not is_clear)
         ends = (gain.low, gain.high) if gain.high > gain.low else ()
         rows.append(Bar(result.name, f"{gain.mean:.2f}", [part], ends))
     note = "red: not usable" * any(not result.is_usable for result in found)
     return Bars("Speed against the baseline", joined("; ", "speed, baseline = 1", note), rows, [1.0])
 
 
-def trade_off(found: Results) -> Lines:
+def trade_off(found: Results) -> LinePanel:
     """Accuracy against speed. What other programs slowed down is on no front."""
     points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in found}
     front = pareto([points[result.name] for result in found if result.is_usable and not result.background_load])
@@ -53,10 +53,10 @@ def trade_off(found: Results) -> Lines:
     crosses = "crosses: not usable" * any(not result.is_usable for result in found)
     hollow = HOLLOW * any(result.background_load for result in found)
     across, down = map(Scale.around, zip(*points.values(), strict=True))
-    return Lines(
+    return LinePanel(
         joined("; ", "Speed against accuracy", crosses, hollow),
         "output tokens/s",
-        SCORES[SCORE],
+        SCORES[SCORE_METRIC],
         series,
         across,
         down,

@@ -11,19 +11,27 @@ from harness.core import files
 from harness.core.document import Code, Line, Picture, Section, to_markdown
 from harness.core.formatting import cell, joined, listed, number, plural
 from harness.core.markdown import Finished, code, escape
-from harness.core.tables import Column, Table
+from harness.core.tables import Table, TableColumn
 from harness.report import answer, answer_comparison, page, regression
 from harness.results.benchmark_run import facts_of
 from harness.results.metrics import Metric, metrics_of
-from harness.runs.run_folder import FOLDER, ended_early
+from harness.runs.run_folder import TEST_FOLDERS, ended_early
 from harness.sweep.experiment import ExperimentRecord, State
-from harness.sweep.experiment_result import ESTIMATED, SCORE, SPEED, WORDS, ExperimentResult, Results, experiment_rows
+from harness.sweep.experiment_result import (
+    ESTIMATE_METRIC,
+    SCORE_METRIC,
+    SPEED_METRIC,
+    WORDS,
+    ExperimentResult,
+    Results,
+    experiment_rows,
+)
 from harness.sweep.file import BASELINE
-from harness.sweep.findings import KEPT, SweepReport, document
+from harness.sweep.findings import ACCURACY_WORDS, SweepReport, document
 from harness.sweep.pictures import draw
 
 STATE = TypeAdapter(State)
-IGNORED = ("work", "settings", "busyness", "validity", "rate")  # of the machines of one sweep
+IGNORED_BETWEEN_MACHINES = ("work", "settings", "busyness", "validity", "rate")  # of the machines of one sweep
 VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
 
 
@@ -52,14 +60,15 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
     return report
 
 
-def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comparison.Pair]:
+def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comparison.AnswerPair]:
     """The answers of experiments beside the baseline's, where the gate is inconclusive, or servers were asked for the
     same and gave them. Raises UsageError for a damaged file."""
     tests = {  # of each the first of its runs that kept its samples
         each.name: path
         for each in rows
         for record in reversed(each.records)
-        if record.run and ((path := folder / record.run / FOLDER["accuracy"]) / answer_comparison.SAMPLES).exists()
+        if record.run
+        and ((path := folder / record.run / TEST_FOLDERS["accuracy"]) / answer_comparison.SAMPLES_FILE).exists()
     }
     base = tests.pop(BASELINE, None)
     wanted = {each.name for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"}
@@ -118,8 +127,10 @@ def about(report: SweepReport) -> Iterator[str]:
 def table(found: Results, judged: dict[str, regression.Judgement]) -> Table:
     base = next((result for result in found if result.name == BASELINE), None)
     measured = [m for m in metrics_of("sweep") if any(m.name in result.numbers for result in found)]
-    pairs = {name: f"({SCORES[SCORE]} {one.change}: {KEPT[one.verdict]})" for name, one in judged.items()}
-    columns: dict[str, Column] = {
+    pairs = {
+        name: f"({SCORES[SCORE_METRIC]} {one.change}: {ACCURACY_WORDS[one.verdict]})" for name, one in judged.items()
+    }
+    columns: dict[str, TableColumn] = {
         "experiment": lambda result: result.name,
         **({"group": lambda result: result.experiment.group or "–"} if any(r.experiment.group for r in found) else {}),
         "description": experiment_text,
@@ -151,7 +162,7 @@ def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | Non
     found = result.numbers.get(metric.name)
     if found is None:
         return "–"
-    if metric is SPEED and not result.is_usable:
+    if metric is SPEED_METRIC and not result.is_usable:
         return f"~~{number(found)}~~ not usable"
     start = base.numbers.get(metric.name) if base else None
     if metric.name in SCORES and start is not None and result.name != BASELINE:
@@ -159,13 +170,13 @@ def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | Non
     return number(found)
 
 
-HEAD = (*(metric.short for metric in metrics_of("sweep row")), "seconds", "experiment")
+ROW_HEAD = (*(metric.short for metric in metrics_of("sweep row")), "seconds", "experiment")
 
 
 def cells(label: str, record: ExperimentRecord) -> list[str]:
     """One experiment's outcome as a row under HEAD, latencies in ms."""
     run = record.outcome
-    about = f"about {number(found)} queries/s" if (found := run.values.get(ESTIMATED.name)) else ""
+    about = f"about {number(found)} queries/s" if (found := run.values.get(ESTIMATE_METRIC.name)) else ""
     verdicts = (run.verdict and WORDS[run.verdict], "INVALID" * (run.valid is False), about)
     said = joined(", ", *verdicts) if record.status == "complete" else record.failed
     measured = (run.values.get(metric.name) for metric in metrics_of("sweep row"))

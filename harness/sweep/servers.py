@@ -14,7 +14,7 @@ from harness.engines.discovery import with_served_model
 from harness.report import report as rendering
 from harness.results import accuracy
 from harness.runner import steps
-from harness.runs.run_folder import FOLDER, RunFolder, now, open_run
+from harness.runs.run_folder import TEST_FOLDERS, RunFolder, now, open_run
 from harness.sweep.experiment import ExperimentRecord, Job, Watch, from_summary
 from harness.sweep.file import Experiment
 from harness.sweep.lanes import Lane
@@ -76,7 +76,7 @@ def measure(side: steps.Begun, folder: RunFolder) -> Path:
     if plan.config.mode != "performance":
         accuracy.evaluate(session.test("accuracy", plan), plan, session.library, side.tokenizer)
     if plan.config.mode != "accuracy":
-        session.drive("performance", plan, folder.sub(FOLDER["performance"]))
+        session.drive("performance", plan, folder.sub(TEST_FOLDERS["performance"]))
     return folder.path
 
 

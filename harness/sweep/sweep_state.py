@@ -11,8 +11,8 @@ from harness.config.mlperf import MIN_DURATION_S
 from harness.runs.run_folder import RunFolder
 from harness.sweep import report
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, RunKey, State
-from harness.sweep.experiment_result import CAP, Results, best_estimate, experiment_rows, finalists, is_known
-from harness.sweep.file import BASELINE, CAPPED, Experiment
+from harness.sweep.experiment_result import CAP_METRIC, Results, best_estimate, experiment_rows, finalists, is_known
+from harness.sweep.file import BASELINE, CAPPED_KIND, Experiment
 from harness.sweep.lanes import Lane
 
 # A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
@@ -20,9 +20,12 @@ from harness.sweep.lanes import Lane
 # What has ended is kept in sweep.json at once, so that a sweep can be resumed. Not for two threads at the same time.
 # What a finalist runs without: all samples, MLPerf's duration, no estimate.
 SHORTENED_FLAGS = ("total_sample_count", "min_duration", "quick")
-SHORTEST_S = 60  # of the full test of an estimate, under a time limit
+SHORTEST_FULL_TEST_S = 60  # of the full test of an estimate, under a time limit
 FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
-IGNORED = (*report.IGNORED, "driver")  # of the machine, for a sweep to be resumed; its file is compared whole
+IGNORED_ON_RESUME = (
+    *report.IGNORED_BETWEEN_MACHINES,
+    "driver",
+)  # of the machine, for a sweep to be resumed; its file is compared whole
 
 
 class SweepOptions(NamedTuple):
@@ -99,7 +102,9 @@ class SweepState:
     def take(self, job: Job, lane: Lane) -> bool:
         """Whether there is time for it; then no other lane gets it. After one was too long, finalists alone are."""
         seconds = self.seconds_of(job)
-        is_late = self.is_late(seconds + (seconds + SHORTEST_S if job.item.is_estimate else 0.0))  # it is confirmed
+        is_late = self.is_late(
+            seconds + (seconds + SHORTEST_FULL_TEST_S if job.item.is_estimate else 0.0)
+        )  # it is confirmed
         self.out_of_time |= is_late
         if is_taken := not (is_late if job.final else self.out_of_time):
             self.taken.add(job.key(lane))
@@ -138,7 +143,7 @@ class SweepState:
             settings["server_target_qps"] = "max"
             left = (self.began + self.options.limit - time.monotonic() - self.seconds_of(Job(item, 0))) / 2
             given = item.settings.get("min_duration", "auto")
-            seconds = min(MIN_DURATION_S if given == "auto" else given, max(SHORTEST_S, left))
+            seconds = min(MIN_DURATION_S if given == "auto" else given, max(SHORTEST_FULL_TEST_S, left))
             if seconds < MIN_DURATION_S:
                 settings["min_duration"] = round(seconds, 1)
         return replace(item, settings=settings)
@@ -153,11 +158,11 @@ def cap_fastest(found: Results) -> Experiment | None:
     """The fastest of the estimated experiments with no more requests running than keep TPOT near its limit; None where
     that is not known, or no more run anyway."""
     best = best_estimate(found)
-    running = best.numbers.get(CAP.name) if best else None
+    running = best.numbers.get(CAP_METRIC.name) if best else None
     if not best or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
         return None
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
     item, cap = best.experiment, round(running)
     settings = item.settings | {"max_num_seqs": cap}
     changes = (*(change for change in item.changes if "max_num_seqs" not in change), f"max_num_seqs={cap}")
-    return replace(item, name=CAPPED, about=about, kind="capped", settings=settings, changes=changes)
+    return replace(item, name=CAPPED_KIND, about=about, kind="capped", settings=settings, changes=changes)

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 from huggingface_hub import constants
 
 from harness.config import pretrained
-from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT, OFFICIAL, PROMPT
+from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT, OFFICIAL_TASKS, PROMPT
 from harness.config.run import RunConfig
 from harness.core import given_values, locations, reading
 from harness.core.errors import UsageError
 from harness.workloads.hub import download, read_saved
-from harness.workloads.requests_file import SURROGATES, Tokens, token_ids
+from harness.workloads.requests_file import SURROGATES, TokenIds, token_ids
 from harness.workloads.sample_library import Library
 
-HUB_DATASET, SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
-COLUMNS = ("article", "highlights")
+CNN_DATASET, CNN_SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
+CNN_COLUMNS = ("article", "highlights")
 
 
 class Article(NamedTuple):
@@ -29,18 +29,18 @@ class Article(NamedTuple):
 
     article: str
     reference: str
-    tokens: Tokens | None
+    tokens: TokenIds | None
 
 
 def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
     path = config.dataset_path or config.model_spec.data
     if not path:
-        source = "/".join((*HUB_DATASET, SPLIT))
-        records = from_columns(download(*HUB_DATASET, SPLIT, instead(config)), HUB_DATASET[0])
+        source = "/".join((*CNN_DATASET, CNN_SPLIT))
+        records = from_columns(download(*CNN_DATASET, CNN_SPLIT, instead(config)), CNN_DATASET[0])
     else:
         source = str(path)
-        records = from_columns(read_saved(path, SPLIT), source) if path.is_dir() else from_json(path)
+        records = from_columns(read_saved(path, CNN_SPLIT), source) if path.is_dir() else from_json(path)
     whole = config.task.samples
     if config.category == "edge" and len(records) > whole:
         from datasets import Dataset  # in the order that its seed gives, as the reference has it
@@ -67,7 +67,7 @@ def find(config: RunConfig) -> str:
         if not path.exists():
             raise UsageError(f"--dataset-path {path}: {os.strerror(errno.ENOENT)}.")
         return str(path)
-    name, version = HUB_DATASET
+    name, version = CNN_DATASET
     kept = Path(constants.HF_HOME) / "datasets" / name.replace("/", "___") / version
     if kept.exists():
         return str(kept)
@@ -102,13 +102,13 @@ def check_sum(path: Path) -> None:
 def is_official(library: Library, stored: int, category: str) -> bool:
     """Whether a file of the user's own holds MLPerf's samples, by their number and, where all are used, the lengths of
     the prompts."""
-    official = OFFICIAL[category].samples
-    if stored not in (official, OFFICIAL["datacenter"].samples):
+    official = OFFICIAL_TASKS[category].samples
+    if stored not in (official, OFFICIAL_TASKS["datacenter"].samples):
         return False
     if len(library) < official:
         return True
     longest = max(map(len, library.prompts))
-    whole = len(library) < OFFICIAL["datacenter"].samples or longest == LONGEST_PROMPT
+    whole = len(library) < OFFICIAL_TASKS["datacenter"].samples or longest == LONGEST_PROMPT
     return whole and longest <= LONGEST_PROMPT and abs(library.mean_prompt_tokens / MEAN_PROMPT - 1) < 0.02
 
 
@@ -150,8 +150,8 @@ def checked_article(item: Any, where: str, names: Sequence[str] = ("input", "out
 
 def from_columns(data: Any, source: str) -> list[Article]:
     """The records of a data set as `datasets` holds it. Raises UsageError."""
-    for column in COLUMNS:
+    for column in CNN_COLUMNS:
         if column not in data.column_names:
             raise UsageError(f"{source}: no column {column!r}; it has {', '.join(data.column_names)}.")
-    rows = data.select_columns(list(COLUMNS)).to_list()
-    return [checked_article(row, f"{source}: record {number}", COLUMNS) for number, row in enumerate(rows)]
+    rows = data.select_columns(list(CNN_COLUMNS)).to_list()
+    return [checked_article(row, f"{source}: record {number}", CNN_COLUMNS) for number, row in enumerate(rows)]

@@ -13,7 +13,7 @@ from harness.core.errors import UsageError
 from harness.core.given_values import unknown_file_error
 from harness.core.message_text import first_line
 from harness.workloads import hub, requests_file
-from harness.workloads.requests_file import StoredRequest, StoredRequests, Tokens
+from harness.workloads.requests_file import StoredRequest, StoredRequests, TokenIds
 from harness.workloads.sample_library import Library, Salt
 from harness.workloads.synthetic import DESCRIPTION, digest, draw_library, read_profile, with_request_set, words_of
 from harness.workloads.trace_replay import library_of_trace
@@ -39,7 +39,7 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
             config, tokenizer, profile, f"--input-len {config.input_len} --output-len {config.output_len}"
         )
     name = config.workload
-    if name.startswith(hub.MARK):
+    if name.startswith(hub.HUB_PREFIX):
         return from_requests(config, tokenizer, hub.DESCRIPTION, hub.read(config))
     workload = WORKLOADS.get(name, Workload(Path(name), "requests of the user's own"))
     if name not in WORKLOADS and not Path(name).exists():
@@ -62,7 +62,7 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
             f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: remove the flag."
         )
     whole = min(SHAREGPT_WHOLE, config.least_context)
-    chosen, prompts, new, unfit = list[StoredRequest](), list[Tokens](), list[int](), 0
+    chosen, prompts, new, unfit = list[StoredRequest](), list[TokenIds](), list[int](), 0
     for request in found.requests:
         if len(prompts) == most:
             break
@@ -113,7 +113,7 @@ def longest(request: StoredRequest, config: RunConfig, tokenizer: Any) -> int:
     return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
 
 
-def encode(request: StoredRequest, tokenizer: Any, where: str) -> Tokens:
+def encode(request: StoredRequest, tokenizer: Any, where: str) -> TokenIds:
     """A request's prompt as token ids. Raises UsageError where the model has no such token, or refuses the chat."""
     if request.kind == "messages":
         return chat(request.prompt, tokenizer, where)
@@ -124,7 +124,7 @@ def encode(request: StoredRequest, tokenizer: Any, where: str) -> Tokens:
     return list(request.prompt)
 
 
-def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> Tokens:
+def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> TokenIds:
     """Messages as the tokenizer's chat template has them, or without one as plain lines."""
     if not tokenizer.chat_template:
         lines = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]

@@ -7,9 +7,9 @@ from harness.config import engine, pretrained
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError, ends_in_one_line
 from harness.core.message_text import first_line
-from harness.workloads.requests_file import CHATS, KINDS, StoredRequests, read_rows
+from harness.workloads.requests_file import CHATS, REQUEST_KINDS, StoredRequests, read_rows
 
-MARK = "hf:"
+HUB_PREFIX = "hf:"
 DESCRIPTION = "a data set, as `datasets` loads it"
 
 
@@ -19,7 +19,7 @@ def read(config: RunConfig) -> StoredRequests:
     if most := config.sample_limit:
         data = data.select(range(min(most, len(data))))
     column = config.prompt_column or ""
-    columns = [column] if column else [*KINDS, *CHATS]
+    columns = [column] if column else [*REQUEST_KINDS, *CHATS]
     if not set(columns) & set(data.column_names):
         wanted = "" if column else "; --prompt-column names the one with the prompt"
         raise UsageError(
@@ -35,7 +35,7 @@ def load_rows(workload: str) -> Any:
     from datasets import DatasetDict, load_dataset
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS
 
-    place, _, split = workload.removeprefix(MARK).partition(":")
+    place, _, split = workload.removeprefix(HUB_PREFIX).partition(":")
     name, _, settings = place.partition("@")
     if not name:
         raise UsageError(f"--workload {workload}: must be hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.")

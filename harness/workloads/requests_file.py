@@ -11,8 +11,8 @@ from harness.config.lengths import MOST_TOKENS
 from harness.core import given_values, word_list
 from harness.core.errors import UsageError
 
-MOST_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
-Kind = Literal["prompt", "messages", "prompt_token_ids"]
+LARGEST_REQUESTS_FILE_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
+RequestKind = Literal["prompt", "messages", "prompt_token_ids"]
 # The longest answer by the names that OpenAI, vLLM's benchmarks, guidellm and others have for it.
 LENGTH_KEYS = word_list.names_in(
     """
@@ -20,7 +20,7 @@ LENGTH_KEYS = word_list.names_in(
     output_length
     """
 )
-KINDS: tuple[Kind, ...] = get_args(Kind)
+REQUEST_KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
 CHATS = ("conversations", "conversation", "messages")  # what a conversation is called
 MOST_BAD = 0.1  # share of a file's rows that may be none: they are left out and counted
 ROLES = ("system", "user", "assistant")
@@ -28,7 +28,7 @@ ROLES = ("system", "user", "assistant")
 ASKING_ROLES, ANSWERING_ROLES = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")
 MOST_CHARACTERS = 2**22  # of a prompt: some million tokens
 SURROGATES = re.compile(r"[\ud800-\udfff]")
-Tokens = list[int]
+TokenIds = list[int]
 Dialog = list[dict[str, Any]]  # the messages of a conversation
 
 
@@ -40,7 +40,7 @@ class StoredRequest(NamedTuple):
     """
 
     number: int
-    kind: Kind
+    kind: RequestKind
     prompt: Any
     max_tokens: int | None = None
     answer: str | None = None
@@ -65,7 +65,7 @@ class StoredRequests(NamedTuple):
 def read(path: Path, column: str = "") -> StoredRequests:
     """The requests of --workload's file, JSON lines or a JSON list of the same rows; `column` is the key of a row's
     prompt, where it is not one of `KINDS`. Raises UsageError in one line that names the file and the row."""
-    text = given_values.read_given("--workload", path, "text", str, most=MOST_BYTES).removeprefix(
+    text = given_values.read_given("--workload", path, "text", str, most=LARGEST_REQUESTS_FILE_BYTES).removeprefix(
         "\ufeff"
     )  # as Windows writes it
     if text.lstrip().startswith("["):
@@ -149,9 +149,11 @@ def stored_request(item: Any, number: int, where: str, column: str = "") -> Stor
         if column not in item:
             raise UsageError(f"{where}: no {column!r}; it has {', '.join(map(str, item))[:200]}.")
         return StoredRequest(number, "prompt", words(item[column], where, column), longest(item, where))
-    kinds = [kind for kind in KINDS if item.get(kind) is not None]
+    kinds = [kind for kind in REQUEST_KINDS if item.get(kind) is not None]
     if len(kinds) != 1:
-        raise UsageError(f"{where}: {'more than one' if kinds else 'none'} of {', '.join(KINDS)}; give exactly one.")
+        raise UsageError(
+            f"{where}: {'more than one' if kinds else 'none'} of {', '.join(REQUEST_KINDS)}; give exactly one."
+        )
     kind = kinds[0]
     return StoredRequest(number, kind, READERS[kind](item[kind], where), longest(item, where))
 
@@ -195,13 +197,17 @@ def messages(value: Any, where: str) -> list[dict[str, str]]:
     return [{"role": item["role"], "content": words(item.get("content"), where, "content")} for item in value]
 
 
-def token_ids(value: Any, where: str, name: str = "prompt_token_ids") -> Tokens:
+def token_ids(value: Any, where: str, name: str = "prompt_token_ids") -> TokenIds:
     if not (isinstance(value, list) and value and all(type(token) is int for token in value)):
         raise UsageError(f"{where}: {name} is not a list of token ids.")
     return value
 
 
-READERS: dict[Kind, Callable[[Any, str], Any]] = {"prompt": words, "messages": messages, "prompt_token_ids": token_ids}
+READERS: dict[RequestKind, Callable[[Any, str], Any]] = {
+    "prompt": words,
+    "messages": messages,
+    "prompt_token_ids": token_ids,
+}
 
 
 def turns(conversation: Dialog) -> Iterator[tuple[str, str]]:

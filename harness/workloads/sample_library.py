@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from harness.config.lengths import SALT_TOKENS, Shared
 from harness.config.workload import RequestSet
-from harness.workloads.requests_file import Tokens
+from harness.workloads.requests_file import TokenIds
 
 
 class Salt(NamedTuple):
@@ -29,7 +29,7 @@ class Salt(NamedTuple):
         start = sharing.salt == "start"
         return cls(words, 0 if start else sharing.prefix_len, start, replaces=sharing.salt == "none")
 
-    def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> Tokens:
+    def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> TokenIds:
         """A prompt with its salt: `order` tells requests apart, `conversation` and `round` what belongs together."""
         if self.replaces and not round:
             return [*prompt]
@@ -40,7 +40,7 @@ class Salt(NamedTuple):
         return salted[: len(prompt)] if self.replaces else salted
 
 
-Prompt = tuple[Tokens, int | None]  # token ids, and the most tokens of the answer; None: as many as in every answer
+Prompt = tuple[TokenIds, int | None]  # token ids, and the most tokens of the answer; None: as many as in every answer
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Library:
     A workload has no references; `new_tokens[i]` is then the length of an answer, at most or exactly.
     """
 
-    prompts: list[Tokens]
+    prompts: list[TokenIds]
     source: str
     new_tokens: list[int] | None = None
     request_set: RequestSet | None = None

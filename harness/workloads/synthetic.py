@@ -13,7 +13,7 @@ from harness.config.workload import SYNTHETIC_COUNT, RequestSet, Workload, Workl
 from harness.core import reading
 from harness.core.errors import UsageError
 from harness.core.given_values import read_given
-from harness.workloads.requests_file import Tokens
+from harness.workloads.requests_file import TokenIds
 from harness.workloads.sample_library import Library, Salt
 
 MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
@@ -25,7 +25,7 @@ def digest(*content: object) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
 
-def words_of(tokenizer: Any) -> Tokens:
+def words_of(tokenizer: Any) -> TokenIds:
     """The token ids that prompts are made of: all but the special ones."""
     special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
     return [token for token in range(len(tokenizer)) if token not in special]
@@ -96,13 +96,13 @@ def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, pl
 
 def conversations(
     profile: WorkloadProfile, source: Random, words: Sequence[int], count: int
-) -> tuple[list[Tokens], list[int], list[int] | None]:
+) -> tuple[list[TokenIds], list[int], list[int] | None]:
     """Prompts, lengths of answers, and which conversation each is of; None where each is a separate one.
 
     The answers that a later turn repeats are random tokens of the same lengths: what the model says is not known yet.
     """
     heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
-    prompts, new, history = list[Tokens](), list[int](), Tokens()
+    prompts, new, history = list[TokenIds](), list[int](), TokenIds()
     for each in range(count):
         if each % profile.turns == 0:
             history = list(source.choice(heads))

@@ -26,8 +26,8 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     if least != "auto":
         if due[-1] < least:
             raise UsageError(
-                f"--min-duration {least:g}: {trace.path} lasts {formatting.number(due[-1])} s: remove the flag, or lower "
-                "the rate."
+                f"--min-duration {least:g}: {trace.path} lasts {formatting.number(due[-1])} s: remove the flag, or "
+                "lower the rate."
             )
         due = due[: bisect_left(due, least) + 1]
     if len(due) < 2:

@@ -6,15 +6,15 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.config.arrival_patterns import COLUMNS, MOST_RATE, PREFIX, SHAPES
+from harness.config.arrival_patterns import ARRIVAL_SHAPES, MOST_RATE, TRACE_COLUMNS, TRACE_PREFIX_COLUMNS
 from harness.config.lengths import MOST_TOKENS
 from harness.core.errors import UsageError
 from harness.core.given_values import read_given, require, unknown_file_error
 
 # Recorded arrivals: a CSV file of when each request came, how long it and its answer were, and what it shared.
 FLAG = "--arrivals"
-MOST_BYTES = 2**30
-MOST_S = 10**10
+LARGEST_TRACE_BYTES = 2**30
+LONGEST_TRACE_S = 10**10
 PAGE = "docs/workloads.md#recorded-arrivals"
 
 
@@ -47,11 +47,12 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
     """The trace of a file, or the first `most` of its requests that can be sent, in a context of so many tokens. Raises
     UsageError in one line."""
     if not path.exists():
-        raise unknown_file_error(FLAG, str(path), list(SHAPES))
-    text = read_given(FLAG, path, "text", str, most=MOST_BYTES).removeprefix("\ufeff")
-    if text.partition("\n")[0].strip() not in (COLUMNS, COLUMNS + PREFIX):
+        raise unknown_file_error(FLAG, str(path), list(ARRIVAL_SHAPES))
+    text = read_given(FLAG, path, "text", str, most=LARGEST_TRACE_BYTES).removeprefix("\ufeff")
+    if text.partition("\n")[0].strip() not in (TRACE_COLUMNS, TRACE_COLUMNS + TRACE_PREFIX_COLUMNS):
         raise UsageError(
-            f"{path}: not a trace; the first line must be {COLUMNS}[{PREFIX}]: {PAGE} says how to make it."
+            f"{path}: not a trace; the first line must be {TRACE_COLUMNS}[{TRACE_PREFIX_COLUMNS}]: "
+            f"{PAGE} says how to make it."
         )
     reader, kept, unfit, empty = csv.reader(text.splitlines(), strict=True), list[Recorded](), 0, 0
     try:
@@ -88,8 +89,8 @@ def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recor
         at = float(seconds)
     except ValueError:
         at = math.nan
-    wanted = f"a number from 0 to {MOST_S:,}; convert dates to seconds since the first request"
-    require(0 <= at <= MOST_S, f"{where}: seconds", wanted, seconds)
+    wanted = f"a number from 0 to {LONGEST_TRACE_S:,}; convert dates to seconds since the first request"
+    require(0 <= at <= LONGEST_TRACE_S, f"{where}: seconds", wanted, seconds)
     length = whole(f"{where}: input_tokens", prompt, MOST_TOKENS)
     new = whole(f"{where}: output_tokens", answer, MOST_TOKENS)
     beginning = whole(f"{where}: prefix_tokens", shared, length) if prefix else 0

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import COMMANDS, command_of, main
-from harness.core.moved_commands import MOVED
-from harness.core.software import NAME, VERSION
+from harness.core.moved_commands import REPLACEMENTS
+from harness.core.software import PROGRAM_NAME, VERSION
 from tests.conftest import ROOT, called, ended
 
 
@@ -16,16 +16,16 @@ def test_every_command_has_a_way_in(name: str) -> None:
     assert command_of(name).params is not None
 
 
-@pytest.mark.parametrize("word", MOVED)
+@pytest.mark.parametrize("word", REPLACEMENTS)
 def test_what_an_earlier_version_had_ends_in_a_line_with_what_serves_now(word: str) -> None:
     ways = [("run", word, "1"), ("mmlu", word)] if word.startswith("--") else [(word,), ("submission", word)]
     for words in ways:
-        done = called(main, NAME, *words)
+        done = called(main, PROGRAM_NAME, *words)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert MOVED[word] in done.stderr
+        assert REPLACEMENTS[word] in done.stderr
 
 
-@pytest.mark.parametrize("word", [word for word in MOVED if word.startswith("--")])
+@pytest.mark.parametrize("word", [word for word in REPLACEMENTS if word.startswith("--")])
 def test_a_setting_that_an_earlier_version_had_is_refused_in_a_file_with_what_serves_now(
     word: str, tmp_path: Path
 ) -> None:
@@ -33,20 +33,20 @@ def test_a_setting_that_an_earlier_version_had_is_refused_in_a_file_with_what_se
     for key in (name, name.replace("-", "_")):
         for words, text in ((("run", "--config"), f"{key}: 1\n"), (("sweep",), f"grid: {{set: {{{key}: [1, 2]}}}}\n")):
             mine.write_text(text)
-            done = called(main, NAME, *words, str(mine), "--results-dir", str(tmp_path / "results"))
+            done = called(main, PROGRAM_NAME, *words, str(mine), "--results-dir", str(tmp_path / "results"))
             assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-            assert MOVED[word] in done.stderr and "mine.yaml" in done.stderr
+            assert REPLACEMENTS[word] in done.stderr and "mine.yaml" in done.stderr
 
 
 @pytest.mark.parametrize("asked", ["source_bash", "source_zsh", "source_fish"])
 def test_a_shell_completes_the_installed_command(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_LLAMA31_MLPERF_COMPLETE", asked)
-    done = called(main, NAME)
-    assert done.returncode == 0 and NAME in done.stdout
+    done = called(main, PROGRAM_NAME)
+    assert done.returncode == 0 and PROGRAM_NAME in done.stdout
     monkeypatch.setenv("_LLAMA31_MLPERF_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", f"{NAME} run --scen")
+    monkeypatch.setenv("COMP_WORDS", f"{PROGRAM_NAME} run --scen")
     monkeypatch.setenv("COMP_CWORD", "2")
-    assert called(main, NAME).stdout.split() == ["--scenario"]
+    assert called(main, PROGRAM_NAME).stdout.split() == ["--scenario"]
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_no_command_is_wrong_usage() -> None:
 
 def test_the_version_names_loadgen() -> None:
     done = ended("-m", "harness", "--version")
-    assert done.stdout.startswith(f"{NAME} {VERSION}") and "mlcommons-loadgen 6" in done.stdout
+    assert done.stdout.startswith(f"{PROGRAM_NAME} {VERSION}") and "mlcommons-loadgen 6" in done.stdout
     assert ended("run.py", "--version").stdout == done.stdout
 
 
 def test_what_is_installed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert (project["project"]["name"], project["project"]["version"]) == (NAME, VERSION)
-    assert project["project"]["scripts"] == {NAME: "harness.__main__:main"}
+    assert (project["project"]["name"], project["project"]["version"]) == (PROGRAM_NAME, VERSION)
+    assert project["project"]["scripts"] == {PROGRAM_NAME: "harness.__main__:main"}
     data = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert all((ROOT / path).exists() for path in data)
     assert not {"torch", "vllm"} & set(project["project"]["dependencies"])

@@ -64,7 +64,7 @@ def send(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 def logged(client: MlflowClient) -> list[Any]:
-    experiment = client.get_experiment_by_name(mlflow.NAME)
+    experiment = client.get_experiment_by_name(mlflow.EXPERIMENT_NAME)
     assert experiment is not None
     return list(client.search_runs([experiment.experiment_id]))
 

@@ -97,7 +97,7 @@ def test_a_full_run_has_no_deviations_and_official_settings():
     full = plan(round="6.0")
     assert full.deviations == []
     assert (full.samples, full.min_duration_s, full.max_model_len) == (13368, 600, 2668)
-    assert full.seeds == mlperf.SEEDS["6.0"]
+    assert full.seeds == mlperf.SEEDS_BY_ROUND["6.0"]
     assert full.target_qps is None
 
 

@@ -24,8 +24,8 @@ STAMPS = {  # what needs the system's clock by its nature
     ("core/progress.py", "done"): "the time before a line",
     ("core/progress.py", "leave_row"): "the time before a line",
     ("core/progress.py", "tick"): "the time before a line",
-    ("loadgen/folder.py", "open_run"): "the name of a run",
-    ("loadgen/folder.py", "now"): "the time stamp of every record",
+    ("runs/run_folder.py", "open_run"): "the name of a run",
+    ("runs/run_folder.py", "now"): "the time stamp of every record",
     ("loadgen/session.py", "clock_offset"): "whether LoadGen's own clock was set during a test",
 }
 

@@ -18,7 +18,7 @@ from harness.core.errors import BenchmarkError, UsageError
 from harness.core.given_values import read_given
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import log_entries
-from harness.loadgen.requests import TRACE, read_trace
+from harness.loadgen.requests import TRACE_FILE, read_trace
 from harness.mmlu import question_data as mmlu_data
 from harness.results import benchmark_run, scoring
 from harness.results.test06_verdict import judge_test06
@@ -30,7 +30,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "data": ("data.json", lambda path: read_given("--dataset-path", path, "JSON", str)),
     "sweep": ("sweep.yaml", sweep_file.load),
     "log": (log_entries.DETAIL, lambda path: loadgen_log.read(path.parent)),
-    "trace": (TRACE, lambda path: read_trace(path.parent)),
+    "trace": (TRACE_FILE, lambda path: read_trace(path.parent)),
     "accuracy log": ("mlperf_log_accuracy.json", lambda path: scoring.read_log(path, 1)),
     "TEST06": ("mlperf_log_accuracy.json", lambda path: judge_test06(path.parent, 1, RunConfig(scenario="server"))),
     "run folder": ("config.json", lambda path: benchmark_run.facts_of(path.parent)),

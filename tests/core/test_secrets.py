@@ -243,4 +243,4 @@ def test_a_secret_that_begins_another_leaves_nothing_of_it(monkeypatch: pytest.M
     whole = "begins-with-the-same-words"
     for length in range(8, len(whole) + 1):
         monkeypatch.setenv(f"N{length}_TOKEN", whole[:length])
-    assert secrets.hide_known(f"key {whole}.") == f"key {secrets.HIDDEN}."
+    assert secrets.hide_known(f"key {whole}.") == f"key {secrets.MASK}."

@@ -12,7 +12,7 @@ def test_the_page_is_current() -> None:
 
 
 def test_no_measured_figure_is_typed() -> None:
-    prose = (performance.HERE / "performance.md.j2").read_text().partition("## The harness itself")[0]
+    prose = (performance.HERE / "generate" / "performance.md.j2").read_text().partition("## The harness itself")[0]
     assert MEASURED.findall(prose) == []
     assert MEASURED.findall("took 3.2 ms")
 

@@ -22,7 +22,6 @@ PAGES = [
 ]
 FLAGS = (ROOT / "docs" / "reference" / "flags.md").read_text()
 WORDS = 1200  # of the README: what does not fit has its own page
-DOCS_WORDS = 26_000  # of the English pages in docs/
 FOLDERS = "harness|docs|tests|benchmarks|configs|sweeps|demo|templates|third_party"
 SCRIPTS = {f"harness/{path.name}" for path in ROOT.glob("*.py")}
 
@@ -54,11 +53,6 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         if not link.startswith("https://"):
             assert target.exists(), link
             assert not anchor or anchor in anchors(target.read_text()), link
-
-
-def test_the_english_pages_are_no_longer() -> None:
-    pages = [page for page in PAGES if page.is_relative_to(ROOT / "docs") and page.parent.name != "ko"]
-    assert sum(len(page.read_text().split()) for page in pages) <= DOCS_WORDS
 
 
 def test_each_picture_is_drawn_by_a_command_and_shown() -> None:
@@ -131,7 +125,8 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_files_are_found_in_a_page() -> None:
-    text = "`docs/nothing.md`, sweeps/accuracy.yaml; `facts.py`; python -m benchmarks.search; python -m tests.support.fault_injection"
+    text = "`docs/nothing.md`, sweeps/accuracy.yaml; `facts.py`; python -m benchmarks.search"
+    text += "; python -m tests.support.fault_injection"
     assert named(f"python run.py --config {text} ../harness/x sweeps/FILE.yaml") == {
         *("run.py", "docs/nothing.md", "sweeps/accuracy.yaml", "harness/facts.py"),
         *("benchmarks/search.py", "tests/support/fault_injection.py"),
@@ -171,14 +166,14 @@ def test_the_readme_names_two_commands_that_set_a_machine_up() -> None:
 def test_the_scores_and_limits_are_those_of_the_rules(page: str) -> None:
     text = (ROOT / page).read_text()
     for category in ("datacenter", "edge"):
-        task = mlperf.OFFICIAL[category]
+        task = mlperf.OFFICIAL_TASKS[category]
         bounds = mlperf.bounds(task.reference, high_accuracy=False)
         assert f"{task.samples:,}" in text
         for name in mlperf.ROUGE:
             assert f"{getattr(task.reference, name):.4f}" in text and f"{bounds[name][0]:.4f}" in text
         for length in (task.reference.gen_len, *bounds["gen_len"]):
             assert f"{length:,.0f}" in text
-    for row in mlperf.SCENARIO.values():
+    for row in mlperf.SCENARIOS.values():
         if row.limits:
             assert f"| TTFT {row.limits.ttft:,} ms, TPOT {row.limits.tpot:,} ms |" in text
         if row.offline_share:

@@ -100,7 +100,9 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Walk:
     walk = Walk(tmp_path_factory.mktemp("walk"))
     done = walk.type(blocks(ENGLISH)[0].replace(" URL ", f" {ROOT} "))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "-r requirements.txt -c requirements/constraints-gpu.txt" in walk.fetched and ".venv" in os.listdir(walk.here)
+    assert "-r requirements.txt -c requirements/constraints-gpu.txt" in walk.fetched and ".venv" in os.listdir(
+        walk.here
+    )
     latest = walk.here / "results" / "latest"
     page, test = (latest / "report.html").read_text(), files.read(latest / "summary.json", Summary).performance
     assert test and test.usage

@@ -333,7 +333,7 @@ def test_a_gate_does_not_judge_what_is_disputed(tmp_path: Path, monkeypatch: pyt
     for name, found in (("a", {}), ("b", {"answers": 64, "cache_hit_percent": 57.2})):
         rendered(tmp_path / name, **found)
     a, b = (compare.read(tmp_path / name) for name in "ab")
-    latency = metrics.BY_NAME["latency_p99_ms"]
+    latency = metrics.METRIC_BY_NAME["latency_p99_ms"]
     assert Sides([a], [a]).refusal_of_speed(latency) == ""
     assert tells(Sides([a], [b]).refusal_of_speed(latency), "b: ", "57.2 %", "cache")
 

@@ -15,7 +15,7 @@ from harness.engines.echo import Echo
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.loadgen.log_entries import LogError
-from harness.loadgen.requests import TRACE, Request, take_times
+from harness.loadgen.requests import TRACE_FILE, Request, take_times
 from harness.loadgen.sut import SUT
 from harness.loadgen.test_run import gaps_ms
 from harness.report import report as rendering
@@ -44,7 +44,7 @@ def trace(folder: Path, came_ms: Sequence[float] = (5000.0, 5100.0, 5200.0), del
         about = {"sample_seq": number, "sample_idx": 0, "issue_start_ns": 1e6 * delay_ms, "complete_ns": 9e6}
         event = {"name": "Sample", "ph": "b", "ts": 1000 * (at - delay_ms), "args": about}
         lines.append(json.dumps(event, separators=(",", ":")))
-    (folder / TRACE).write_text("\n".join([*lines, '"LastTrace"']))
+    (folder / TRACE_FILE).write_text("\n".join([*lines, '"LastTrace"']))
 
 
 def test_the_delay_is_loadgens_and_the_threads_and_the_clients_own(tmp_path: Path) -> None:
@@ -59,10 +59,10 @@ def test_the_delay_is_loadgens_and_the_threads_and_the_clients_own(tmp_path: Pat
 
 def test_the_trace_is_read_once_and_kept_compressed(tmp_path: Path) -> None:
     trace(tmp_path)
-    text = (tmp_path / TRACE).read_text()
+    text = (tmp_path / TRACE_FILE).read_text()
     take_times(noted(), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [f"{TRACE}.gz"]
-    assert gzip.decompress((tmp_path / f"{TRACE}.gz").read_bytes()).decode() == text
+    assert [path.name for path in tmp_path.iterdir()] == [f"{TRACE_FILE}.gz"]
+    assert gzip.decompress((tmp_path / f"{TRACE_FILE}.gz").read_bytes()).decode() == text
 
 
 @pytest.mark.parametrize("change", ["fewer", "other"])

@@ -12,7 +12,7 @@ from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.loadgen import log as loadgen_log
-from harness.loadgen.requests import COLUMNS, Request, read_requests, write_requests
+from harness.loadgen.requests import REQUEST_COLUMNS, Request, read_requests, write_requests
 from harness.loadgen.test_run import steady_part
 from harness.results import advice
 from harness.results.performance import Performance, Steady
@@ -109,7 +109,7 @@ def test_requests_are_kept_as_they_were(tmp_path_factory: pytest.TempPathFactory
     ],
 )
 def test_a_damaged_row_is_named(row: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "requests.csv").write_text(f"{','.join(COLUMNS)}\n{row}\n")
+    (tmp_path / "requests.csv").write_text(f"{','.join(REQUEST_COLUMNS)}\n{row}\n")
     with pytest.raises(UsageError, match=f"requests.csv{said}"):
         read_requests(tmp_path)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.config.engine import may_fail
-from harness.config.mlperf import Limits
+from harness.config.mlperf import LatencyLimits
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
@@ -176,7 +176,7 @@ def test_latencies_and_tokens_are_those_of_the_others(tmp_path: Path) -> None:
 
 def test_a_limit_that_only_failures_kept_is_broken(tmp_path: Path) -> None:
     logs = server_test(tmp_path / "run") / "Performance"
-    found = mend(loadgen_log.read(logs), read_requests(logs), Limits(99, 100), expected=False)
+    found = mend(loadgen_log.read(logs), read_requests(logs), LatencyLimits(99, 100), expected=False)
     assert not found.valid and tells(found.invalid_reasons[0], "TTFT p99 ", "failed requests was 100 ms")
 
 

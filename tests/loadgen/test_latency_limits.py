@@ -20,7 +20,7 @@ def plan(**flags: Any) -> Plan:
 
 def test_own_limits_take_the_place_of_mlperfs_and_are_said() -> None:
     own = plan(ttft_limit=800)
-    assert own.limits == mlperf.Limits(800, 100)
+    assert own.limits == mlperf.LatencyLimits(800, 100)
     assert [str(line).partition("(")[2] for line in own.deviations] == ["TTFT 800 ms, TPOT 100 ms)"]
     assert "llama3_1-8b.Server.ttft_latency = 800\n" in user_conf(own)
     assert plan().limits == mlperf.SERVER_LIMITS

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from harness.loadgen import log_entries
 from harness.loadgen.log import read
-from harness.loadgen.log_entries import DETAIL, MARK, LogError
-from harness.loadgen.requests import TRACE, read_trace
+from harness.loadgen.log_entries import DETAIL, LOG_MARK, LogError
+from harness.loadgen.requests import TRACE_FILE, read_trace
 from tests.conftest import tells
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ def summary(folder: Path) -> dict[str, str]:
 
 
 def entries(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line.removeprefix(MARK)) for line in (folder / DETAIL).read_text().splitlines()]
+    return [json.loads(line.removeprefix(LOG_MARK)) for line in (folder / DETAIL).read_text().splitlines()]
 
 
 @pytest.mark.parametrize("name", PERFORMANCE)
@@ -339,7 +339,7 @@ def test_a_log_without_its_verdict_or_with_a_damaged_value_is_no_result(
 
 
 def write(folder: Path, lines: list[dict[str, Any]]) -> None:
-    (folder / DETAIL).write_text("".join(f"{MARK}{json.dumps(line)}\n" for line in lines))
+    (folder / DETAIL).write_text("".join(f"{LOG_MARK}{json.dumps(line)}\n" for line in lines))
 
 
 OLD = {
@@ -520,18 +520,18 @@ def test_errors_that_were_only_counted_are_told(tmp_path: Path):
 
 @pytest.mark.parametrize("text", ["7" * 5000, "7" * 400, DEEP, "NaN", "null", '"long"'])
 def test_a_trace_with_an_impossible_time_is_refused_by_name(logs: dict[str, Path], tmp_path: Path, text: str):
-    whole = (logs["single-short"] / TRACE).read_text()
+    whole = (logs["single-short"] / TRACE_FILE).read_text()
     damaged = re.sub(r'"complete_ns":\d+', f'"complete_ns":{text}', whole, count=1)
     assert damaged != whole
-    (tmp_path / TRACE).write_text(damaged)
-    with pytest.raises(LogError, match=f"{TRACE}: a damaged entry"):
+    (tmp_path / TRACE_FILE).write_text(damaged)
+    with pytest.raises(LogError, match=f"{TRACE_FILE}: a damaged entry"):
         read_trace(tmp_path)
 
 
 def cut_log(log: Path, scratch: Path, length: int) -> None:
     """A log that ends after `length` bytes says the same as the whole one, or is refused by name."""
     (scratch / log.name).write_bytes(log.read_bytes()[:length])
-    reader = read_trace if log.name == TRACE else read
+    reader = read_trace if log.name == TRACE_FILE else read
     try:
         facts = reader(scratch)
     except LogError as error:
@@ -559,7 +559,7 @@ def test_a_log_cut_anywhere_never_lies(logs: dict[str, Path], scratch: Path, dat
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_a_trace_cut_anywhere_never_lies(logs: dict[str, Path], scratch: Path, data: st.DataObject):
-    log = logs["single-short"] / TRACE
+    log = logs["single-short"] / TRACE_FILE
     size = log.stat().st_size
     ends = [match.end() for match in re.finditer(rb"\n", log.read_bytes())]
     cut_log(log, scratch, data.draw(st.one_of(st.integers(0, size - 1), st.sampled_from(ends))))
@@ -568,12 +568,12 @@ def test_a_trace_cut_anywhere_never_lies(logs: dict[str, Path], scratch: Path, d
 FOREIGN = {
     "empty": "",
     "text": "no log at all\n",
-    "training": f'{MARK}{{"namespace": "", "key": "submission_org", "value": "x", "metadata": {{}}}}\n',
-    "list": f"{MARK}[1, 2]\n",
-    "number": f"{MARK}5\n",
-    "no value": f'{MARK}{{"key": "loadgen_version"}}\n',
-    "odd key": f'{MARK}{{"key": [1], "value": 1}}\n',
-    "odd metadata": f'{MARK}{{"key": "a", "value": 1, "metadata": [1]}}\n',
+    "training": f'{LOG_MARK}{{"namespace": "", "key": "submission_org", "value": "x", "metadata": {{}}}}\n',
+    "list": f"{LOG_MARK}[1, 2]\n",
+    "number": f"{LOG_MARK}5\n",
+    "no value": f'{LOG_MARK}{{"key": "loadgen_version"}}\n',
+    "odd key": f'{LOG_MARK}{{"key": [1], "value": 1}}\n',
+    "odd metadata": f'{LOG_MARK}{{"key": "a", "value": 1, "metadata": [1]}}\n',
 }
 
 
@@ -587,7 +587,7 @@ def test_a_foreign_log_is_refused_by_name(tmp_path: Path, text: str):
 @settings(max_examples=50, deadline=None)
 @given(data=st.binary(), mark=st.booleans())
 def test_a_binary_log_is_refused_by_name(scratch: Path, data: bytes, mark: bool):
-    (scratch / DETAIL).write_bytes(MARK.encode() * mark + data)
+    (scratch / DETAIL).write_bytes(LOG_MARK.encode() * mark + data)
     with pytest.raises(LogError, match=DETAIL):
         read(scratch)
 
@@ -595,7 +595,7 @@ def test_a_binary_log_is_refused_by_name(scratch: Path, data: bytes, mark: bool)
 def test_logs_that_are_not_there_are_refused_by_name(tmp_path: Path):
     with pytest.raises(LogError, match=f"{DETAIL}: No such file"):
         read(tmp_path)
-    with pytest.raises(LogError, match=f"{TRACE}: No such file"):
+    with pytest.raises(LogError, match=f"{TRACE_FILE}: No such file"):
         read_trace(tmp_path)
 
 
@@ -632,7 +632,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 
 def test_a_large_log_needs_little_memory(logs: dict[str, Path], tmp_path: Path):
     lines = (logs["server"] / DETAIL).read_text().splitlines(keepends=True)
-    padding = MARK + json.dumps({"key": "generic_message", "value": "x" * 2000, "metadata": {}}) + "\n"
+    padding = LOG_MARK + json.dumps({"key": "generic_message", "value": "x" * 2000, "metadata": {}}) + "\n"
     log = tmp_path / DETAIL
     with log.open("w") as file:
         file.writelines(lines[:20])

@@ -13,7 +13,7 @@ from harness.core.progress import Display
 from harness.engines.protocol import Engine
 from harness.loadgen.watchdog import Watchdog
 from harness.mmlu.evaluation import ask
-from harness.mmlu.question_prompts import Prompt
+from harness.mmlu.question_prompts import QuestionPrompt
 from tests.conftest import patience
 
 
@@ -30,7 +30,7 @@ def test_an_engine_that_answers_nothing_ends_it(tmp_path: Path) -> None:
     engine: Any = Silent()
     engine.start()
     watchdog, display = Watchdog(engine, 0.1), Display(Console(quiet=True))
-    prompt = Prompt(None, [1, 2, 3], 0, 0)  # type: ignore[arg-type]
+    prompt = QuestionPrompt(None, [1, 2, 3], 0, 0)  # type: ignore[arg-type]
     begin = time.monotonic()
     with pytest.raises(EngineError, match="no response from"):
         ask([prompt], [1, 2], engine, watchdog, display, tmp_path)

@@ -10,14 +10,14 @@ from harness.engines.protocol import ChoiceLogprobs
 from harness.mmlu import evaluation as mmlu_scores
 from harness.mmlu import report, scores
 from harness.mmlu.question_data import LETTERS, Question
-from harness.mmlu.question_prompts import Prompt
-from harness.mmlu.scores import Answer
+from harness.mmlu.question_prompts import QuestionPrompt
+from harness.mmlu.scores import MMLUAnswer
 
 
-def row(number: int, answer: str, prediction: str, subject: str = "anatomy", sure: float = 0.7) -> Answer:
+def row(number: int, answer: str, prediction: str, subject: str = "anatomy", sure: float = 0.7) -> MMLUAnswer:
     logprobs = tuple(math.log(sure if letter == prediction else (1 - sure) / 3) for letter in LETTERS)
     question = Question(subject, number, "?", ("a", "b", "c", "d"), LETTERS.index(answer))
-    return Answer(Prompt(question, [1] * 100, 4, 1), ChoiceLogprobs(logprobs, 32), 0.5)
+    return MMLUAnswer(QuestionPrompt(question, [1] * 100, 4, 1), ChoiceLogprobs(logprobs, 32), 0.5)
 
 
 def test_accuracy_and_its_errors() -> None:

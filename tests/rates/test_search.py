@@ -51,7 +51,7 @@ from tests.support import example_runs
 from tests.support.warm_process import Warm
 
 GOAL = Goal(600, 459, 2000, 100)
-INTERACTIVE = mlperf.SCENARIO["interactive"].limits
+INTERACTIVE = mlperf.SCENARIOS["interactive"].limits
 SHARED = shared(60, prompts=0.8)
 BY_NAME = {case.name: case for case in (*CASES, *OTHERS, *MORE, *UNSEEN)}
 
@@ -156,7 +156,7 @@ def test_what_a_slow_server_can_keep() -> None:
 @pytest.mark.slow
 def test_a_slow_server_is_searched_for_as_long_as_it_takes() -> None:
     """Every probe has the queries that early stopping takes; where that is as long as a full test, there is one."""
-    server = Bench(Case("", shared(0.5, alone_s=0.05), limits=mlperf.Limits(1e5, 250)), 3)
+    server = Bench(Case("", shared(0.5, alone_s=0.05), limits=mlperf.LatencyLimits(1e5, 250)), 3)
     facts = search.search(server)
     assert 0.1 < facts.chosen.rate / 0.5 < 1 and len(facts.probes) <= 2
     assert all((one.duration_s or 0) * one.load > 0.9 * SURE_QUERIES for one in facts.probes)

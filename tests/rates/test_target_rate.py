@@ -258,10 +258,10 @@ def test_singlestream_expects_more_than_the_mean_latency():
 
 def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> TestResult:
     """A performance test of 100 samples at 25 samples/s."""
-    rate = log_entries.SCENARIOS[mlperf.SCENARIO[scenario].loadgen].samples
+    rate = log_entries.ENTRIES_BY_SCENARIO[mlperf.SCENARIOS[scenario].loadgen].samples
     values = {
         "loadgen_version": "6.0.17",
-        "effective_scenario": mlperf.SCENARIO[scenario].loadgen,
+        "effective_scenario": mlperf.SCENARIOS[scenario].loadgen,
         "effective_test_mode": "PerformanceOnly",
         "effective_min_duration_ms": 10_000,
         "result_validity": "VALID" if duration_met else "INVALID",
@@ -392,13 +392,13 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Held]:
 @pytest.mark.parametrize("scenario", CATEGORY)
 def test_loadgen_holds_its_settings(held: dict[str, Held], scenario: str):
     name, values, *_ = held[scenario]
-    assert name == mlperf.SCENARIO[scenario].loadgen
+    assert name == mlperf.SCENARIOS[scenario].loadgen
     assert (values["min_duration_ms"], values["min_query_count"]) == (7000, 500)
     assert values["performance_sample_count_override"] == 500
     assert values["use_token_latencies"]
-    seeds = mlperf.SEEDS["6.0"]
+    seeds = mlperf.SEEDS_BY_ROUND["6.0"]
     assert [values[f"{seed}_rng_seed"] for seed in vars(seeds)] == list(vars(seeds).values())
-    if limits := mlperf.SCENARIO[scenario].limits:
+    if limits := mlperf.SCENARIOS[scenario].limits:
         assert (values["ttft_latency"], values["tpot_latency"]) == (limits.ttft * 1e6, limits.tpot * 1e6)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from docs.generate import pictures
 from docs.generate import pictures as kept_pictures
 from harness.core import files, last_screen
 from harness.core.document import Picture
@@ -21,7 +20,7 @@ from harness.core.statements import Statement
 from harness.loadgen.test_run import Recording
 from harness.report import answer, compare, machine_pictures, pictures
 from harness.report import report as rendering
-from harness.report.charts import Bar, Bars, Lines, Part, Scale, Series, figure
+from harness.report.charts import Bar, Bars, LinePanel, Scale, Series, StackedPart, figure
 from harness.report.page import block_html, without_places
 from harness.results import outcome
 from harness.results.advice import findings
@@ -328,8 +327,10 @@ def test_a_page_draws_its_pictures_with_its_own_colours(tmp_path: Path) -> None:
     rendering.build(folder)
     assert not [*folder.rglob("*.svg")]
     series = [Series("one <b>", [(1.0, 2.0), (2.0, nan), (3.0, 4.0)], "green", texts=["a <i>"])]
-    panel = Lines("a <picture>", "s", "ms", series, Scale(0.0, 4.0), Scale(0.0, 8.0), {5.0: "limit 5 ms"})
-    page = block_html(Picture("x", "a <picture>", "plots/x.png", [panel, Bars("", "", [Bar("r", "1", [Part(0, 1)])])]))
+    panel = LinePanel("a <picture>", "s", "ms", series, Scale(0.0, 4.0), Scale(0.0, 8.0), {5.0: "limit 5 ms"})
+    page = block_html(
+        Picture("x", "a <picture>", "plots/x.png", [panel, Bars("", "", [Bar("r", "1", [StackedPart(0, 1)])])])
+    )
     root = ElementTree.fromstring(page)
     assert root.get("aria-label") == "a <picture>" and "var(--green)" in page and "var(--blue)" in page
     assert "style=" not in page and "<i>" not in page and "<b>a" not in page
@@ -410,8 +411,8 @@ def test_a_run_that_is_kept_whole_has_the_page_that_is_made_today(run: str, tmp_
 
 
 def test_the_pictures_of_the_docs_are_drawn_from_kept_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "IMAGES", tmp_path)
-    monkeypatch.setattr(pictures, "PAGES", {})
+    monkeypatch.setattr(kept_pictures, "IMAGES", tmp_path)
+    monkeypatch.setattr(kept_pictures, "PAGES", {})
     kept_pictures.main()
     drawn = {path.name for path in tmp_path.iterdir()}
     assert drawn == {f"{name}.png" for name in kept_pictures.PICTURES} | {"h200-settings.png"}

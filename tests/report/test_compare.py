@@ -174,7 +174,7 @@ def test_the_one_of_several_that_differs_does_not_decide(tmp_path: Path, odd: st
 
 
 def test_numbers_of_a_comparison_are_rounded_as_on_a_page() -> None:
-    speed, steady = (metrics.BY_NAME[name] for name in ("tokens_per_sec", "steady_tokens_per_sec"))
+    speed, steady = (metrics.METRIC_BY_NAME[name] for name in ("tokens_per_sec", "steady_tokens_per_sec"))
     assert [speed.text(value) for value in (96234.6, 24.4384)] == ["96,235", "24.44"]
     assert steady.label == f"{speed.label} without ramp and drain"
 
@@ -319,9 +319,9 @@ def test_a_time_in_a_title_has_its_unit(tmp_path: Path) -> None:
 
 def test_many_curves_differ_in_colour_or_mark() -> None:
     assert (
-        len(set(load_pictures.STYLES))
-        == len(load_pictures.STYLES)
-        == len(load_pictures.COLORS) * len(load_pictures.MARKS)
+        len(set(load_pictures.SERIES_STYLES))
+        == len(load_pictures.SERIES_STYLES)
+        == len(load_pictures.SERIES_COLORS) * len(load_pictures.MARKS)
     )
 
 

@@ -73,7 +73,7 @@ def test_each_load_has_its_unit() -> None:
 
 
 def curve(*probes: Outcome) -> LoadPicture:
-    picture = LoadPicture.of(example_runs.summary(probes), mlperf.Limits(2000, 100))
+    picture = LoadPicture.of(example_runs.summary(probes), mlperf.LatencyLimits(2000, 100))
     assert picture is not None
     return picture
 
@@ -176,16 +176,16 @@ def test_title_numbers_index_comparison_and_gate_name_one_level(levels: Path) ->
         summary = with_best(after, best)
         test, probe = summary.performance, next(one for one in summary.run.search or [] if one.load == best)
         assert test is not None and test.concurrency == best
-        speed = metrics.BY_NAME["tokens_per_sec"].of(summary)
+        speed = metrics.METRIC_BY_NAME["tokens_per_sec"].of(summary)
         assert speed == pytest.approx(probe.tokens_per_sec, rel=1e-6)
         few = f"all of {probe.queries} requests " if Doubt.FEW in probe.doubts else ""
         said = f"{number(speed)} output tokens/s with {probe.text}, {few}within the limits"
         assert answer.title(summary) == said and f"<h1>{said}" in (after / "report.html").read_text()
         assert rendering.history_line(summary)["tokens_per_sec"] == pytest.approx(speed)
         runs, _ = compare.load([before, after])
-        ratio = speed / (metrics.BY_NAME["tokens_per_sec"].of(runs[0].summary) or 0.0)
+        ratio = speed / (metrics.METRIC_BY_NAME["tokens_per_sec"].of(runs[0].summary) or 0.0)
         found = compare_page.document(runs)
-        change = Change.between([1.0], [ratio]).describe(metrics.BY_NAME["tokens_per_sec"])
+        change = Change.between([1.0], [ratio]).describe(metrics.METRIC_BY_NAME["tokens_per_sec"])
         assert found.title.startswith(f"{after.name} is {change}: "), found.title
         judged = regression.judge(Sides([runs[0]], [runs[1]]), [regression.condition("output_tokens_per_s<-3%")])
         assert [each.verdict for each in judged] == ["FAIL" if ratio < 0.97 else "PASS"]

@@ -16,7 +16,7 @@ from harness.core.errors import UsageError
 from harness.report import consistency
 from harness.report import report as rendering
 from harness.results.claims import leaves
-from harness.results.outcome import KINDS, Outcome, Times, from_flat
+from harness.results.outcome import LATENCY_KINDS, Outcome, Times, from_flat
 from harness.results.summary import CURVES, Summary
 from harness.sweep import report as sweeps
 from harness.sweep.experiment import from_summary
@@ -93,7 +93,7 @@ def test_kept_levels_are_read_by_today_s_names(tmp_path: Path) -> None:
     for flat in json.loads(path.read_text())["probes"]:
         read = rendering.results.facts_of(path.parent).probes
         outcome = next(each for each in read if each.load == flat["concurrency"])
-        for kind in KINDS:
+        for kind in LATENCY_KINDS:
             for point in Times.model_fields:
                 if (value := flat.get(f"{kind}_{point}")) is not None:
                     assert outcome.at(kind, point) == value

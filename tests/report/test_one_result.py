@@ -136,7 +136,7 @@ def level(unit: str, n: int, speed: float, is_over: bool, case: Case) -> Outcome
 def test_every_place_names_one_figure_and_one_verdict(name: str, runs: Runs, case: Case) -> None:
     before = runs[name]
     summary = like(before.summary, case)
-    found, speed = summary.result, metrics.BY_NAME[SPEED].of(summary)
+    found, speed = summary.result, metrics.METRIC_BY_NAME[SPEED].of(summary)
     assert found is not None and speed is not None and found.tokens_per_sec == speed
     assert {Doubt.BUSY: case.is_busy, Doubt.FEW: case.samples < FEWEST_P99} == {
         doubt: doubt in found.doubts for doubt in (Doubt.BUSY, Doubt.FEW)

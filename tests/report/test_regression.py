@@ -17,8 +17,8 @@ from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange
 from harness.report import answer, compare, compare_page, compare_picture, regression
 from harness.report import report as rendering
-from harness.report.answer_comparison import Divergence, Pair
-from harness.report.charts import Lines
+from harness.report.answer_comparison import AnswerPair, Divergence
+from harness.report.charts import LinePanel
 from harness.results import outcome
 from harness.results.change import Change
 from harness.runs import find
@@ -195,7 +195,7 @@ def test_a_run_that_is_invalid_is_judged_only_if_a_latency_made_it_so(
     assert "INVALID" in found[1].why
 
 
-PAIR = Pair(
+PAIR = AnswerPair(
     200, {"rouge1": PairedChange(40.0, 39.0, -1.2, -0.8, False)}, True, [Divergence(17, 500, 5, "1", "2", 40, 39)] * 4
 )
 
@@ -236,7 +236,7 @@ def test_a_failed_gate_is_named_whatever_else_differs(tmp_path: Path) -> None:
     after = other._replace(summary=other.summary.model_copy(update={"run": failed}))
     found = regression.judge(regression.Sides([before], [after]), [regression.condition("tokens_per_sec<-3%")])
     assert [(one.condition, one.verdict) for one in found] == [
-        (regression.GATE, "FAIL"),
+        (regression.GATE_CONDITION, "FAIL"),
         ("tokens_per_sec<-3%", "NOT JUDGED"),
     ]
 
@@ -364,7 +364,7 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
         rendering.build(folder)
         runs.append(compare.read(folder))
     assert compare_picture.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
-    curves = [panel for panel in compare_picture.panels(runs) if isinstance(panel, Lines)]
+    curves = [panel for panel in compare_picture.panels(runs) if isinstance(panel, LinePanel)]
     assert [len({one.mark for one in panel.series} - {""}) for panel in curves] == [3, 3, 3]
     assert [panel.down.is_log for panel in curves] == [True, True, False]
     assert "per machine" in curves[2].y

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.core import files
-from harness.loadgen.test_run import MACHINE, RECORDING
+from harness.loadgen.test_run import MACHINE_FILE, RECORDING
 from harness.report import answer
 from harness.report import report as rendering
 from harness.results.summary import Summary
@@ -58,7 +58,7 @@ def test_what_bound_a_test_on_a_busy_machine_is_not_known_and_has_no_tile(tmp_pa
         "\n".join(["seconds,cpu_percent", *(f"{second},50" for second in range(1, 9))]) + "\n"
     )
     assert "Bounded by" in tiles(folder)
-    (logs / MACHINE).write_text(json.dumps({"background_load": ["other programs used 1.5 of 2 CPU cores"]}))
+    (logs / MACHINE_FILE).write_text(json.dumps({"background_load": ["other programs used 1.5 of 2 CPU cores"]}))
     assert "Bounded by" not in tiles(folder)
 
 

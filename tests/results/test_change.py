@@ -3,25 +3,25 @@
 import numpy as np
 import pytest
 
-from harness.results.change import ALONE, Change, paired
-from harness.results.metrics import BY_NAME
+from harness.results.change import ONE_RUN_EACH, Change, paired
+from harness.results.metrics import METRIC_BY_NAME
 
-SPEED, LATENCY, POWER = (BY_NAME[name] for name in ("tokens_per_sec", "latency_p50_ms", "gpu_power_w_mean"))
+SPEED, LATENCY, POWER = (METRIC_BY_NAME[name] for name in ("tokens_per_sec", "latency_p50_ms", "gpu_power_w_mean"))
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (Change(1.19, 1.05, 1.25, "4 of 4 pairs"), "19 % faster (5 to 25 %, 4 of 4 pairs)"),
-        (Change(0.88, 0.846, 0.908, ALONE), "12 % slower (9.2 to 15 %, one run of each)"),
-        (Change(3.0, 2.9, 3.1, ALONE), "three times as fast (2.9 to 3.1 times, one run of each)"),
+        (Change(0.88, 0.846, 0.908, ONE_RUN_EACH), "12 % slower (9.2 to 15 %, one run of each)"),
+        (Change(3.0, 2.9, 3.1, ONE_RUN_EACH), "three times as fast (2.9 to 3.1 times, one run of each)"),
         (Change(3.0, 2.98, 3.02, "8 and 8 runs"), "three times as fast (8 and 8 runs)"),
-        (Change(0.003, 0.002, 0.004, ALONE), "0.003 times as fast (0.002 to 0.004 times, one run of each)"),
-        (Change(2000.0, 999.0, 4000.0, ALONE), "2,000 times as fast (999 to 4,000 times, one run of each)"),
+        (Change(0.003, 0.002, 0.004, ONE_RUN_EACH), "0.003 times as fast (0.002 to 0.004 times, one run of each)"),
+        (Change(2000.0, 999.0, 4000.0, ONE_RUN_EACH), "2,000 times as fast (999 to 4,000 times, one run of each)"),
         (Change(1.004, 0.995, 1.0123, "8 and 8 runs"), "equal within 1.2 % (8 and 8 runs)"),
         (Change(1.004, 1.001, 1.007, "8 and 8 runs"), "equal within 0.7 % (8 and 8 runs)"),
         (
-            Change(1.03, 0.976, 1.087, ALONE),
+            Change(1.03, 0.976, 1.087, ONE_RUN_EACH),
             "not clearly faster or slower: +3 % (-2.4 to +8.7 %), one run of each",
         ),
     ],

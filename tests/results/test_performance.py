@@ -10,10 +10,10 @@ from harness.results import performance
 from harness.results.cost import cost
 from tests.support import example_runs
 
-LIMITS = mlperf.Limits(100, 10)
+LIMITS = mlperf.LatencyLimits(100, 10)
 
 
-def share(*requests: Request, limits: mlperf.Limits | None = LIMITS) -> float | None:
+def share(*requests: Request, limits: mlperf.LatencyLimits | None = LIMITS) -> float | None:
     return performance.slo_attainment(requests, limits, is_buffered=False)
 
 

@@ -17,12 +17,12 @@ from harness.core.errors import UsageError
 from harness.core.formatting import gpu_names
 from harness.core.schema import RENDERED, SCHEMA
 from harness.loadgen.machine_use import Usage
-from harness.loadgen.requests import COLUMNS
+from harness.loadgen.requests import REQUEST_COLUMNS
 from harness.report import compare
 from harness.report import report as rendering
 from harness.results import benchmark_run, metrics
 from harness.results.accuracy import Accuracy, ScoresFile
-from harness.results.metrics import Metric, Place
+from harness.results.metrics import Metric, MetricPlace
 from harness.results.performance import Steady
 from harness.results.records import RunFacts
 from harness.results.summary import SCHEMA_FILE, Summary, schema
@@ -111,7 +111,7 @@ def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
     steady = {"seconds": 5, "share_percent": 60, "tokens_per_sec": 9, "trend": 1, "tokens_per_sec_per_user": 7}
     more = test.model_copy(update={"concurrency": 4, "steady": Steady(**steady)})
     summary = summary.model_copy(update={"run": full.model_copy(update={"performance": more})})
-    assert all(metrics.BY_NAME[name].of(summary) for name in capped)
+    assert all(metrics.METRIC_BY_NAME[name].of(summary) for name in capped)
     assert len({metric.name for metric in metrics.METRICS}) == len(metrics.METRICS)
 
 
@@ -120,8 +120,8 @@ SHOWN = ("report", "index", "sweep", "compare", "mlflow")
 
 def test_each_metric_is_shown_where_something_shows_it() -> None:
     for metric in metrics.METRICS:
-        assert metric.better in ("higher", "lower", None) and {*metric.places} <= {*get_args(Place)}, metric
-    assert {place for metric in metrics.METRICS for place in metric.places} == {*get_args(Place)}
+        assert metric.better in ("higher", "lower", None) and {*metric.places} <= {*get_args(MetricPlace)}, metric
+    assert {place for metric in metrics.METRICS for place in metric.places} == {*get_args(MetricPlace)}
 
 
 def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +152,12 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
         ("config.json", '{"plan": {"config": {}}}', "written in an older format"),
         ("config.json", '{"config": {}}', "not a run.py results folder"),
         ("Performance/requests.csv", '{"a": 1}', "requests.csv:1: columns "),
-        ("Performance/requests.csv", f"{','.join(COLUMNS)}\n1,x\n", "requests.csv:2: not a request"),
-        ("Performance/requests.csv", f"{','.join(COLUMNS)}\n", "requests.csv has 0 requests, but LoadGen's log "),
+        ("Performance/requests.csv", f"{','.join(REQUEST_COLUMNS)}\n1,x\n", "requests.csv:2: not a request"),
+        (
+            "Performance/requests.csv",
+            f"{','.join(REQUEST_COLUMNS)}\n",
+            "requests.csv has 0 requests, but LoadGen's log ",
+        ),
         (
             "Performance/machine.csv",
             "seconds,cpu_percent\n1.0,5\n2.0,busy\n",

@@ -45,7 +45,7 @@ THEN = VLLM.format(running=3, queries=300, hits=50, preempted=3, tokens=1512)
 
 def rows(*expositions: str) -> list[dict[str, float | None]]:
     names, readings = (
-        [column.name for column in server_metrics.COLUMNS],
+        [column.name for column in server_metrics.METRIC_COLUMNS],
         [server_metrics.samples([text]) for text in expositions],
     )
     pairs = zip([{}, *readings], readings, strict=False)
@@ -99,17 +99,17 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
     found = usage.usage_of(Recording.read(path))
     assert found["requests_waiting"] == Usage(mean=7, max=7)
     assert found["generation_tokens_per_sec"].max == pytest.approx(512, rel=0.1)
-    assert usage.BY_NAME["requests_running"].panel == "requests"
+    assert usage.QUANTITY_BY_NAME["requests_running"].panel == "requests"
 
 
 def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
     of_gpus = gpu_readings.GPU_NAMES
-    columns = {column.name for column in server_metrics.COLUMNS} | {f"gpu_{name}" for name in of_gpus}
-    assert columns < set(usage.BY_NAME)
-    drawn = {name for name, quantity in usage.BY_NAME.items() if quantity.panel}
+    columns = {column.name for column in server_metrics.METRIC_COLUMNS} | {f"gpu_{name}" for name in of_gpus}
+    assert columns < set(usage.QUANTITY_BY_NAME)
+    drawn = {name for name, quantity in usage.QUANTITY_BY_NAME.items() if quantity.panel}
     shares = {"preemptions", "gpu_power_capped_percent", "gpu_too_hot_percent", "gpu_max_clock_mhz"}
     memory = {"gpu_memory_load_percent", "gpu_memory_clock_mhz", "gpu_memory_temperature_c"}  # in the table alone
-    assert set(usage.BY_NAME) - drawn == shares | memory
+    assert set(usage.QUANTITY_BY_NAME) - drawn == shares | memory
 
 
 @pytest.mark.parametrize(("failed", "degrees"), [(0, 81), (3, None)])

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.random_llama import QUANTIZATION
 from harness.__main__ import main
 from harness.config import pretrained, quantization
-from harness.config.mlperf import SCENARIO, Scenario
+from harness.config.mlperf import SCENARIOS, Scenario
 from harness.config.plan import Plan, minutes
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
@@ -85,7 +85,7 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
     assert both.total() == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"
 
 
-@pytest.mark.parametrize("rules", SCENARIO.values(), ids=attrgetter("name"))
+@pytest.mark.parametrize("rules", SCENARIOS.values(), ids=attrgetter("name"))
 def test_every_pattern_has_a_source_of_its_load(rules: Scenario) -> None:
     config = RunConfig(scenario=rules.name, mode="performance")
     assert rate_source(config).outlook(resolve(config, [], 0)) is not None

@@ -105,8 +105,8 @@ def of_version(run: Path, version: str, target: Path) -> Path:
     shutil.copytree(run, target)
     for path in target.rglob("mlperf_log_detail.txt"):
         text = path.read_text()
-        for name, seed in vars(mlperf.SEEDS["5.1"]).items():
-            text = text.replace(str(seed), str(getattr(mlperf.SEEDS[version], name)))
+        for name, seed in vars(mlperf.SEEDS_BY_ROUND["5.1"]).items():
+            text = text.replace(str(seed), str(getattr(mlperf.SEEDS_BY_ROUND[version], name)))
         path.write_text(text)
     change(target / "config.json", lambda facts: facts["plan"]["config"].update(round=version))
     if (target / "Performance").exists():
@@ -214,7 +214,7 @@ def rewrite(folder: Path, **values: Any) -> None:
     lines = path.read_text().splitlines(keepends=True)
     for key, value in values.items():
         entry = {"value": value, "metadata": {"is_error": False, "is_warning": False}}
-        text = f"{log_entries.MARK}{json.dumps({'key': key, **entry})}\n"
+        text = f"{log_entries.LOG_MARK}{json.dumps({'key': key, **entry})}\n"
         places = [n for n, line in enumerate(lines) if f'"key": "{key}"' in line] or [len(lines) - 1]
         lines[places[0] : places[0] + 1] = [text] if f'"key": "{key}"' in lines[places[0]] else [text, lines[places[0]]]
     path.write_text("".join(lines))
@@ -231,11 +231,11 @@ def retell(folder: Path) -> None:
         said = ("Yes" if entry else "NO") if isinstance(entry, bool) else str(entry)
         return said.join(found[0].rsplit(found[2], 1))
 
-    path = folder / claims.SUMMARY
+    path = folder / claims.LOADGEN_SUMMARY_FILE
     path.write_text(claims.LINE.sub(line, path.read_text()))
 
 
-OFFICIAL = mlperf.OFFICIAL["datacenter"].samples
+OFFICIAL = mlperf.OFFICIAL_TASKS["datacenter"].samples
 VALID = {"result_validity": "VALID", **dict.fromkeys(invalid_reasons.ENTRY.values(), True)}
 FAST = {
     "result_first_token_99.00_percentile_latency_ns": 400_000_000,
@@ -317,7 +317,7 @@ REASONS: list[tuple[Callable[[Path], None], str]] = [
     (of_rouge(verdict="NOT JUDGED"), "the accuracy gate says NOT JUDGED"),
     (of_rouge(approximate=["rougeLsum"]), "ROUGE-Lsum and gen_len are approximate"),
     (in_log("Performance", '"value": "VALID"', '"value": "INVALID"'), "INVALID"),
-    (in_log("Performance", str(mlperf.SEEDS["5.1"].schedule), "7"), "seeds other than those of v5.1"),
+    (in_log("Performance", str(mlperf.SEEDS_BY_ROUND["5.1"].schedule), "7"), "seeds other than those of v5.1"),
     (in_log("Accuracy", '"is_error": false', '"is_error": true'), "LoadGen error"),
     (lambda run: shutil.rmtree(run / "Compliance"), "no TEST06"),
     (

@@ -40,7 +40,7 @@ def log(plan: Any, **values: Any) -> str:
     """The detail log of a VALID performance test: 64 samples in 8 s, 1,024 tokens/s, every latency 20 ms."""
     entries: dict[str, Any] = {
         "loadgen_version": "6.0.17",
-        "effective_scenario": mlperf.SCENARIO[plan.config.scenario].loadgen,
+        "effective_scenario": mlperf.SCENARIOS[plan.config.scenario].loadgen,
         "effective_test_mode": "PerformanceOnly",
         "effective_min_duration_ms": round(1000 * plan.min_duration_s),
         "effective_target_qps": 8.5,

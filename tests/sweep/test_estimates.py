@@ -80,7 +80,7 @@ def test_the_best_estimate_is_capped_and_the_better_of_the_two_confirmed(tmp_pat
 def test_a_time_limit_leaves_time_to_confirm(tmp_path: Path) -> None:
     *_, (name, final, confirmed) = swept(tmp_path, limit=720.0)[0]
     assert final and name == "capped"
-    assert sweep_state.SHORTEST_S <= float(str(confirmed["min_duration"])) <= 300
+    assert sweep_state.SHORTEST_FULL_TEST_S <= float(str(confirmed["min_duration"])) <= 300
 
 
 @pytest.mark.parametrize(("limit", "names"), [(400.0, ["baseline"]), (450.0, ["baseline", "fast"])])

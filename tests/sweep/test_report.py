@@ -17,7 +17,7 @@ from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.statistics import paired_changes
 from harness.report import regression
-from harness.report.answer_comparison import Pair
+from harness.report.answer_comparison import AnswerPair
 from harness.report.charts import HOLLOW
 from harness.runs import run_folder
 from harness.sweep import file as sweep_file
@@ -26,7 +26,7 @@ from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.experiment_result import experiment_rows
 from harness.sweep.file import BASELINE
-from harness.sweep.findings import HOLDS, KEPT, SweepReport, document
+from harness.sweep.findings import ACCURACY_WORDS, HOLDS, SweepReport, document
 from tests.conftest import tells
 from tests.support import example_runs
 from tests.support.example_sweeps import SHORT, kept, ran, state, written
@@ -291,7 +291,10 @@ def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
 def test_few_pairs_do_not_tell_what_was_lost(samples: int, differing: int, verdict: str) -> None:
     theirs = [[90.0]] * samples
     (found,) = paired_changes(theirs, [[0.0]] * differing + theirs[differing:])
-    assert KEPT[regression.judge_pair(HOLDS, Pair(samples, {"rouge1": found}, True, [])).verdict] == verdict
+    assert (
+        ACCURACY_WORDS[regression.judge_pair(HOLDS, AnswerPair(samples, {"rouge1": found}, True, [])).verdict]
+        == verdict
+    )
 
 
 def test_the_page_says_how_many_were_compared(tmp_path: Path) -> None:
@@ -331,7 +334,7 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
     given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
     files.write_json(tmp_path / "sweep.json", kept(given))
     report = plots.build(tmp_path)
-    assert {name: KEPT[found.verdict] for name, found in report.scores.items()} == {"a": verdict}
+    assert {name: ACCURACY_WORDS[found.verdict] for name, found in report.scores.items()} == {"a": verdict}
     page = (tmp_path / "report.md").read_text()
     assert f": {verdict}) |" in page
     lines = "\n".join(screen_lines(report))

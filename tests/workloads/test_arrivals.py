@@ -222,7 +222,7 @@ def test_an_address_is_not_fetched_and_a_large_file_has_a_remedy(tmp_path: Path,
         with pytest.raises(UsageError, match="download the file"):
             custom.load(config(**flags), None)
     (tmp_path / "large.csv").write_text("x" * 100)
-    monkeypatch.setattr(traces, "MOST_BYTES", 64)
+    monkeypatch.setattr(traces, "LARGEST_TRACE_BYTES", 64)
     with pytest.raises(UsageError, match=r"larger than 0 MiB: .*head -n 100000 large.csv"):
         traces.read_trace(tmp_path / "large.csv")
 

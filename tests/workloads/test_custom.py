@@ -205,7 +205,7 @@ def test_files_that_cannot_be_read_are_named(tokenizer: Any, tmp_path: Path, mon
     assert "not a regular file" in refusal(config(tmp_path / "pipe"), tokenizer)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     assert "not text" in refusal(config(tmp_path / "binary"), tokenizer)
-    monkeypatch.setattr(requests_file, "MOST_BYTES", 3)
+    monkeypatch.setattr(requests_file, "LARGEST_REQUESTS_FILE_BYTES", 3)
     (tmp_path / "large").write_text("{}{}")
     assert "larger than" in refusal(config(tmp_path / "large"), tokenizer)
 
