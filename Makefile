@@ -51,10 +51,10 @@ environment:              # whichever there is: what only fetches files installs
 
 MODEL ?= meta-llama/Llama-3.1-8B-Instruct
 model: environment        ## fetch the model with a progress bar, 16 GB; gated: set HF_TOKEN
-	$(PY) -c "from harness.workloads.cnn_dailymail import download_model as get; get('$(MODEL)')"
+	$(PY) -c "from harness.workloads.hub import download_model as get; get('$(MODEL)')"
 
 data: environment         ## fetch CNN/DailyMail, the split that is measured
-	$(PY) -c "from harness.workloads import cnn_dailymail as data; print(len(data.download(*data.HUB_DATASET, data.SPLIT)), 'articles')"
+	$(PY) -c "from harness.workloads import cnn_dailymail as data, hub; print(len(hub.download(*data.CNN_DATASET, data.CNN_SPLIT)), 'articles')"
 	@echo "MLCommons' own files, encoded and with checksums (then --dataset-path data/cnn_eval.json):"
 	@echo "  bash <(curl -s https://raw.githubusercontent.com/mlcommons/r2-downloader/refs/heads/main/mlc-r2-downloader.sh)" \
 	  "-d data https://inference.mlcommons-storage.org/metadata/llama3-1-8b-cnn-eval.uri"

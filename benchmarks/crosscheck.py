@@ -266,7 +266,9 @@ def run_tool(tool: Tool, load: CrosscheckLoad) -> Figures:
     path = load.folder / f"{tool.name.replace(' ', '-')}.txt"
     given = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     with path.open("w") as screen:
-        code = subprocess.run(tool.command(load), env=given, stdout=screen, stderr=screen, timeout=LONGEST_S).returncode
+        code = subprocess.run(
+            tool.command(load), env=given, stdout=screen, stderr=screen, timeout=LONGEST_S, check=False
+        ).returncode
     if code:
         lines = path.read_text(errors="replace").strip().splitlines()
         raise EndpointError(f"{tool.name} ended with {code}: {lines[-1] if lines else ''} ({path}).")

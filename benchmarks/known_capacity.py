@@ -68,7 +68,7 @@ def main() -> int:
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
     server.start()
     endpoint = ["--endpoint", f"http://127.0.0.1:{ours.recv()}/v1"]
-    code = subprocess.run([sys.executable, "run.py", *FLAGS, *endpoint, *sys.argv[1:]]).returncode
+    code = subprocess.run([sys.executable, "run.py", *FLAGS, *endpoint, *sys.argv[1:]], check=False).returncode
     server.kill()
     return code
 

@@ -129,7 +129,8 @@ def write(folder: Path, shape: dict[str, Any], prompts: list[list[int]], head: b
 
 def parts(shape: dict[str, Any], prompts: list[list[int]], device: str, head: bool) -> Iterator[dict[str, Any]]:
     """The tensors of the embeddings, of each layer, and of the head, in fp8 if asked; the prompts go through, layer by
-    layer."""
+    layer.
+    """
     import torch
     from torch import nn
     from transformers import LlamaConfig
@@ -161,7 +162,8 @@ def parts(shape: dict[str, Any], prompts: list[list[int]], device: str, head: bo
 
 def run(layer: Any, rotary: Any, states: list[Any]) -> dict[str, float]:
     """Puts the prompts' hidden states through a layer, in place; the largest input of each linear map, and the largest
-    key and value that its cache may hold (a key may grow by the square root of two when it is rotated)."""
+    key and value that its cache may hold (a key may grow by the square root of two when it is rotated).
+    """
     import torch
     from torch import nn
 

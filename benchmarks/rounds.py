@@ -24,7 +24,8 @@ RATIOS, SCATTERS, DRIFTS = (0.0, 0.02, 0.05), (0.01, 0.015, 0.02, 0.03, 0.05, 0.
 @dataclass(frozen=True)
 class Sessions:
     """What came of simulated sessions: shares whose interval covers the true ratio, and lies wholly beside 1; the mean
-    number of pairs."""
+    number of pairs.
+    """
 
     covered: float
     different: float

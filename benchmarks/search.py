@@ -201,7 +201,8 @@ def batching(rate: float, base_s: float = 0.02, tpot_s: float = 0.085) -> Batchi
 
 def shared(capacity: float, alone_s: float = 0.0032, prompts: float = 0.0) -> Batching:
     """One that is shared like a processor: mean TPOT = alone_s / (1 - rate / capacity). `prompts`: the share of a
-    query's work that is its prompt's, for which all answers wait."""
+    query's work that is its prompt's, for which all answers wait.
+    """
     each_s = 1 / capacity
     running_s = (1 - prompts) * each_s / 128
     return Batching(alone_s - running_s, running_s, prompts * each_s)

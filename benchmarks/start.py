@@ -10,7 +10,8 @@ from harness.core.errors import ends_in_one_line
 
 def start(main: Callable[[], int | None]) -> NoReturn:
     """Runs `main` and ends with its exit code. SIGTERM ends it as Ctrl-C does; what it started ends with it, however it
-    dies."""
+    dies.
+    """
     processes.install_signal_handlers()
     with ends_in_one_line():
         sys.exit(main())

@@ -88,7 +88,8 @@ def ended(*words: str) -> subprocess.CompletedProcess[str]:
 
 def called(main: Callable[[], object] | str, *words: str) -> subprocess.CompletedProcess[str]:
     """A command, or the sub-command of a name, in this process, as `ended`: what starting Python would add is tested
-    elsewhere."""
+    elsewhere.
+    """
     out, err = io.StringIO(), io.StringIO()
     with signals_kept(), pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", list(words))

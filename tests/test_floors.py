@@ -67,7 +67,8 @@ def modules(root: Path) -> dict[str, set[str]]:
 
 def circles(imports: dict[str, set[str]]) -> set[str]:
     """The modules that import themselves by way of others: what is left when those that lead nowhere are taken out,
-    from below and from above, again and again."""
+    from below and from above, again and again.
+    """
     left = {name: found - {name} for name, found in imports.items()}
     while True:
         wanted = set().union(*left.values())
@@ -135,10 +136,52 @@ def test_a_package_says_what_it_is_for(name: str) -> None:
     assert f"| `{name}` | {purpose} |" in (ROOT / "docs" / "reference" / "architecture.md").read_text()
 
 
-def test_a_class_has_a_name_of_its_own() -> None:
-    trees = (ast.parse(path.read_text()) for path in HARNESS.rglob("*.py"))
-    names = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    assert [name for name, count in Counter(names).items() if count > 1] == []
+def types_of(tree: ast.Module) -> Iterator[str]:
+    """The names of a module's classes, and of what it calls a type: an alias, an enumeration, a type variable."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        yield from (t.id for t in targets if isinstance(t, ast.Name) and re.fullmatch(r"[A-Z][a-z]\w*", t.id))
+
+
+def test_types_of_every_kind_are_seen() -> None:
+    tree = ast.parse("class A: pass\nKind = Literal['a']\nPair: TypeAlias = int\nMOST = 3\nT = TypeVar('T')\n")
+    assert [*types_of(tree)] == ["A", "Kind", "Pair"]
+
+
+def test_a_type_has_a_name_of_its_own() -> None:
+    names = Counter(name for path in HARNESS.rglob("*.py") for name in types_of(ast.parse(path.read_text())))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+ALIKE = {"ABOUT", "DESCRIPTION", "EXAMPLES"}  # of every command
+
+
+def test_a_constant_has_a_name_of_its_own() -> None:
+    names: Counter[str] = Counter()
+    for path in HARNESS.rglob("*.py"):
+        assigned = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Assign)]
+        targets = [name for node in assigned for target in node.targets for name in ast.walk(target)]
+        names.update(name.id for name in targets if isinstance(name, ast.Name) and name.id.isupper())
+    assert [name for name, count in names.items() if count > 1 and name not in ALIKE] == []
+
+
+HEADING = re.compile(r"\n\n#[^\n]*(\n#[^\n]*)*\n(\n|class |def |async def |@)")
+
+
+def test_no_comment_divides_a_module() -> None:
+    assert HEADING.search("x = 1\n\n# The second subject.\ndef f(): ...\n")
+    divided = []
+    for path in HARNESS.rglob("*.py"):
+        text = path.read_text()
+        first = re.search(r"(?m)^(class |def |async def )", text)
+        if first and HEADING.search(text, first.start()):
+            divided.append(str(path))
+    assert divided == []
 
 
 def can_fail(test: ast.AST, helpers: Collection[str]) -> bool:

@@ -1,5 +1,6 @@
 """Values that functions with several parameters of one kind are handed, and members of masks and sets: what their own
-tests cannot see, and a user would."""
+tests cannot see, and a user would.
+"""
 
 import asyncio
 import json
@@ -124,7 +125,7 @@ def test_a_cache_that_some_answers_do_not_tell_of_is_not_known() -> None:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    yield mlflow.Store(tmp_path)
+    return mlflow.Store(tmp_path)
 
 
 def test_a_metric_of_zero_is_one(store: Any) -> None:

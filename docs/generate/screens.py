@@ -25,7 +25,13 @@ def screen(command: str) -> str:
     python = Path(sys.executable).parent
     known = os.environ | {"PATH": f"{python}:{os.environ['PATH']}", "COLUMNS": WIDTH, "NO_COLOR": "1"}
     done = subprocess.run(
-        ["bash", "-c", command], cwd=ROOT, env=known, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ["bash", "-c", command],
+        cwd=ROOT,
+        env=known,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     said = done.stdout.replace(f"{python}/", ".venv/bin/").replace(f"{ROOT}/", "")
     return "".join(f"{line.rstrip()}\n" for line in (f"$ {command}", *said.splitlines()))

@@ -1,5 +1,6 @@
 """What a LoadGen log says, as JSON, or with `--check` whether a run's claims follow from it; for programs,
-`harness.loadgen.log`."""
+`harness.loadgen.log`.
+"""
 
 from pathlib import Path
 

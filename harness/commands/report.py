@@ -27,7 +27,7 @@ EXAMPLES = (
 )
 
 
-def report(
+def report(  # noqa: C901
     run: list[str] = argument((), "A run's or a sweep's folder; several with --baseline.", "[RUN ...]"),
     compare: list[str] = option(
         (),

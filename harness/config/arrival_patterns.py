@@ -20,7 +20,8 @@ Numbers = tuple[float, ...]
 
 class Shape(NamedTuple):
     """Random or regular arrivals. `gap` draws the time to the next in units of the mean; `has_ends`: its numbers are
-    the rates at the beginning and at the end; else both are the rate that is asked for."""
+    the rates at the beginning and at the end; else both are the rate that is asked for.
+    """
 
     name: str
     form: str
@@ -80,7 +81,8 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
 @lru_cache(maxsize=4)
 def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
     """When each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is not
-    before `seconds`. Raises UsageError for more than `MOST_REQUESTS`."""
+    before `seconds`. Raises UsageError for more than `MOST_REQUESTS`.
+    """
     found = parse_arrivals(text)
     assert found is not None  # a shape, and no file
     shape, numbers = found
@@ -97,7 +99,8 @@ def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...
 
 def when(count: float, first: float, last: float, seconds: float) -> float:
     """After how many seconds so many requests have come, at a rate that goes linearly from `first` to `last` within
-    `seconds` and stays."""
+    `seconds` and stays.
+    """
     whole = (first + last) / 2 * seconds
     if count > whole:
         return seconds + (count - whole) / last

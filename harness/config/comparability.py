@@ -61,7 +61,8 @@ class Difference(NamedTuple):
 
 def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> list[Difference]:
     """What keeps the numbers of two runs from being compared, but for the aspects and names to ignore;
-    empty where nothing does."""
+    empty where nothing does.
+    """
     return [
         Difference(aspect, name, mine.get(name), theirs.get(name))
         for aspect in Comparable._fields

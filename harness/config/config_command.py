@@ -49,7 +49,8 @@ def parameters(kind: type[Settings]) -> list[inspect.Parameter]:
 
 def option(kind: type[Settings], name: str) -> tuple[Any, Any]:
     """A flag as Typer takes it: type and default. What is neither a switch, a path, a choice nor a list of text is read
-    as text, which the settings convert and check."""
+    as text, which the settings convert and check.
+    """
     info = kind.model_fields[name]
     flag, default, text = kind.flags()[name], info.default, " ".join((info.description or "").split())
     found = kinds(kind, name)

@@ -83,7 +83,8 @@ warnings.filterwarnings("ignore", 'Field name "json"')  # of pydantic's own olde
 
 class Settings(BaseModel):
     """Settings by name, from flags, from a `--config` file, or from a record. Those that are wrong, unknown, or against
-    the RULES of the class or its bases, raise UsageError with the flag's name."""
+    the RULES of the class or its bases, raise UsageError with the flag's name.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -107,7 +108,8 @@ class Settings(BaseModel):
     @classmethod
     def load(cls, path: Path, /, **flags: Any) -> Self:
         """The settings of a `--config` YAML file, keys as flags are named, with '-' or '_'; `flags` win. Raises
-        UsageError."""
+        UsageError.
+        """
         import yaml
 
         data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_CONFIG_FILE)

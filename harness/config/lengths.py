@@ -17,7 +17,8 @@ MOST_SIGMA = 3.0
 class Lengths(NamedTuple):
     """Lengths in tokens: fixed; log-normal with this median and, as `sigma`, the standard deviation of the logarithm;
     or, for a `sigma` above `MOST_SIGMA`, normal with that standard deviation in tokens. What is drawn out of the
-    bounds is drawn again."""
+    bounds is drawn again.
+    """
 
     median: int
     sigma: float = 0.0
@@ -49,7 +50,8 @@ MOST_DRAWS = 1000  # of a length, before all between its bounds are taken as equ
 
 class Shared(Settings):
     """What prompts share: one of `prefixes` beginnings of `prefix_len` tokens, and the turns before in a conversation
-    of `turns`. Where `salt` is put in, prompts share nothing, or nothing but that."""
+    of `turns`. Where `salt` is put in, prompts share nothing, or nothing but that.
+    """
 
     prefix_len: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = 0
     prefixes: Annotated[int, Field(ge=1, le=10**5)] = 1

@@ -48,7 +48,8 @@ class LatencyLimits:
 
     def tails(self, ttft: Any, tpot: Any) -> list[Tail]:
         """What is known of a test by its percentiles, or None, against them: the one judgement of all that is over a
-        limit."""
+        limit.
+        """
         pairs = (("TTFT", ttft, self.ttft), ("TPOT", tpot, self.tpot))
         return [Tail(kind, found.p99, most) for kind, found, most in pairs if found]
 
@@ -179,6 +180,7 @@ GATE_SHARE = {
 
 def bounds(reference: ReferenceScores, high_accuracy: bool) -> dict[str, tuple[float, float | None]]:
     """What each score must keep to: ROUGE at least 0.99 of the reference (0.999 for high accuracy), gen_len within
-    10 % of it."""
+    10 % of it.
+    """
     floors = {name: (GATE_SHARE[high_accuracy] * getattr(reference, name), None) for name in ROUGE}
     return floors | {"gen_len": (0.9 * reference.gen_len, 1.1 * reference.gen_len)}

@@ -118,7 +118,8 @@ QUANTIZE_JSON = "quantize.json"  # of a checkpoint that was made as docs/quantiz
 @cache
 def model(name: str) -> ModelSpec:
     """The row of a short name, or of the model that a quantized folder was made of; any other name is a hub
-    repository or a folder with MLPerf's own data."""
+    repository or a folder with MLPerf's own data.
+    """
     if name in MODELS:
         return MODELS[name]
     return MODELS.get(made_of(name), ModelSpec(name))._replace(path=name)

@@ -80,18 +80,21 @@ class LoadPattern:
 
     def queries(self, plan: Load) -> int | None:
         """About how many samples LoadGen will issue one after the other; None where it issues all at once, or where
-        what it takes is not known yet."""
+        what it takes is not known yet.
+        """
         return None
 
     def length(self, plan: Load) -> Length | None:
         """How many queries a performance test has, and about how many seconds it takes; None where that is not known
-        yet."""
+        yet.
+        """
         queries = self.queries(plan)
         return (queries, queries / plan.target_qps) if queries and plan.target_qps else None
 
     def progress(self, plan: Load) -> tuple[int | None, float]:
         """How many samples a live line counts towards, None where all are issued at once; and how long the test takes
-        at least, as far as its settings tell."""
+        at least, as far as its settings tell.
+        """
         queries = self.queries(plan)
         return queries, queries / plan.target_qps if self.is_rated and queries and plan.target_qps else 0.0
 

@@ -103,7 +103,8 @@ class Plan(Load):
     @property
     def schedule(self) -> tuple[float, ...]:
         """When each query is due, in seconds since the first, where the schedule is our own and no trace's: up to the
-        first that is not before the minimum duration."""
+        first that is not before the minimum duration.
+        """
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
             return ()
@@ -130,7 +131,8 @@ class Plan(Load):
     @property
     def length(self) -> str:
         """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
-        known yet. LoadGen takes whole passes of the samples."""
+        known yet. LoadGen takes whole passes of the samples.
+        """
         pattern = self.pattern
         if (length := pattern.length(self)) is None:
             return ""
@@ -164,7 +166,8 @@ class Plan(Load):
 
     def with_concurrency(self, level: int = 0) -> "Plan":
         """The plan at a level of concurrency, the highest unless it is given, with the rate that a trial at another one
-        makes expect there; as it is without levels."""
+        makes expect there; as it is without levels.
+        """
         if not (level := level or self.config.highest_level):
             return self
         each = (self.target_qps or 0.0) / (self.concurrency or 1)

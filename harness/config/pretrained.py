@@ -42,7 +42,8 @@ HUB_TIMEOUT_S = 5.0
 
 def loaded(kind: Any, config: EngineConfig) -> Any:
     """What one of the library's loaders makes of the model. Without a way to the hub it looks in its cache on this
-    machine alone, where it would try for a minute. Raises UsageError with the way out."""
+    machine alone, where it would try for a minute. Raises UsageError with the way out.
+    """
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
         raise UsageError(f"--model {config.model_path}: not a folder; a model is a folder or a name of the hub.")

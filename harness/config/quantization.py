@@ -32,7 +32,8 @@ def format_of(config: EngineConfig) -> str:
 
 class StoredFormat(NamedTuple):
     """How a group of a checkpoint's layers is stored: the numbers' name, such as fp8 or nf4, their bits, 0 where nobody
-    says, what is done to activations, and the method's name."""
+    says, what is done to activations, and the method's name.
+    """
 
     name: str
     bits: float
@@ -66,7 +67,8 @@ def group_format(group: dict[str, Any], method: str) -> StoredFormat:
 
 def method_format(stored: dict[str, Any], method: str) -> StoredFormat:
     """Those whose words are of one format: fp8 of transformers, FBGEMM, ModelOpt, Quark, torchao, bitsandbytes, AWQ,
-    GPTQ; any other is called by its name alone."""
+    GPTQ; any other is called by its name alone.
+    """
     bits = float(stored.get("bits") or stored.get("w_bit") or 0)
     if method in ("awq", "gptq"):
         return StoredFormat(method, bits, WEIGHTS_ALONE, method)
@@ -91,7 +93,8 @@ def method_format(stored: dict[str, Any], method: str) -> StoredFormat:
 
 def stored_words(config: EngineConfig) -> dict[str, Any]:
     """What a checkpoint says of its quantization where vLLM reads it: in config.json, or in hf_quant_config.json
-    (ModelOpt's older exports); empty of one that is not quantized."""
+    (ModelOpt's older exports); empty of one that is not quantized.
+    """
     if found := getattr(load_shape(config), "quantization_config", None):
         return dict(found)
     from huggingface_hub import try_to_load_from_cache

@@ -74,7 +74,8 @@ def duration(
     config: RunConfig, task: mlperf.Task, count: int, request_set: RequestSet | None, notes: list[str]
 ) -> float:
     """The minimum duration in seconds: what was given, a trace's own, or the task's, in proportion to the samples where
-    LoadGen takes as many as it needs for it."""
+    LoadGen takes as many as it needs for it.
+    """
     given = None if config.min_duration == "auto" else config.min_duration
     if request_set and request_set.replay:
         return request_set.replay.least_s(given)

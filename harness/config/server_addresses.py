@@ -31,7 +31,8 @@ def query_of(text: str) -> dict[str, str]:
 
 def exporter(url: str) -> tuple[str, list[str], str]:
     """The page of a GPU exporter, the GPUs on it that are the server's, and their host. Raises UsageError where neither
-    is named: others' GPUs may be on it."""
+    is named: others' GPUs may be on it.
+    """
     page, _, query = url.partition("?")
     labels = query_of(unquote(query))
     (address,) = check_addresses([page], "--telemetry-url")

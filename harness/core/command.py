@@ -35,7 +35,8 @@ MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line end
 
 def option(default: Any, text: str, metavar: str | None = None, flag: str = "", **bounds: float) -> Any:
     """A flag of a command, as its parameter's default, `...` where it must be given: its help; what it takes, nothing
-    for a switch; its name where that is not the parameter's; `min` and `max`."""
+    for a switch; its name where that is not the parameter's; `min` and `max`.
+    """
     return typer.Option(default, *filter(None, [flag]), metavar=metavar, help=text, **bounds)  # type: ignore[arg-type]
 
 
@@ -105,7 +106,8 @@ class Command(TyperCommand):
 
     def check_values(self, words: Sequence[str]) -> None:
         """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
-        for it."""
+        for it.
+        """
         flags = self.options_by_flag
         for before, word in pairwise(["", *words]):
             if (name := word.partition("=")[0]) not in flags:
@@ -168,7 +170,8 @@ class Group(TyperGroup):
 
 def make_command(function: Callable[..., object], about: str = "", **known: Any) -> Command:
     """A function as a command: a flag for each parameter, its docstring or `about` as the help's first paragraph, and
-    what else is `known` of it, by the names of Command."""
+    what else is `known` of it, by the names of Command.
+    """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command, help=about or function.__doc__, context_settings=HELP)(function)
     made: Any = typer.main.get_command(app)

@@ -49,7 +49,8 @@ class Section(NamedTuple):
 
 class Document(NamedTuple):
     """The answer, its subject, and what must be known of it, without the lines that have no text; `levels` are the rows
-    of a table, the head first."""
+    of a table, the head first.
+    """
 
     title: str
     subject: str

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from harness.core.interrupts import INTERRUPTED as INTERRUPTED
+from harness.core.interrupts import INTERRUPTED
 from harness.core.message_text import line_of, plain, why
 from harness.core.secrets import hide_text
 
@@ -53,7 +53,8 @@ class LoadGenError(BenchmarkError):
 
 def as_input(error: BaseException) -> BaseException:
     """What the user's files and disks can cause, as an error of its own: a file that cannot be read or written, or a
-    disk that is full. Any other failure is a mistake of this program, and stays as it is."""
+    disk that is full. Any other failure is a mistake of this program, and stays as it is.
+    """
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
         return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
     if not isinstance(error, OSError) or not (error.filename or error.errno == errno.ENOSPC):

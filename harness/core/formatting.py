@@ -16,7 +16,8 @@ def percent(share: Measured, digits: int = 2) -> str:
 
 def number(value: Measured, digits: int = 4, sign: str = "") -> str:
     """A number as people read it: thousands separated, at most `digits` significant ones, never an exponent; a dash for
-    none. `sign`: "+" shows it always."""
+    none. `sign`: "+" shows it always.
+    """
     if not isinstance(value, int | float) or not math.isfinite(value):
         return "–"  # also where a line of the history was edited by hand
     if isinstance(value, int) or value == 0:

@@ -64,7 +64,7 @@ def unknown_file_error(flag: str, name: str, names: Sequence[str]) -> UsageError
 
 
 def as_flag(name: str) -> str:
-    """max_num_seqs -> --max-num-seqs"""
+    """Return a setting's name as a flag, as in --max-num-seqs."""
     return "--" + name.replace("_", "-")
 
 

@@ -99,7 +99,7 @@ def gpu_settings() -> dict[str, str]:
         if (told := ask_gpus(question, *about)) and None not in told:
             words[name] = [say(each) for each in told]
     with nvml_gpus() as (nvml, handles):
-        if handles and (state := query_or_none(lambda: nvml.nvmlSystemGetConfComputeState())):
+        if handles and (state := query_or_none(nvml.nvmlSystemGetConfComputeState)):
             words["confidential computing"] = [SWITCH[state.ccFeature]]
         words["vboost"] = boosts() if handles else []
     return {name: ", ".join(dict.fromkeys(told)) for name, told in words.items() if told}
@@ -108,7 +108,9 @@ def gpu_settings() -> dict[str, str]:
 def boosts() -> list[str]:
     """The position of each GPU's slider vboost, which nvidia-smi alone tells, in a table with a column of that name."""
     with suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(["nvidia-smi", "boost-slider", "-l"], capture_output=True, text=True, timeout=10).stdout
+        said = subprocess.run(
+            ["nvidia-smi", "boost-slider", "-l"], capture_output=True, text=True, timeout=10, check=False
+        ).stdout
         rows = [re.split(r" {2,}", line.strip("| ").lower()) for line in said.splitlines()]
         place = next((n for row in rows for n, cell in enumerate(row) if "current" in cell), 0)
         return [row[place] for row in rows if place and "vboost" in row and len(row) > place]

@@ -25,7 +25,8 @@ guards: dict[int, "subprocess.Popen[bytes]"] = {}  # by the process that it guar
 
 def install_signal_handlers() -> None:
     """SIGTERM, and the end of the terminal (but not under nohup), end a command as Ctrl-C does; a guard ends what it
-    started where it is killed."""
+    started where it is killed.
+    """
     start_guard()
     interrupts.interruptible()
     signal(SIGTERM, default_int_handler)

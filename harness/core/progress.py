@@ -40,7 +40,8 @@ class Counters:
 
 class Stage(NamedTuple):
     """A part of a run: what it is called, the seconds from the start to its beginning, and whether the engine answers
-    in it: in one of LoadGen's two tests, or to something else."""
+    in it: in one of LoadGen's two tests, or to something else.
+    """
 
     name: str
     start_s: float
@@ -187,7 +188,8 @@ def clock(seconds: float) -> str:
 
 class Screen(io.TextIOWrapper):
     """Text for a person. Where the terminal, or what reads the pipe, goes away, the showing ends, not the run.
-    `is_full`: it led to a disk that had no more room."""
+    `is_full`: it led to a disk that had no more room.
+    """
 
     is_full = False
 

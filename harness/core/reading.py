@@ -49,7 +49,8 @@ def open_regular(
     path: Path, most: int = LARGEST_RUN_FILE, encoding: str = "utf-8", errors: str = "strict"
 ) -> Iterator[TextIO]:
     """A regular file of at most `most` bytes, open for reading, its line ends as they are: the one way in which files
-    that may be anything are read. Raises OSError, also for text that is not UTF-8."""
+    that may be anything are read. Raises OSError, also for text that is not UTF-8.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
     with os.fdopen(descriptor, newline="", encoding=encoding, errors=errors) as file:
         check_regular(os.fstat(descriptor), path, most)
@@ -104,7 +105,8 @@ def as_text(value: object) -> str:
 
 def size(node: Any, sizes: dict[int, int | None]) -> int:
     """How many values a YAML node stands for, aliases expanded. Raises YAMLError for what no file of ours holds,
-    TooLargeError for a node within itself."""
+    TooLargeError for a node within itself.
+    """
     if id(node) in sizes:
         if (found := sizes[id(node)]) is None:
             raise TooLargeError("unsupported YAML: anchors must not be recursive")

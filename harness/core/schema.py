@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from harness.core.formatting import Measured as Measured
 from harness.core.statements import Statement
 
 SCHEMA = 6  # the format of all these files; 1 had no number

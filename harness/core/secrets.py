@@ -73,7 +73,8 @@ def is_secret(name: str) -> bool:
 
 def hide_text(text: str) -> str:
     """A text without what looks like a secret: keys of known makers, credentials in an address, PEM blocks; and without
-    those of this process's environment."""
+    those of this process's environment.
+    """
     for look, shown in SECRET_FORMS:
         text = re.sub(look, shown, text)
     return hide_known(re.sub(QUERY, lambda found: found[1] + hide_query(found[2]), text))
@@ -90,7 +91,8 @@ def hide_query(query: str) -> str:
 
 def hide_known(text: str) -> str:
     """A text without the secrets of this process's environment, such as a server's key that it echoes, and without
-    those that were noted."""
+    those that were noted.
+    """
     found = {value for name, value in environ.items() if name not in SHELL_FOLDERS and is_secret(name)}
     found |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
     found = {value for value in found if len(value) >= SHORTEST_SECRET} | noted
@@ -106,7 +108,8 @@ def note_address(address: str) -> None:
 
 def hide_word(word: str) -> str:
     """A command-line word without what it may hold of secrets: an engine argument (KEY=VALUE) as another
-    program's setting, else the value of anything named, or looking, like a secret."""
+    program's setting, else the value of anything named, or looking, like a secret.
+    """
     if pair := re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word):
         value = from_yaml(pair[3])
         hidden = hide({pair[2]: value}, foreign=True)[pair[2]]
@@ -118,7 +121,8 @@ def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:
     """Settings as they may be written down: `***` for what a name or a look says is secret, however deep.
 
     Of `foreign` ones, another program's, also for every text but enumerations and those whose names are known to hold
-    nothing secret."""
+    nothing secret.
+    """
     if isinstance(settings, str):
         plain = not foreign or harmless or not settings or re.fullmatch(PLAIN_VALUE, settings)
         return hide_text(settings) if plain or settings in enumerations() else MASK

@@ -29,7 +29,9 @@ def git_revision() -> str | None:
     """
     with suppress(OSError, subprocess.TimeoutExpired):
         words = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-        if said := subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=10).stdout.strip():
+        if said := subprocess.run(
+            words, cwd=ROOT, capture_output=True, text=True, timeout=10, check=False
+        ).stdout.strip():
             return said
     return environ.get("GIT_REVISION") or None
 

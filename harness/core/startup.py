@@ -42,7 +42,8 @@ FOLDER_VARIABLES = names_in(
 
 def read_environment() -> None:
     """Takes the variables of a checkout's `.env`, as `docker run --env-file` does: NAME=VALUE, without quotes; what is
-    set already wins. Raises UsageError."""
+    set already wins. Raises UsageError.
+    """
     path = CHECKOUT / ".env"
     lines = read_given("", path, "text", str.splitlines, most=MIB) if path.exists() else []
     for number, line in enumerate(lines, 1):

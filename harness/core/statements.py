@@ -15,7 +15,8 @@ class StatementKind(StrEnum):
 @dataclass(frozen=True)
 class Statement:
     """One fact. Programs read `kind` and `name`, which may be empty where nothing depends on it; `what` and `remedy`
-    are for people."""
+    are for people.
+    """
 
     what: str
     remedy: str = ""

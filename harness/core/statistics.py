@@ -158,7 +158,8 @@ def intervals(values: Any) -> Any:
 
 class PairedChange(NamedTuple):
     """The mean of a score before and after on the same samples, with the interval of its change. Of `few` that differ
-    it is widened by 3/n of the largest score, for what was not seen: it may show that a limit is kept, never a loss."""
+    it is widened by 3/n of the largest score, for what was not seen: it may show that a limit is kept, never a loss.
+    """
 
     before: float
     after: float

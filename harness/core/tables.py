@@ -22,7 +22,8 @@ def value_of(item: object, column: TableColumn) -> object:
 
 class Table(NamedTuple):
     """A table of a page, as Markdown where it is written out: numbers as `number` has them. A page may have its own in
-    place of a named one."""
+    place of a named one.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]

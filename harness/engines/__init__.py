@@ -1,4 +1,11 @@
-"""Engines: vLLM in this process, servers behind an endpoint, an echo. May import config and below."""
+"""Engines: vLLM in this process, servers behind an endpoint, an echo. May import config and below.
+
+    vllm    vLLM in this process; with vllm_arguments, cuda_toolkit, and worker and patches in vLLM's own processes
+    openai  servers; with discovery, server_metrics, completions (their API) and client (one request)
+    echo    answers at once and computes nothing; the template of an engine
+
+Each is an `Engine` of `protocol`, on an event loop of its own. Token ids go in, token ids come out.
+"""
 
 from importlib import import_module
 from pathlib import Path

@@ -47,7 +47,8 @@ class Delivery(NamedTuple):
     @property
     def is_bundled(self) -> bool:
         """Whether a buffer held it: whole, more than two messages' tokens at first, or half of the messages rushed.
-        Messages of several tokens at even distances are an engine's steps."""
+        Messages of several tokens at even distances are an engine's steps.
+        """
         late = self.first_tokens > 1 and self.first_tokens * self.messages > 2 * self.tokens
         return self.is_whole or late or (self.messages > 1 and 2 * self.rushed >= self.messages - 1)
 
@@ -55,7 +56,8 @@ class Delivery(NamedTuple):
 @dataclass(slots=True)
 class Exchange:
     """What an engine notes of a request that it sends on: when it was sent, by time.perf_counter, which the processes
-    of a machine share, and how its answer came. One that sends nothing on leaves both as they are."""
+    of a machine share, and how its answer came. One that sends nothing on leaves both as they are.
+    """
 
     sent_at: float = field(default_factory=time.perf_counter)
     delivery: Delivery | None = None

@@ -124,7 +124,7 @@ class Client:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
         self.session = connect(self.config)
 
-    async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
+    async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:  # noqa: C901
         """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
         rest, and no ids once in a while where there is more to come. What is known of it goes into `exchange`.
 
@@ -187,7 +187,8 @@ class Client:
 
     async def choose(self, address: str, prompt: list[int], choices: Sequence[int]) -> ChoiceLogprobs:
         """The next token, restricted to the ids in `choices`. Raises EndpointError, UsageError where the server tells
-        no log-probabilities."""
+        no log-probabilities.
+        """
         async with self.post(address, choosing(self.content(prompt), self.model, choices)) as response:
             page = await read_whole(response, address)
         if response.status >= 500:
@@ -199,7 +200,8 @@ class Client:
 
     def content(self, prompt: list[int]) -> list[int] | str:
         """A prompt as its server takes it: its ids, or its text, a chat's special tokens included; the one that begins
-        it the server adds itself."""
+        it the server adds itself.
+        """
         if self.form.ids_in:
             return prompt
         begun = prompt[:1] == [self.tokenizer.bos_token_id]

@@ -1,5 +1,6 @@
 """The OpenAI completions API as servers speak it: how they take a prompt, what an answer holds, what they tell of
-themselves."""
+themselves.
+"""
 
 import json
 import math
@@ -39,7 +40,8 @@ NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
 
 class CompletionChunk(NamedTuple):
     """What one message holds of an answer; `end` is `stop` or `length` where it is the last, `word` the server's own
-    for it, and `model` the one that it names."""
+    for it, and `model` the one that it names.
+    """
 
     text: str = ""
     ids: Sequence[int] | None = None
@@ -143,7 +145,8 @@ class EventReader:
 
     def feed(self, chunk: bytes) -> list[Any]:
         """The messages that a read completes, without the closing [DONE]: parsed, or bytes where they are damaged.
-        Raises EndpointError for a line of more than MOST_BYTES."""
+        Raises EndpointError for a line of more than MOST_BYTES.
+        """
         if not chunk:  # which ends no line
             return []
         if self._after_return:

@@ -18,7 +18,8 @@ NO_NVCC = (
 
 def provide(engine_args: Mapping[str, object]) -> str:
     """Sets CUDA_HOME to the set-up's links where kernels will be compiled and no toolkit is there; a warning in one
-    line where there is no nvcc at all, else nothing."""
+    line where there is no nvcc at all, else nothing.
+    """
     is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED)
     if not is_compiled or environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
         return ""

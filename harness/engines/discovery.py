@@ -125,7 +125,8 @@ class Discovery:
 
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ListedModel, str]:
         """Status, JSON object (empty where there is none) and Server header, of 401 and 403 WWW-Authenticate. Raises
-        UsageError without an answer."""
+        UsageError without an answer.
+        """
         try:
             async with self.session.get(
                 join_url(address, path), timeout=ClientTimeout(total=limit_s), allow_redirects=False
@@ -158,7 +159,8 @@ def is_one(models: Mapping[str, ListedModel]) -> bool:
 
 def other_model(config: RunConfig, listed: ListedModel) -> str:
     """The repository of the hub that a server lists as its model, where it is not the model that was named; what a
-    server calls by another name of its own may be that model."""
+    server calls by another name of its own may be that model.
+    """
     names = [name for name in (listed.get("root"), listed.get("id")) if isinstance(name, str)]
     named = {PurePath(name).name.lower() for name in (config.model, config.model_path)}
     if config.served_model_name or any(PurePath(name).name.lower() in named for name in names):

@@ -45,7 +45,8 @@ def create(plan: Plan, traces: Path, choosing: bool = False) -> "OpenAI":
 
 class OpenAI(Engine):
     """The client of one or more servers that serve the same model; of several `processes`, or with one this process.
-    0: half of the cores, at most `MOST_CLIENTS`: the other half is LoadGen's, and a local server's."""
+    0: half of the cores, at most `MOST_CLIENTS`: the other half is LoadGen's, and a local server's.
+    """
 
     def __init__(
         self,
@@ -131,7 +132,8 @@ class OpenAI(Engine):
 
     async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
         """Whether a small answer, streamed as the run's are, comes with its token ids. Raises RefusedError, or a
-        UsageError where no other form helps."""
+        UsageError where no other form helps.
+        """
         stream = self.config.scenario_rules.pattern.is_streamed
         self._client.form = form
         content = self._client.content(self.tokenizer.encode(GREETING))
@@ -160,7 +162,8 @@ class OpenAI(Engine):
 
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
         """Status, page and WWW-Authenticate of a completion; a server that is too busy, or has no backend for it, is
-        asked again for some seconds."""
+        asked again for some seconds.
+        """
         until = time.monotonic() + BUSY_S
         while True:
             async with self._client.post(address, body) as response:

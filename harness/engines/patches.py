@@ -96,7 +96,8 @@ def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
 
 def applied_kernels(names: Iterable[str], kernels: Mapping[Any, str]) -> dict[str, str]:
     """What stands among a model's kernels of each patch that changes one of its layers, by part; `kernels` has each
-    layer with the name of its kernel."""
+    layer with the name of its kernel.
+    """
     rows = [PATCHES[name] for name in names]
     return {row.part: row.kernel for row in rows if any(row.changes(*item) for item in kernels.items())}
 

@@ -39,7 +39,8 @@ GREEDY = Sampling()
 
 class ChoiceLogprobs(NamedTuple):
     """The log-probability of each token allowed, and how many tokens of the prompt came from the prefix cache; None
-    where a server does not tell."""
+    where a server does not tell.
+    """
 
     logprobs: tuple[float, ...]
     cached_tokens: int | None
@@ -57,7 +58,7 @@ class Engine:
         self.kernels: dict[str, str] = {}  # once started: its attention backend and linear kernel, as far as it tells
         self.cautions: list[str] = []  # once started: what its user should know of its settings
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=lambda: self.loop.run_forever(), name="engine", daemon=True)
+        self._thread = threading.Thread(target=self.loop.run_forever, name="engine", daemon=True)
 
     def stop_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -68,7 +69,8 @@ class Engine:
 
     def run(self, work: Coroutine[Any, Any, Result], watch: Callable[[], None]) -> Result:
         """What a coroutine on the loop returns, or what it raised, a TimeoutError included; calls `watch` while it
-        waits, which may raise."""
+        waits, which may raise.
+        """
         future = self.spawn(work)
         while not wait([future], timeout=EVERY_S).done:
             watch()
@@ -93,12 +95,14 @@ class Engine:
     ) -> TokenStream:
         """The answer's token ids as they come, the first at once, at most as many as `sampling` or the request says;
         `is_whole`: nobody looks before the end. An engine that sends the request on notes in `exchange` when it did,
-        and how the answer came. Raises EngineError."""
+        and how the answer came. Raises EngineError.
+        """
         raise NotImplementedError
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
         """The next token, restricted to the ids in `choices` (at most 20), of an engine made for that. Raises
-        EngineError, and UsageError where the engine cannot."""
+        EngineError, and UsageError where the engine cannot.
+        """
         raise UsageError(f"--backend {self.name} does not compute probabilities.")
 
     async def reset_prefix_cache(self) -> None:
@@ -120,7 +124,8 @@ class Engine:
 
     def prometheus_metrics(self) -> list[str]:
         """Its own metrics in Prometheus' text format, a text for each server; none where it keeps none. From any thread
-        but its own."""
+        but its own.
+        """
         return []
 
     @property

@@ -85,7 +85,8 @@ SOURCES = frozenset(
 
 def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
     """The columns at a reading, so long after the one before; None where the engine does not tell, or there is nothing
-    to compare with."""
+    to compare with.
+    """
     found, grown = list[Measured](), partial(increase, before, now)
     for column in METRIC_COLUMNS:
         values = [value for source in column.metrics.split() for value in now.get(source, [])]
@@ -121,7 +122,8 @@ def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
 
 def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     """How many replicas computed no token between two readings of all servers, of how many; 0 of 0 where a reading
-    lacks one."""
+    lacks one.
+    """
     then, now = samples(before), samples(after)
     counts = [(then[source], now[source]) for source in GENERATED.split()]
     pairs = [pair for was, is_ in counts if len(was) == len(is_) for pair in zip(was, is_, strict=True)]
@@ -130,7 +132,8 @@ def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int
 
 def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
     """Milliseconds of each of WAITS, the mean of the requests that ended between two readings; none unless all are
-    reported."""
+    reported.
+    """
     grown, means = growth(before, after), {}
     for column in WAITS:
         if count := grown(column.of_all):
@@ -150,7 +153,8 @@ def samples(expositions: Iterable[str]) -> Readings:
 
 def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[float]]]:
     """Name, labels and values of rows that differ in nothing but the labels `parts`, which split one thing into
-    several rows."""
+    several rows.
+    """
     found = defaultdict(list)
     for row in rows:
         labels = frozenset((key, value) for key, value in row.labels.items() if key not in parts)

@@ -63,7 +63,8 @@ def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
 @cache
 def sampling_params(sampling: Sampling, is_whole: bool, choices: tuple[int, ...] = ()) -> Any:
     """vLLM's sampling parameters, for one output at the end or one for each step; with `choices`, of one of these
-    tokens and for their log-probabilities."""
+    tokens and for their log-probabilities.
+    """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 

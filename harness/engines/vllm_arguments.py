@@ -73,7 +73,8 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
 
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
     """Which engine arguments and VLLM_ variables the installed vLLM does not have, or ignores with so many copies
-    of the model, in words; empty if it has all."""
+    of the model, in words; empty if it has all.
+    """
     missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
     missing += [
         f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in vllm_source.variables()

@@ -29,7 +29,8 @@ class Extension:
 
     def chosen_kernels(self: Any) -> dict[str, str]:
         """The attention backend, the kernel of most linear layers, by vLLM's names, and what patches change of them;
-        without what vLLM does not say."""
+        without what vLLM does not say.
+        """
         config = self.vllm_config.compilation_config
         backends = (getattr(layer, "attn_backend", None) for layer in config.static_forward_context.values())
         attention = Counter(backend.get_name() for backend in backends if backend)

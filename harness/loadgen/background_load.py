@@ -57,7 +57,8 @@ CPU_TIMES = Path("/proc/stat")
 
 def busy_s() -> float:
     """Seconds that the cores which this process may use have been busy, in all, since the machine started; those of its
-    container where a quota holds that to fewer: what others use of the machine takes nothing from a quota."""
+    container where a quota holds that to fewer: what others use of the machine takes nothing from a quota.
+    """
     if (used := container_s()) is not None:
         return used
     online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # those of which psutil tells, in order
@@ -72,7 +73,8 @@ def busy_time(times: Any) -> float:
 
 def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
     """CPU seconds by process id: of the processes named, and each below them, with those of their
-    children that have ended."""
+    children that have ended.
+    """
     total = {}
     for root in roots:
         with suppress(psutil.Error):
@@ -84,7 +86,8 @@ def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
 
 def servers_here(addresses: Sequence[str]) -> set[int] | None:
     """The processes of this machine that serve the addresses, the topmost of each; None where they are not known: of
-    another user, or in a container, of which the listener is a relay."""
+    another user, or in a container, of which the listener is a relay.
+    """
     found = set[int]()
     for address in addresses:
         parts = urlsplit(address)
@@ -104,7 +107,8 @@ def servers_here(addresses: Sequence[str]) -> set[int] | None:
 
 def precision_of(addresses: Sequence[str]) -> dict[str, str]:
     """The flags for the number format of the weights that the servers of this machine were started with, as far as
-    their processes tell."""
+    their processes tell.
+    """
     found = dict[str, str]()
     for pid in servers_here(addresses) or ():
         with suppress(psutil.Error):
@@ -123,7 +127,8 @@ def is_here(host: str) -> bool:
 
 def top_of(pid: int) -> int | None:
     """The process that started a server: the parent as long as it runs the same program and started none of ours.
-    None for a relay, whose server is elsewhere."""
+    None for a relay, whose server is elsewhere.
+    """
     with suppress(psutil.Error):
         process, ours = psutil.Process(pid), {each.pid for each in psutil.Process().parents()}
         if any(name in process.name() for name in RELAYS):
@@ -145,7 +150,8 @@ def watch_others(
     gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
 ) -> Iterator[BackgroundLoad]:
     """Yields what others use while the block runs; complete once it has ended. `gpus` were taken before; behind
-    `endpoints` the processes of a server on this machine are no others."""
+    `endpoints` the processes of a server on this machine are no others.
+    """
     found = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
     servers, own = servers_here(endpoints), {os.getpid()}
     known = own | (servers or set())

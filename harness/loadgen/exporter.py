@@ -28,7 +28,8 @@ INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")  # parts of one GPU (MIG), whose memor
 
 def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
     """What the pages tell of the GPUs that the addresses name, and the GPUs' models. Raises UsageError for a page that
-    is none, or lacks one of them."""
+    is none, or lacks one of them.
+    """
     found: GPUs = {}
     models = {}
     for url in urls:
@@ -63,7 +64,8 @@ async def page(address: str) -> str:
 
 def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
     """Labels, column and value of each GPU's quantities, those that none can have left out. Raises UsageError where
-    there is no such page in time."""
+    there is no such page in time.
+    """
     try:
         text = asyncio.run(page(address))
         for name, labels, values in server_metrics.fold(server_metrics.parse(text, DCGM_COLUMNS), INSTANCES):

@@ -87,7 +87,8 @@ GPU_NAMES = (*GPU_COLUMNS, *COUNTERS)
 
 def joules(gpus: int | None) -> Measured:
     """The energy that the first visible GPUs (None: all) have taken since their driver was loaded; None where they do
-    not report it."""
+    not report it.
+    """
     energies = ask_gpus("nvmlDeviceGetTotalEnergyConsumption")[:gpus]
     return sum(energies) / 1000 if energies and None not in energies else None
 
@@ -137,7 +138,8 @@ def recording(
 @contextmanager
 def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Any]]]]:
     """How many of the visible GPUs are read, and what reads all their columns: a process of its own, since a driver's
-    library that crashes takes its process with it. Values that it does not tell in time are unknown."""
+    library that crashes takes its process with it. Values that it does not tell in time are unknown.
+    """
     count, spawn = len(ask_gpus("nvmlDeviceGetName")[:most]), multiprocessing.get_context("spawn")
     mine, theirs = spawn.Pipe()
     process = spawn.Process(target=tell_gpus, args=(theirs, count), name="telemetry", daemon=True)

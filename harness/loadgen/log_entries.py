@@ -38,7 +38,8 @@ DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
 
 def records(path: Path) -> Iterator[tuple[str, Any, Mapping[Any, object]]]:
     """The log's entries one by one, so that its size does not matter: key, value, and whether it is_error or
-    is_warning. Raises LogError."""
+    is_warning. Raises LogError.
+    """
     try:
         with open_regular(path, LARGEST_DETAIL_LOG) as lines:
             for number, line in enumerate(lines, start=1):
@@ -83,7 +84,8 @@ def sequential_duration(values: Entries) -> Measured:
 
 class ScenarioEntries(NamedTuple):
     """Where a scenario's results are in the log; `seconds` gives the length of the measured part, from the numbers that
-    LoadGen divided by it."""
+    LoadGen divided by it.
+    """
 
     samples: str | None  # a second
     tokens: str = "result_completed_tokens_per_second"

@@ -94,7 +94,8 @@ Clock = Literal["", "loadgen", "client"]
 @dataclass(slots=True)
 class Request:
     """One request of a test. Its latencies count from `issued_s`: LoadGen's scheduled time, the time at which an
-    arrival was due, or when a closed loop sent it; in seconds since the first of the test."""
+    arrival was due, or when a closed loop sent it; in seconds since the first of the test.
+    """
 
     sample: int  # of the sample library
     prompt_tokens: int = 0
@@ -192,7 +193,8 @@ def times_of(requests: Sequence[Request]) -> dict[str, Any]:
 
 def spread(times: Iterable[Measured]) -> Latency | None:
     """Times as LoadGen summarizes them: each percentile is one of them, the one at its share of their number. Unknown
-    ones do not count; None where there are no others."""
+    ones do not count; None where there are no others.
+    """
     ranked = sorted(time for time in times if time is not None)
     if not ranked:
         return None

@@ -87,7 +87,8 @@ class InFlight(NamedTuple):
 
 class AtTimes(NamedTuple):
     """Arrivals of the user's own: each request at its time, in seconds since the first, answered or not those before
-    it. `by_sample`: each of a trace at its own time."""
+    it. `by_sample`: each of a trace at its own time.
+    """
 
     times: Sequence[float]
     by_sample: bool

@@ -38,7 +38,8 @@ def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
 
 def endless(plan: Plan, engine: int) -> Sender:
     """The same load from an endless source, under the profiler. Offline: the engine always has as many requests as it
-    takes, and others that wait; or one batch at a time."""
+    takes, and others that wait; or one batch at a time.
+    """
     match plan.pattern:
         case Burst() if not plan.config.batch_size:
             return InFlight(QUEUE_FACTOR * engine)

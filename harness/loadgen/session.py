@@ -69,7 +69,8 @@ class LoadGenSession:
 
     def drive(self, mode: Test, plan: Plan, folder: Path) -> None:
         """One LoadGen test on the engine, watched; what is known of each request stays in its folder, with times only
-        of a test that measures: LoadGen's, where it takes them. Raises LogError where its trace is of others."""
+        of a test that measures: LoadGen's, where it takes them. Raises LogError where its trace is of others.
+        """
         settings = self.settings.of(plan, folder)
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
@@ -162,7 +163,8 @@ class LoadGenSession:
 
     def samples(self, plan: Plan) -> Library:
         """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be
-        emptied from here, random prompts are new ones, too."""
+        emptied from here, random prompts are new ones, too.
+        """
         return self.library.salted(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
     def measure(self, work: Coroutine[Any, Any, Result]) -> Result:

@@ -42,7 +42,8 @@ ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for 
 @dataclass(frozen=True)
 class SteadyPart:
     """The part of a test in which the engine had all its work: after as many answers as it takes at once, and before as
-    few are left. `ended`: the requests whose answers ended in it; `window`: those that were sent in it as well."""
+    few are left. `ended`: the requests whose answers ended in it; `window`: those that were sent in it as well.
+    """
 
     begin_s: float
     end_s: float
@@ -93,7 +94,8 @@ class SteadyPart:
 
 def steady_part(requests: Sequence[Request], at_once: int) -> SteadyPart | None:
     """The steady part of a test that computes `at_once` requests at a time; None where there are too few for one, or it
-    is so short that the answers did not come steadily."""
+    is so short that the answers did not come steadily.
+    """
     if len(requests) < 4 * at_once or any(request.done_s is None for request in requests):
         return None
     done = sorted(requests, key=lambda each: each.end_s)
@@ -258,7 +260,8 @@ class TestRun:
     @classmethod
     def read(cls, folder: Path, plan: "Plan") -> Self:
         """The test in a folder. Raises LogError for logs that cannot be trusted, or are of another scenario, or not of
-        the test of its requests; UsageError for a damaged file."""
+        the test of its requests; UsageError for a damaged file.
+        """
         mixed = plan.request_set is not None
         test = cls.logged(folder, plan.limits, plan.concurrency, plan.config.scenario_rules.loadgen, mixed)
         return replace(test, client_delay=client_delay(test.requests, plan))
@@ -372,7 +375,8 @@ def count_difference(folder: Path, result: TestResult, requests: Sequence[Reques
 
 def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
     """How long requests waited for this client; None where LoadGen sends each when the one before is answered, and of
-    all at once."""
+    all at once.
+    """
     if plan.pattern.is_rated:
         return spread(each.sent_ms for each in requests)
     return spread(gaps_ms(requests)) if plan.concurrency else None
@@ -380,7 +384,8 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
 
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Milliseconds from the end of an answer until the next request was sent in its place, in a closed loop: the place
-    that has been free for longest is taken next."""
+    that has been free for longest is taken next.
+    """
     ends = deque(sorted(each.done_s for each in requests if each.done_s is not None))
     begun = ((each.begin_s, each.sent_ms or 0.0) for each in requests if each.done_s is not None)
     free: deque[float] = deque()

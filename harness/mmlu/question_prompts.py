@@ -29,7 +29,7 @@ def text(question: Question, examples: Sequence[Question]) -> str:
 
 
 def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[QuestionPrompt]:
-    """A prompt for each question that leaves engine for one new token in `context`.
+    """A prompt for each question that leaves room for one new token in `context`.
 
     Where one does not fit, the last examples are dropped until it does. Raises UsageError where even none is too many.
     """

@@ -59,7 +59,7 @@ def score_cells(part: Score) -> list[object]:
     return [percent(part.accuracy), percent(part.standard_error), ends, part.correct, part.n]
 
 
-def sections(
+def sections(  # noqa: PLR0913
     config: MMLUConfig,
     facts: MMLUFacts,
     source: str,

@@ -52,7 +52,8 @@ class Goal(NamedTuple):
 
 class Alone(NamedTuple):
     """Requests one after the other, without company: seconds until the first token, for each that follows, and in
-    all."""
+    all.
+    """
 
     ttft_s: float
     tpot_s: float
@@ -61,7 +62,8 @@ class Alone(NamedTuple):
 
 class SharedServer(NamedTuple):
     """What is known of a server: an answer alone, the queue of the test that tells how answers hold each other up, and
-    that of the test in which some queries always waited; None where none ever did."""
+    that of the test in which some queries always waited; None where none ever did.
+    """
 
     alone: Alone
     shared: Queue
@@ -81,7 +83,8 @@ class SharedServer(NamedTuple):
     @property
     def capacity(self) -> float:
         """Queries/s without end: what it completes, or where answers would take without end; infinite where neither
-        is known."""
+        is known.
+        """
         return min(self.shared_qps, self.served_qps)
 
     @property
@@ -109,7 +112,8 @@ class SharedServer(NamedTuple):
     def rate(self, goal: Goal) -> float:
         """The highest rate in queries/s that a full test should keep: by how long queries wait, where TPOT keeps its
         limit however many wait, and else by how answers hold each other up, since TPOT is over its limit before any
-        query waits. Infinite where nothing tells, 0 where a request alone is over a limit."""
+        query waits. Infinite where nothing tells, 0 where a request alone is over a limit.
+        """
         if self.alone.tpot_s * 1000 > goal.tpot_ms or self.alone.ttft_s * 1000 > goal.ttft_ms:
             return 0.0
         seen, tokens = self.shared, self.shared.tokens
@@ -148,7 +152,8 @@ def rate_by_waits(
 ) -> float:
     """The highest rate, in queries/s, at which nearly every sequence of random arrivals keeps the 99th percentile of
     the wait within `limit_s`, where `running` are answered at once, at `capacity`, and others wait. Fewer take less
-    time each, down to `alone_s`. Completions vary by `dispersion`, their variance over their mean."""
+    time each, down to `alone_s`. Completions vary by `dispersion`, their variance over their mean.
+    """
     longer_s = (running / capacity - alone_s) / max(running - 1, 1.0)  # by each other that runs
 
     def p99_s(rate: float, seconds: float, random: Any) -> float:
@@ -169,7 +174,7 @@ def rate_by_waits(
 
 
 @cache
-def rate_by_company(
+def rate_by_company(  # noqa: PLR0913
     alone_s: float,
     capacity: float,
     prompts: float,
@@ -215,7 +220,8 @@ def tests_of(queries: float) -> int:
 
 def slowest(times: Any, counts: Any) -> float:
     """The 99th percentile, early stopping's margin included, that nearly every test stays below, from the times of
-    groups of so many queries; a row for each time, a column for each test."""
+    groups of so many queries; a row for each time, a column for each test.
+    """
     order = np.argsort(-times, axis=0)
     late = np.cumsum(np.take_along_axis(counts, order, axis=0), axis=0)
     first = (late <= [allowed_late(int(count)) for count in late[-1]]).sum(axis=0).clip(max=len(order) - 1)
@@ -238,5 +244,6 @@ def rate_at(limit_s: float, p99_s: Callable[..., float], capacity: float, rate: 
 
 def approached(capacity: float, rate: float, share: float) -> float:
     """The rate at which a latency is at its limit, of which it is a `share` at `rate`: limit over latency falls evenly
-    with the rate, and to nothing at the capacity. No less than half of `rate`: so far that does not hold."""
+    with the rate, and to nothing at the capacity. No less than half of `rate`: so far that does not hold.
+    """
     return max(capacity - (capacity - rate) * share, rate / FARTHEST)

@@ -112,7 +112,8 @@ BURST = 32  # requests at once
 
 async def run_alone(engine: TolerantEngine, prompts: Sequence[Prompt]) -> Alone:
     """Sends prompts one after the other for at most `ALONE_S`: the middle of their times. What the first of several
-    waits for is the engine's start. Raises EngineError, EndpointError where none was answered."""
+    waits for is the engine's start. Raises EngineError, EndpointError where none was answered.
+    """
     found, begin = list[Request](), time.perf_counter()
     for prompt in prompts:
         now = time.perf_counter()
@@ -195,7 +196,8 @@ class Bench(NamedTuple):
 
     def test(self, short: Plan, reason: str = "") -> Outcome:
         """A short performance test, kept in config.json at once: `short` is the run's plan with its own load, and less
-        of everything else; the reason for it is shown."""
+        of everything else; the reason for it is shown.
+        """
         load, session = number(short.pattern.number(short)), self.session
         folder = new_folder(session.folder.sub("Probes"), load)
         session.display.stage(f"probe at {load} {short.pattern.unit}, {short.length}", "load", reason)

@@ -75,7 +75,8 @@ def goals(plan: Plan) -> dict[str, Goal]:
 
 def most_running(queue: Queue, goal: Goal) -> int | None:
     """How many requests may run so that TPOT's p99 is CAPPED of its limit: while one is answered, each of the others is
-    given as many tokens, and begins once. None where what answers cost each other is not known."""
+    given as many tokens, and begins once. None where what answers cost each other is not known.
+    """
     if not queue.tokens or (others_s := queue.each_s + queue.prompt_s) <= 0:
         return None
     slowest_s = CAPPED * goal.tpot_ms / 1000 * queue.tokens / exp(SURE * queue.scatter)
@@ -84,7 +85,8 @@ def most_running(queue: Queue, goal: Goal) -> int | None:
 
 def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> Estimate:
     """What follows from the facts. A range is the rate that they imply, give or take the error of the completions, by
-    how much the last probe alone would have it otherwise, and what chance makes of a full test's tail."""
+    how much the last probe alone would have it otherwise, and what chance makes of a full test's tail.
+    """
     found, ranges, doubts = facts.server, Ranges(), list[str]()
     error = min(2 * error_of(found.waited), MOST) if found.waited else 0.0
     most = (1 + max(LEAST / 2, error)) * found.capacity

@@ -116,7 +116,8 @@ class SearchFacts:
 def crossing(points: Sequence[tuple[float, float]]) -> float:
     """The rate that implies itself, from rates and those that their tests imply, in the order of the tests: on the line
     through its neighbours; what the last test implies where it has one alone, or they are too near to each other or
-    contradict each other."""
+    contradict each other.
+    """
     (rate, implied), others = points[-1], points[:-1]
     if not others or implied in (0.0, inf):
         return implied
@@ -135,7 +136,8 @@ def crossing(points: Sequence[tuple[float, float]]) -> float:
 
 def measure(bench: Any) -> SearchFacts:
     """The two facts: a request alone, and a probe that saturates the server; both again where a request alone takes
-    another time after it. `bench`, a `probing.Bench`, is idle again before each measurement begins."""
+    another time after it. `bench`, a `probing.Bench`, is idle again before each measurement begins.
+    """
     alone = bench.alone()
     for _ in range(REPEATS):
         facts = SearchFacts(bench.goal, alone)
@@ -205,7 +207,8 @@ def search(bench: Any) -> SearchFacts:
 
 def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
     """The next rate after a full test, the last of `tests`, by its own latencies and by the capacity: lower where it
-    failed; higher where it held with room, None where that is not worth another test."""
+    failed; higher where it held with room, None where that is not worth another test.
+    """
     last = tests[-1]
     rate, shares = last.rate, goal.shares(last)
     share, near = max(shares), NEAR * rate
@@ -242,7 +245,8 @@ def rate_after(tests: Sequence[Outcome], goal: Goal) -> float | None:
 
 def rate_by_waits(tests: Sequence[Outcome], goal: Goal) -> float:
     """The highest rate at which queries wait no longer than TTFT's limit in a full test; infinite where no test told
-    the capacity."""
+    the capacity.
+    """
     if not (known := [one for one in tests if one.queue]):
         return inf
     alone_s = (min(one.at(kind, "min") or 0.0 for one in known) / 1000 for kind in ("ttft", "tpot"))

@@ -73,7 +73,8 @@ GATE_TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 
 def document(summary: Summary, whole: bool = False, scatter: str = "") -> Document:
     """The answer of a run, and what must be known of it before it is passed on; the `whole` of it in a report;
-    `scatter` of earlier runs."""
+    `scatter` of earlier runs.
+    """
     said = [*lines(summary, whole), Line("scatter", scatter)]
     return Document(
         title(summary), joined(": ", summary.meta.label, subject(summary)), said, levels(summary), tone(summary)
@@ -323,7 +324,7 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     yield from advice.unsteady(test)
 
 
-def next_command(summary: Summary) -> str:
+def next_command(summary: Summary) -> str:  # noqa: PLR0911
     """The command that goes on from a result that is none; empty where there is one."""
     test, found, command, curve = summary.performance, summary.result, summary.meta.command, summary.curve
     good = [each.load for each in curve if each.has_kept]

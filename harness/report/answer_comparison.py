@@ -48,7 +48,8 @@ class AnswerPair(NamedTuple):
 
 def answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
     """What two runs answered to the same samples, by their folders of the accuracy test; None where the samples were
-    not the same, or the answers of one are not kept. Raises UsageError."""
+    not the same, or the answers of one are not kept. Raises UsageError.
+    """
     if not all((run / name).exists() for run in (a, b) for name in (SAMPLES_FILE, ANSWERS)):
         return None
     tables = [csv_files.read_columns(run / SAMPLES_FILE, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]

@@ -1,6 +1,7 @@
 """Finished runs side by side: the settings that differ, speed, latency, accuracy; of two, also where answers part.
 
-Two runs with an accuracy test on the same samples are compared answer by answer; any others by their numbers."""
+Two runs with an accuracy test on the same samples are compared answer by answer; any others by their numbers.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import starmap
@@ -178,7 +179,8 @@ def write_html(path: Path, runs: Runs, found: Document) -> None:
 
 def finding(runs: Runs) -> str:
     """The second of two runs, or the fastest of several, against the first, or against the next where it is the first;
-    empty where they share no measurement. Several runs of a label on one machine are one side."""
+    empty where they share no measurement. Several runs of a label on one machine are one side.
+    """
     if len(runs) < 2:
         return ""
     metric, sides = METRIC_BY_NAME[runs[0].summary.scenario.headline], dict[str, list[float]]()
@@ -237,7 +239,8 @@ def difference(runs: Runs) -> str:
 
 def refusals(runs: Runs) -> tuple[int, list[str]]:
     """Which run the others are compared with: the first of those that have a ratio with the most; and why each run's
-    speed has no ratio with that one's, empty where it has, and for that one."""
+    speed has no ratio with that one's, empty where it has, and for that one.
+    """
     named = [*zip(runs, letters(len(runs)), strict=True)]
     found = [["" if run is first else refusal(first, run, a, b) for run, b in named] for first, a in named]
     start = min(range(len(runs)), key=lambda n: sum(map(bool, found[n])))
@@ -253,7 +256,8 @@ def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:
 
 def ratios_of(column: RunColumn, refusals: Sequence[str], start: int) -> list[str]:
     """Each value over that where they start, of a measurement that can be better or worse; empty where that says
-    nothing."""
+    nothing.
+    """
     metric, first = column.metric, column.values[start]
     has_ratios = metric and metric.better and metric.name not in mlperf.SCORES and first
     return [

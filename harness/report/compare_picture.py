@@ -41,7 +41,8 @@ def panels(runs: Runs) -> list[Panel]:
 
 def bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
     """A bar for each run, the first on top: red where it is INVALID or over its limits, hollow where the machine was
-    busy."""
+    busy.
+    """
     rows, note = [], ""
     for name, run, figure in zip(names(runs), runs, figures, strict=True):
         is_bad = run.summary.result is not None and run.summary.result.verdict.tone == "bad"
@@ -53,7 +54,8 @@ def bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
 
 def names(runs: Runs) -> list[str]:
     """Each run's label, or what its folder is called without the time, after its machine where they have several;
-    numbered where that is not enough."""
+    numbered where that is not enough.
+    """
     said = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
     cut = [name[:LONGEST_RUN_NAME] for name in with_machines(runs, said)]
     return [f"{name} ({cut[: n + 1].count(name)})" if cut.count(name) > 1 else name for n, name in enumerate(cut)]

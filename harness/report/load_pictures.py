@@ -34,7 +34,8 @@ def marked(
     picture: LoadPicture, style: Style, points: Sequence[tuple[Point, LoadPoint]], named: bool = True
 ) -> Iterator[Series]:
     """The tests as marks: in the style of their run among several, else by their outcome; hollow on a busy machine, and
-    grey where that leaves the verdict open."""
+    grey where that leaves the verdict open.
+    """
     looks: dict[tuple[str, str, str, bool], list[Point]] = {}
     for point, one in points:
         color = "amber" if one.mark == "own" else "grey" if one.doubt else "blue" if picture.has_kept(one) else "red"
@@ -96,7 +97,8 @@ def speeds(styled: Styled) -> LinePanel:
 
 def best(picture: LoadPicture) -> Iterator[Series]:
     """Rings around what is best of the tests that kept the limits: the knee, with the largest product of both speeds;
-    the cheapest, by price; and the one of least energy."""
+    the cheapest, by price; and the one of least energy.
+    """
     kept = [(point, one.test) for point, one in picture.speeds if picture.has_kept(one)]
     if not kept:
         return

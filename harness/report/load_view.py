@@ -23,7 +23,8 @@ P99Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; N
 
 class LoadPoint(NamedTuple):
     """A test at one load, as a point. `mark`: its shape; `stands`: it may be an answer; `is_full`: it is no probe;
-    `spent`: where the GPU's time went in it; `overruled`: by which test of the same load with another outcome."""
+    `spent`: where the GPU's time went in it; `overruled`: by which test of the same load with another outcome.
+    """
 
     test: Outcome
     name: str
@@ -156,7 +157,8 @@ class LoadPicture(NamedTuple):
     @property
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
         """Output tokens/s of one user, and of all on one of the GPUs, by the first: 1,000 / TPOT p50, at fixed
-        concurrency / TPOT p90, as MLPerf Endpoints has it."""
+        concurrency / TPOT p90, as MLPerf Endpoints has it.
+        """
         found = []
         for one in self.loads:
             each = one.test.at("tpot", "p90" if one.test.has_own_limits else "p50")

@@ -24,7 +24,8 @@ def machine(
 ) -> list[Panel]:
     """What engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each test of
     the run: where its GPUs' time went. The title is what bound the test, first of `ran_out`. `steady`: begin and
-    end of the steady part in seconds; what lies before and after is shaded."""
+    end of the steady part in seconds; what lies before and after is shaded.
+    """
     seconds = recording.seconds
     across = Scale.around(seconds, 0.0)
     shaded = [(across.low, steady[0]), (steady[1], max(across.high, steady[1]))] if steady else []
@@ -74,7 +75,8 @@ def load_strip(recording: Recording) -> list[Panel]:
 
 def gpu_times(times: Sequence[GpuTime]) -> Bars:
     """A bar for each test: where its GPUs' time went, without what cannot be seen; of a single one with the
-    percentages."""
+    percentages.
+    """
     rows = []
     for time in times:
         begin, parts = 0.0, list[StackedPart]()

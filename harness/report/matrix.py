@@ -31,7 +31,8 @@ UNSURE = "*"  # behind a ratio of figures that may not be believed
 class Cell(NamedTuple):
     """A run, or a level of it: where it stands on each axis and what else it is called, among which `rivals` the
     cheapest is looked for, those of its work and its place beside the hardware, its metrics, and why it does not
-    count."""
+    count.
+    """
 
     places: dict[str, str]
     rivals: tuple[str, ...]
@@ -41,7 +42,8 @@ class Cell(NamedTuple):
 
 class Matrix(NamedTuple):
     """The cells in order, the heads of their places, the metrics that one of them has, and the label that others'
-    ratios are to."""
+    ratios are to.
+    """
 
     title: str
     heads: Sequence[str]
@@ -52,7 +54,8 @@ class Matrix(NamedTuple):
     @classmethod
     def of(cls, summaries: Sequence[Summary], axes: Sequence[str], reference: str = "") -> "Matrix":
         """A cell for each run, or for each level where one axis is the batch. Raises UsageError for an axis that a run
-        does not have, and a reference that no run is labelled with."""
+        does not have, and a reference that no run is labelled with.
+        """
         if len(set(axes)) < len(axes):
             raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
         if reference and reference not in (labels := [one.meta.label for one in summaries]):
@@ -74,7 +77,8 @@ class Matrix(NamedTuple):
 
     def table(self) -> Table:
         """For each place beside the hardware the cheapest within the limits is marked; below each row that has a
-        reference there, its ratio to that."""
+        reference there, its ratio to that.
+        """
         counted = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
         dearest = sorted(counted, key=lambda cell: -(cell.figures[COST].value or math.inf))
         cheapest = {cell.rivals: cell for cell in dearest}

@@ -81,7 +81,8 @@ def environment() -> Any:
 
 def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
     """The verdicts that a page begins with, and the others: what is bad comes first, unknowns last; a caution is always
-    among the first."""
+    among the first.
+    """
     told = [line for line in lines if line.tone and line.text]
     ranked = sorted(told, key=lambda line: (line.tone != "bad", line.tone == "unknown"))
     caution = next((line for line in ranked if line.label == "careful"), None)
@@ -98,7 +99,8 @@ def page(
     **values: Any,
 ) -> str:
     """The page of a document, whose template is one of templates/page/, `without` pictures and tables of these names;
-    `data` is what its script moves."""
+    `data` is what its script moves.
+    """
     values |= {"document": document, "without": without, "data": data}
     return str(environment().get_template(template).render(values))
 

@@ -74,7 +74,8 @@ def scores(accuracy: Accuracy) -> Bars:
 
 def completions(requests: Sequence[Request]) -> list[Panel]:
     """Output tokens of the answers that had ended by each time. Nothing else is known in Offline: not when an answer
-    began nor what the engine did meanwhile. Empty without times."""
+    began nor what the engine did meanwhile. Empty without times.
+    """
     ended = sorted((request.done_s, request.output_tokens) for request in requests if request.done_s)
     if not ended:
         return []

@@ -20,7 +20,8 @@ SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| 
 class Strip(NamedTuple):
     """Lines of the picture, fastest first: name, pixels from the top, the results with their places in percent; the
     run's own line has no results. `rate` is the run's per accelerator, or of a machine without any, `place` where it
-    lies; `alone`: results of a system with the run's one accelerator."""
+    lies; `alone`: results of a system with the run's one accelerator.
+    """
 
     lines: list[tuple[str, int, list[tuple[float, Published]]]]
     ticks: list[Tick]
@@ -33,7 +34,8 @@ class Strip(NamedTuple):
 
 def strips(summary: Summary) -> Iterator[Strip]:
     """The published results of the scenario in either unit, for a run on a known machine; one of another model or work
-    has no rate among them."""
+    has no rate among them.
+    """
     test, count = summary.performance, summary.gpus
     if test and summary.is_in_process:
         device = summary.system.gpus[0] if count else summary.system.cpu
@@ -47,7 +49,8 @@ def strips(summary: Summary) -> Iterator[Strip]:
 def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
     """The published results with the run below those on its own device, by its driver's name; None without any.
     `count`: the run's accelerators; without any it stands beside processors. A run of another model, which has no place
-    among them, has the rate 0."""
+    among them, has the rate 0.
+    """
     results = results_of(scenario, unit, on_cpu=not count)
     if not results:
         return None

@@ -37,7 +37,8 @@ OF_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")
 
 class Condition(NamedTuple):
     """What makes a run a regression. `bound`: percent of change to the baseline, or the value itself; without a metric,
-    percent of the answers that may change."""
+    percent of the answers that may change.
+    """
 
     text: str
     metric: Metric | None
@@ -159,7 +160,8 @@ def judge_worst(one: Condition, values: Iterable[float], *sides: str) -> Judgeme
 
 def judge_change(one: Condition, change: Change, before: str, after: str) -> Judgement:
     """FAIL where the whole interval is beyond the bound, PASS where it is wholly within; of one run of each, whose
-    scatter is not known, by the change itself."""
+    scatter is not known, by the change itself.
+    """
     is_alone, beyond = change.basis == ONE_RUN_EACH, "above" if one.above else "below"
     side = (change._replace(low=change.mean, high=change.mean) if is_alone else change).verdict(one.bound)
     if side == "unclear":

@@ -142,7 +142,8 @@ def summarize(folder: Path, facts: RunFacts, test: TestOfRun | None, ended: str 
 def result_test(folder: Path, facts: RunFacts, whole: bool) -> TestOfRun | None:
     """The test whose numbers are the run's, read once: of levels or batches the best within the limits, else the
     performance test; where the run, which is not whole, ended in that, the best full test before it. None where there
-    was none."""
+    was none.
+    """
     are_alike = facts.config.concurrency != "max"  # in length
     curve = [each for each in facts.probes if are_alike and each.unit in CURVES]
     for best in [outcome.best(curve)] if whole else [None, outcome.best(facts.attempts)]:
@@ -180,7 +181,8 @@ def meta(folder: Path, facts: RunFacts, deviations: list[Statement], ended: str 
 
 def result_deviations(run: Run, mode: str, counted: bool = False, ended: str | None = None) -> Iterator[Statement]:
     """Why what came out cannot stand beside MLPerf's, whatever the settings were; `counted`: the server had
-    reported before what comes from its cache."""
+    reported before what comes from its cache.
+    """
     score, test = run.accuracy, run.performance
     unseen = test is not None and test.server is not None and test.server.cached_percent is None and counted
     failed = number(test.failed_requests) if test and test.failed_requests else ""

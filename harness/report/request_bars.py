@@ -15,7 +15,8 @@ BarPart = tuple[str, float, float, float]
 
 class RequestBars(NamedTuple):
     """For each request its parts (name, ms, pixels from the top, height); ticks in pixels from the top, and times
-    (percent, seconds of the test); the number of all requests; `names` of the parts."""
+    (percent, seconds of the test); the number of all requests; `names` of the parts.
+    """
 
     bars: list[tuple[Request, list[BarPart]]]
     ticks: list[Tick]

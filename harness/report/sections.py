@@ -127,7 +127,10 @@ def numbers(report: RunReport) -> Iterator[Section]:
     rows = {metric.label: value for metric, value in metrics.rows(summary)}
     if summary.is_in_process:
         size = summary.meta.batch_size
-        rows["batching"] = f"fixed batches of {size}, one after the other" if size else "continuous batching"
+        if size:
+            rows["batching"] = f"fixed batches of {size}, one after the other"
+        elif answer.engine(summary).startswith("vLLM"):
+            rows["batching"] = "continuous batching"
     outcome = f"{number(test.counted.tokens_per_sec)} output tokens/s, {number(test.duration_s)} s"
     yield Section("Numbers", outcome, [*blocks, facts_table(rows)])
     yield from latencies(report, test)

@@ -111,10 +111,10 @@ def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[
     part, spread, checks = len(rows) / task.samples, None, []
     if part != 1:
         spread = statistics.intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
-    for column, (name, (low, high)) in enumerate(limits.items()):
-        reference = getattr(task.reference, name)
-        if high is not None:  # a sum over samples
-            low, high, reference = low * part, high * part, reference * part
+    for column, (name, (least, most)) in enumerate(limits.items()):
+        share = 1.0 if most is None else part  # the length of all answers grows with their number; a score does not
+        low, high = least * share, most and most * share
+        reference = getattr(task.reference, name) * share
         value, interval = getattr(scores, name), spread and tuple(spread[column])
         enough = part == 1 or len(rows) >= statistics.FEWEST_SAMPLES
         checks.append(
@@ -146,7 +146,8 @@ def overall(checks: Sequence[ScoreCheck]) -> GateResult:
 
 def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, Any]:
     """The samples and the tokenizer that scores are made again with. Raises BenchmarkError where they cannot be had, or
-    scores made here would be others."""
+    scores made here would be others.
+    """
     if scores.splitter != (here := sentence_splitter()[0]):
         raise UsageError(f"made with {scores.splitter} sentences, and here is {here}: `make punkt` on both.")
     tokenizer = pretrained.load_tokenizer(plan.config)
@@ -205,7 +206,8 @@ def accuracy_txt(scores: ReferenceScores, samples: int, sha256: str) -> str:
 
 def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     """Scores a foreign accuracy log against the references of a data set, and writes accuracy.txt beside the log;
-    its text."""
+    its text.
+    """
     records = cnn_dailymail.from_json(dataset)
     answers = read_log(log, len(records), token_bytes)
     texts = to_text(answers, pretrained.load_tokenizer(engine.EngineConfig(model=model)))

@@ -17,7 +17,8 @@ def findings(summary: Summary) -> list[str]:
     """What bounds the performance test of a run that has one, and what to try, a sentence each."""
     test = summary.performance
     assert test
-    broken = [f"What to try: {said}." for said in (*advice(test), *unsteady(test))]
+    broken = [f"What to try: {remedy}." for remedy in advice(test)]
+    drift = [f"{sentence(text)}." for text in unsteady(test)]
     slow = summary.run.profile.slow if summary.run.profile else ()
     limits = {
         "the KV cache": "kv_cache_percent",
@@ -25,7 +26,7 @@ def findings(summary: Summary) -> list[str]:
         **({"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}),
         "the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent",
     }
-    return [*broken, *bounds(test, limits), *(f"{sentence(said)}." for said in slow)]
+    return [*broken, *drift, *bounds(test, limits), *(f"{sentence(said)}." for said in slow)]
 
 
 def client(test: Performance) -> str:

@@ -69,7 +69,8 @@ def differing(claims: Iterable[Claim]) -> list[Claim]:
 
 def report(folder: Path) -> tuple[list[str], bool]:
     """What a run's claims come to, a line each, and of LoadGen's bare logs what a reader should know; and whether all
-    agree. Raises LogError, UsageError."""
+    agree. Raises LogError, UsageError.
+    """
     is_run = (folder / SUMMARY_FILE).is_file()
     lines, claims = ([], verify(folder)) if is_run else ([*remarks(folder)], [*summary_claims(folder)])
     counts = Counter(claim.verdict for claim in claims)
@@ -199,11 +200,13 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
         lines += [(head, "") for head in SUMMARY_HEAD if head not in dict(lines)]
     elif not text.strip():
         yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}", text, log_entries.DETAIL, "not empty")
-    for label, said in lines:
+    for label, text in lines:
+        figure: object = text
         with suppress(ValueError):
-            said = json.loads({"Yes": "true", "NO": "false"}.get(said, said))
-        if (entry := logged.get(words(label))) is not None:
-            yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}, {label}", said, log_entries.DETAIL, entry)
+            figure = json.loads({"Yes": "true", "NO": "false"}.get(text, text))
+        entry = logged.get(words(label))
+        if entry is not None:
+            yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}, {label}", figure, log_entries.DETAIL, entry)
 
 
 def words(name: str) -> frozenset[str]:

@@ -14,7 +14,7 @@ from harness.results.records import RunFacts
 
 
 class Capacity(FrozenModel):
-    """Cost, energy and utilization at the measured rate."""
+    """How many requests an hour and a day hold at the measured rate, and how long MLPerf's whole set takes."""
 
     requests_per_hour: float
     requests_per_day: float
@@ -62,7 +62,7 @@ class Economics(FrozenModel):
 
 
 def capacity(plan: Plan, rate: Measured) -> Capacity | None:
-    """Cost and energy at a rate of samples/s; for MLPerf's whole set where the samples were MLPerf's."""
+    """Return the requests an hour and a day at a rate in samples/s; with MLPerf's samples, the time for its set."""
     if not rate:
         return None
     other = plan.request_set or plan.config.model_spec.deviation or plan.max_new_tokens != mlperf.MAX_NEW_TOKENS

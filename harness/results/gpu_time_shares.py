@@ -20,7 +20,8 @@ SHARES = {  # of a GPU's time, in words
 
 class GpuTime(FrozenModel):
     """Percent of the seconds of a test, over its GPUs; the shares add up to 100. The clock was lowered for load x
-    (1 - clock / maximum) of each second."""
+    (1 - clock / maximum) of each second.
+    """
 
     test: str
     folder: str = ""

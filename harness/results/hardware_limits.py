@@ -5,7 +5,7 @@ from typing import NamedTuple
 from harness.config import models
 from harness.config.models import SHAPE
 from harness.core import csv_files, data_tables
-from harness.core.schema import Measured
+from harness.core.formatting import Measured
 from harness.loadgen.test_run import TestRun
 from harness.results.records import RunFacts
 
@@ -32,7 +32,8 @@ OUTPUT_LAYER = SHAPE["vocab_size"] * HIDDEN_SIZE
 
 def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     """Percent of the arithmetic, and at least so many of the bandwidth, of an Offline test of the reference model, all
-    of it computed as the formula has it, on the GPUs of this host; else None, as on a card that is not known here."""
+    of it computed as the formula has it, on the GPUs of this host; else None, as on a card that is not known here.
+    """
     plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
     if not (facts.concurrency and seconds and test.answered and plan.reference_model) or test.result.ttft_ms:
         return None

@@ -20,7 +20,8 @@ IGNORED_IN_SCATTER = ("software", "rate")  # of earlier runs, whose speeds stand
 def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
     """How far a metric of earlier runs of the same settings, work and GPUs differs, by the lines of a history and that
     of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a valid
-    test."""
+    test.
+    """
     mine = Comparable.from_history(own)._replace(busyness={})
     if mine.validity:
         return ""
@@ -43,7 +44,8 @@ HISTORY_FIELDS = word_list.names_in(
 
 class History(File):
     """A line of results/history.jsonl: what outlives the run folder. Further keys are KEPT of the summary's `meta`, and
-    metrics by name; here is what the index reads."""
+    metrics by name; here is what the index reads.
+    """
 
     model_config = ConfigDict(extra="allow")
 

@@ -218,7 +218,8 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
 
 def activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
     """Of each GPU: the time from its first kernel to the end of its last, and the times in it without any;
-    microseconds."""
+    microseconds.
+    """
     for track in group_by_track(events):
         reached, gaps = track[0].start, list[float]()
         for event in track:

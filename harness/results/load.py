@@ -1,5 +1,6 @@
 """What a test came to at its load, and what its requests tell of the server: how its queue grew, and how its answers
-held each other up."""
+held each other up.
+"""
 
 from collections.abc import Iterable, Iterator
 from math import hypot, sqrt
@@ -83,7 +84,8 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
 
 def queue_of(requests: Iterable[Request]) -> Queue | None:
     """The queue of a test whose requests were issued at times of their own. None where there are too few of them, or
-    their times are not known."""
+    their times are not known.
+    """
     timed = [each for each in requests if each.done_s is not None and not each.failure]
     rows = [
         (each.begin_s, (each.ttft_ms or 0.0) / 1e3, each.done_s, each.prompt_tokens, each.output_tokens)
@@ -94,7 +96,8 @@ def queue_of(requests: Iterable[Request]) -> Queue | None:
 
 def from_times(*columns: Any) -> Queue | None:
     """The same from each request's times, in seconds, until it was issued, from then until its first token, and until
-    it was done, and from the tokens of its prompt and its answer."""
+    it was done, and from the tokens of its prompt and its answer.
+    """
     import numpy as np
 
     came, ttft, left, prompts, tokens = (np.asarray(column, float) for column in columns)

@@ -107,7 +107,8 @@ class Queue:
     def shared_capacity(self, alone_s: float) -> float:
         """Queries/s at which answers take without end, by how much longer they take than an answer alone, `alone_s` a
         token: answer = alone / (1 - rate / capacity), or alone + what was done meanwhile / capacity. Infinite where
-        company costs nothing."""
+        company costs nothing.
+        """
         longer = self.answer_s - alone_s * self.tokens
         return self.beside / longer if longer > FREE * self.answer_s and self.beside > 0 else inf
 
@@ -210,7 +211,8 @@ class Outcome(FrozenModel):
     @property
     def flaws(self) -> list[str]:
         """What keeps its figures from being compared: a latency over its limit is a measurement all the same, whatever
-        LoadGen calls the test."""
+        LoadGen calls the test.
+        """
         is_over = self.over or (self.has_own_limits and self.reasons)
         verdict = [comparability.OVER_LIMIT] if is_over else [] if self.valid else [comparability.INVALID]
         return [*verdict, *self.disagreements]
@@ -289,7 +291,8 @@ def from_flat(data: dict[str, Any]) -> dict[str, Any]:
 
 def deciding(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """One test for each load, by load: of several the last, which agrees with the first or decides between two in the
-    search, and is the run's own at its level."""
+    search, and is the run's own at its level.
+    """
     return sorted({each.load: each for each in outcomes}.values(), key=lambda each: each.load)
 
 

@@ -1,5 +1,6 @@
 """A performance test: LoadGen's measurements, and what follows from them and from the test's requests. In parts, which
-summary.json holds as one object."""
+summary.json holds as one object.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,8 @@ from pydantic import JsonValue, NonNegativeInt, model_validator
 from harness.config import arrival_patterns, engine
 from harness.config.mlperf import LatencyLimits, Tail
 from harness.core import formatting, statements, statistics
-from harness.core.schema import FrozenModel, Measured, StoredStatement, fields_from
+from harness.core.formatting import Measured
+from harness.core.schema import FrozenModel, StoredStatement, fields_from
 from harness.engines.answer_delivery import ServerUse
 from harness.loadgen.log import Latency
 from harness.loadgen.log_entries import LogError
@@ -84,7 +86,8 @@ class Steady(FrozenModel):
 def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is_buffered: bool) -> Measured:
     """Percent of the requests that kept both limits, which failed ones did not; an answer of one token has no time per
     output token to keep. None where there are no limits, or the time of a first token is not the engine's or not
-    known."""
+    known.
+    """
     answered = without_failures(requests)
     if limits is None or is_buffered or not requests or any(each.ttft_ms is None for each in answered):
         return None
@@ -316,7 +319,8 @@ class Performance(cost.Economics, Machine, Latencies, Throughput, Conditions):
 
 def performance(test: TestRun, facts: RunFacts, run: Path) -> Performance:
     """The performance part of the summary, of a test in the folder of a run. Raises LogError for the log of another
-    one."""
+    one.
+    """
     plan, log = facts.plan, test.result
     for name, found, planned in (
         ("seeds", log.seeds, vars(plan.seeds)),
@@ -354,7 +358,8 @@ def impossible(test: Performance, longest_ms: Measured) -> Iterator[str]:
 
 def intervals(test: TestRun) -> Intervals:
     """The interval of each percentile, by kind of latency and name; none of what is not known of each request, nor of
-    the slowest, which is no percentile."""
+    the slowest, which is no percentile.
+    """
     found: Intervals = {}
     for kind in LATENCY_KINDS if test.result.ttft_ms else ("ttft", "tpot"):
         values = [value for each in test.answered if (value := getattr(each, f"{kind}_ms")) is not None]

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from harness.core import data_tables
-from harness.core.schema import Measured
+from harness.core.formatting import Measured
 
 # What MLPerf has published of this benchmark (rounds 5.1 to 6.1): points in samples/s per accelerator.
 Unit = Literal["samples/s", "tokens/s"]
@@ -21,7 +21,8 @@ ACCELERATORS = {
 
 class Published(NamedTuple):
     """One published result: a second's samples and output tokens of one of its accelerators, of a system without any
-    of all its processors (`accelerators` 0); None where it does not give them."""
+    of all its processors (`accelerators` 0); None where it does not give them.
+    """
 
     round: str
     scenario: str

@@ -168,7 +168,8 @@ class Summary(File):
     @property
     def tests(self) -> list[Outcome]:
         """The tests of a search or a curve, by load, and the full tests that another one followed. What disputes the
-        run's own level is known of its performance."""
+        run's own level is known of its performance.
+        """
         search, test = self.run.search or [], self.performance
         found = sorted([*search, *(self.run.attempts or [])] if search else [], key=lambda outcome: outcome.load)
         if test is None or not test.disagreements or self.scenario.pattern.unit not in CURVES:
@@ -197,7 +198,8 @@ class Summary(File):
     @property
     def background_load(self) -> list[str]:
         """What other programs took during the test that is the result, or during one with more output that may have
-        been it on an idle machine."""
+        been it on an idle machine.
+        """
         found = self.result
         if found is None:
             return []

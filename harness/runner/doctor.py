@@ -1,5 +1,6 @@
 """What a run needs of its machine, model, data and server, a check each: `doctor` shows all of them, and a run begins
-with those that it could not do without."""
+with those that it could not do without.
+"""
 
 import contextlib
 import os

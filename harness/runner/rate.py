@@ -1,5 +1,6 @@
 """Where a run's load comes from: the history, a trial, short tests or a search, of rates or of how many requests are in
-flight; said before, and corrected after."""
+flight; said before, and corrected after.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -55,7 +56,8 @@ class RateSource:
 
     def find(self, bench: Bench) -> Plan:
         """The plan with its load, and a note of it; tests on the way are recorded at once. Raises NotAcceptedError
-        where no load keeps the limits."""
+        where no load keeps the limits.
+        """
         return bench.plan
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
@@ -126,7 +128,8 @@ def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
 
 def after_trial(bench: Bench, level: int) -> Plan:
     """The plan of a test with so many requests in flight, and the rate that LoadGen has to expect there, by a short
-    trial."""
+    trial.
+    """
     found = bench.trial(replace(bench.plan, concurrency=level))
     rate = OFFLINE_MARGIN * found.samples_per_sec
     return bench.plan.with_note(
@@ -178,7 +181,8 @@ IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "b
 
 class TrialRate(RateSource):
     """What a short trial on the loaded engine shows, in Offline the rate for which LoadGen has to plan; where the test
-    ran short by it, what the test itself shows."""
+    ran short by it, what the test itself shows.
+    """
 
     corrections = 1
     before = TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
@@ -203,7 +207,8 @@ class TrialRate(RateSource):
 
 class LatencyTrial(TrialRate):
     """The latency of a query that LoadGen has to expect; with the most samples per query, where several numbers of them
-    were given: the others are short tests before."""
+    were given: the others are short tests before.
+    """
 
     def outlook(self, plan: Plan) -> TestPart | None:
         count = len(plan.config.batches) - 1
@@ -231,7 +236,8 @@ class LatencyTrial(TrialRate):
 
 def known_offline(plan: Plan, gpus: list[str] | None, history: Iterable[dict[str, Any]]) -> tuple[float, str] | None:
     """Requests/s of the last VALID Offline run of this set-up on `gpus`, and where that comes from; None where the
-    history has none."""
+    history has none.
+    """
     offline = next(rules.name for rules in SCENARIOS.values() if isinstance(rules.pattern, Burst))
     mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
     last = None
@@ -341,7 +347,8 @@ def given(plan: Plan) -> list[float]:
 
 def from_search(plan: Plan, facts: search.SearchFacts) -> Plan:
     """The plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where a request
-    alone is over a limit."""
+    alone is over a limit.
+    """
     chosen, loads = facts.chosen, [probe.load for probe in facts.probes]
     if not chosen.rate:
         raise NotAcceptedError(
@@ -358,7 +365,8 @@ def from_search(plan: Plan, facts: search.SearchFacts) -> Plan:
 
 def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
     """The plan with the highest of the given rates that is VALID and leaves a full test steady; the lowest where none
-    is."""
+    is.
+    """
     rate, lowest = best_given(plan, tried), min(probe.load for probe in tried)
     asked = given(plan)
     top = max((probe.load for probe in tried if probe.has_held and probe.load in asked), default=0.0)
@@ -376,7 +384,7 @@ def best_given(plan: Plan, tried: list[Outcome], below: float = inf) -> float | 
     return max((rate for rate in given(plan) if rate in held and rate < below and rate <= most), default=None)
 
 
-def rate_source(config: RunConfig) -> RateSource:
+def rate_source(config: RunConfig) -> RateSource:  # noqa: PLR0911
     """Where the load of a run comes from: by its pattern, and by what was given for it."""
     pattern = config.scenario_rules.pattern
     if config.mode == "accuracy" and not (pattern.is_rated and pattern.is_paced):  # LoadGen paces it by its rate

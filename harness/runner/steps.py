@@ -91,7 +91,8 @@ class Begun(NamedTuple):
 
 def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGenSession | None = None) -> Begun:
     """A run up to its tests. With another session it has that one's requests: the salt of each test, and LoadGen's
-    settings, which a process reads once."""
+    settings, which a process reads once.
+    """
     tokenizer = pretrained.load_tokenizer(config)
     plan, workload = prepare_plan(config, tokenizer)
     run = BenchmarkRun.begin(plan, folder, display)
@@ -246,7 +247,8 @@ def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:
 
 def exit_code(config: RunConfig, evaluation: Accuracy | None, summary: Summary) -> int:
     """1 where the gate or a compliance test failed, or LoadGen calls the performance test INVALID, or logged errors in
-    it, and the user wants that to count."""
+    it, and the user wants that to count.
+    """
     test = summary.performance
     invalid = config.exit_on_invalid and test and (not test.valid or test.errors)
     caught = not all(test.passed for test in (summary.run.compliance or {}).values())

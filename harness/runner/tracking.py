@@ -27,6 +27,7 @@ def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[
             capture_output=True,
             text=True,
             timeout=MLFLOW_S,
+            check=False,
         )
         is_sent, text = done.returncode == DONE, done.stderr if done.returncode else done.stdout
         said = text.strip().rpartition("\n")[2].removeprefix("error: ") or f"exit code {done.returncode}"

@@ -14,8 +14,9 @@ from typing import NoReturn
 from rich.console import Console
 
 from harness.core import reading, secrets
-from harness.core.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, UsageError, as_input
+from harness.core.errors import ENGINE_FAILED, BenchmarkError, EngineError, UsageError, as_input
 from harness.core.files import check_space
+from harness.core.interrupts import INTERRUPTED
 from harness.core.message_text import LONGEST_QUOTE, first_line, line_of, plain
 from harness.core.processes import by_signal, end_children, ignore_signals
 from harness.runs.run_folder import RunFolder
@@ -89,7 +90,8 @@ def death(text: str) -> tuple[str, bool]:
 
 def root_cause(log: Path) -> str:
     """What ended the engine's own processes, by their `log`, as one line: a signal, else the first exception; empty
-    where it does not say."""
+    where it does not say.
+    """
     try:
         text = reading.read_text(log, errors="replace")
     except OSError:

@@ -26,7 +26,8 @@ def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
 
 def find_runs(word: str, results_dir: Path) -> list[Path]:
     """The folder at a path; or in `results_dir` the run with this id, or `latest`; or all finished runs with this
-    label, oldest first, and without any those that ended early. Raises UsageError where there is none."""
+    label, oldest first, and without any those that ended early. Raises UsageError where there is none.
+    """
     with suppress(OSError):
         mend_latest(results_dir)
     for path in (Path(word), results_dir / word):
@@ -43,7 +44,8 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
 
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
     """The runs that are complete or have a summary by their label, oldest first; those that cannot be read are left
-    out."""
+    out.
+    """
     found = dict[str, list[Path]]()
     for path in sorted(results_dir.glob("*/config.json")):
         folder, status = path.parent, readable_status(path.parent)

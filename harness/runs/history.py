@@ -39,7 +39,8 @@ def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: 
 
 def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     """Deletes runs that are over, with their lines of the history; `latest` moves to the newest that is left, or goes.
-    Raises UsageError, before any is deleted, for a folder that is no such run of `results_dir`."""
+    Raises UsageError, before any is deleted, for a folder that is no such run of `results_dir`.
+    """
     for folder in folders:
         if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or not is_over(folder):
             raise UsageError(f"{folder}: not a run in {results_dir} that is over; nothing was deleted.")

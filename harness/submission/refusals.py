@@ -61,7 +61,7 @@ def label_reasons(entry: Entry, *parts: Refusals) -> list[str]:
     ]
 
 
-def entry_refusals(entry: Entry) -> Refusals:
+def entry_refusals(entry: Entry) -> Refusals:  # noqa: C901
     """What the checker refuses in any division."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
@@ -192,7 +192,8 @@ def system_differences(entries: Sequence[Entry], description: Description | None
 
 def contradictions(run: SubmittedRun, description: Description) -> Refusals:
     """Where the description says something else than a run recorded, which is nothing of a machine elsewhere, or
-    leaves out what has to be declared of a server."""
+    leaves out what has to be declared of a server.
+    """
     machine = run.facts.system
     if run.config.endpoint and not server_addresses.is_here(run.config.endpoint):
         yield f"the machine behind {', '.join(run.config.endpoint)} was not recorded"
@@ -209,7 +210,8 @@ def contradictions(run: SubmittedRun, description: Description) -> Refusals:
 
 def is_named(recorded: str, described: str) -> bool:
     """Whether a description names what was recorded: the first word of it with a digit, which is the model of a
-    processor (H200, 9575F) or a version; without one, all of it."""
+    processor (H200, 9575F) or a version; without one, all of it.
+    """
     words, given = (re.findall(r"\w[\w.]*", text.casefold()) for text in (recorded, described))
     model = next((word for word in words if re.search(r"\d", word)), None)
     return model in given if model else " ".join(words) in " ".join(given)

@@ -34,7 +34,8 @@ EFFECT: dict[str, Effect] = {"above": "helped", "below": "hurt", "equal": "no di
 @dataclass(frozen=True)
 class ExperimentResult:
     """One experiment over all its rounds; `base` is the baseline, where the speed of that counts, and `change` the one
-    against it."""
+    against it.
+    """
 
     experiment: Experiment
     records: Sequence[ExperimentRecord]
@@ -66,7 +67,8 @@ class ExperimentResult:
     @cached_property
     def counted(self) -> dict[tuple[int, str], ExperimentOutcome]:
         """Its runs that its figures are of, by round and place: those beside one of the baseline that counts, if any
-        are, and the sound ones alone, where these are enough."""
+        are, and the sound ones alone, where these are enough.
+        """
         every = {(record.round, record.place): record.outcome for record in self.done}
         every = {at: run for at, run in every.items() if self.base and at in self.base.counted} or every
         sound = {at: run for at, run in every.items() if run.is_sound}
@@ -223,7 +225,8 @@ def speedup(result: ExperimentResult) -> float:
 
 def finalists(found: Results, count: int) -> list[str]:
     """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
-    and the baseline."""
+    and the baseline.
+    """
     faster = [result for result in found if result.is_usable and result.name != BASELINE and speedup(result) >= 1]
     return [BASELINE, *(result.name for result in sorted(faster, key=speedup, reverse=True)[:count])]
 

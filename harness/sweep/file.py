@@ -288,7 +288,7 @@ def explain(item: Any) -> str:
     return f"{'.'.join(map(str, item['loc']))}: {item['msg'][0].lower()}{item['msg'][1:]}"
 
 
-def misnamed_settings(source: Source) -> Iterator[str]:
+def misnamed_settings(source: Source) -> Iterator[str]:  # noqa: C901
     """Names that are given twice, secrets, and settings that run.py does not have, or that are not a sweep's to set."""
     flags = list(RunConfig.model_fields)
     sections: dict[FilePlace, VariableValues] = {("baseline",): source.content.baseline, **dict(source.changes)}

@@ -1,5 +1,6 @@
 """What came of each experiment over all its rounds, compared with the baseline: numbers, change, verdict; and what the
-sweep found, the answer first: which change helped, which hurt, which must not be used."""
+sweep found, the answer first: which change helped, which hurt, which must not be used.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -129,7 +130,7 @@ def title(report: SweepReport) -> str:
     return f"{first.verdict}{condition}; {finding(report)}"
 
 
-def finding(report: SweepReport) -> str:
+def finding(report: SweepReport) -> str:  # noqa: PLR0911
     base, judged = report.baseline, report.judged
     if not base or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
@@ -168,7 +169,7 @@ def subject(report: SweepReport) -> str:
     return ", ".join([f'Sweep "{state.sweep.name}"', size, *(answer.shared(about) if about else ())])
 
 
-def lines(report: SweepReport) -> Iterator[Line]:
+def lines(report: SweepReport) -> Iterator[Line]:  # noqa: C901, PLR0912
     """What helped, what hurt, what is unsafe: sentences that follow from the numbers."""
     state, base = report.state, report.baseline
     for one in report.judgements:

@@ -11,8 +11,9 @@ from typing import NoReturn
 
 from harness.config.comparability import Comparable, differences
 from harness.core import files, last_screen, processes, progress, system
-from harness.core.errors import DONE, INTERRUPTED, BenchmarkError, UsageError, ends_in_one_line
+from harness.core.errors import DONE, BenchmarkError, UsageError, ends_in_one_line
 from harness.core.formatting import plural
+from harness.core.interrupts import INTERRUPTED
 from harness.core.message_text import why
 from harness.core.progress import Display
 from harness.report import regression
@@ -119,7 +120,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     raise BenchmarkError(f"the baseline did not complete: {base.records[0].reason if base else 'it was not run'}.")
 
 
-def begin(
+def begin(  # noqa: PLR0913
     sweep: Sweep,
     results_dir: Path,
     chosen: list[Experiment],

@@ -62,7 +62,8 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
 
 def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comparison.AnswerPair]:
     """The answers of experiments beside the baseline's, where the gate is inconclusive, or servers were asked for the
-    same and gave them. Raises UsageError for a damaged file."""
+    same and gave them. Raises UsageError for a damaged file.
+    """
     tests = {  # of each the first of its runs that kept its samples
         each.name: path
         for each in rows

@@ -26,7 +26,8 @@ NO_TIME_S = 0.001  # of a test whose number of queries ends it
 @dataclass
 class Servers:
     """Runs the jobs of a sweep of servers in `place`, in place of run.py. Their answers are held against each other's:
-    the gate, which holds them against the reference's, gives no verdict."""
+    the gate, which holds them against the reference's, gives no verdict.
+    """
 
     place: Path
     display: Display
@@ -34,7 +35,8 @@ class Servers:
 
     def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         """One job, as run.py does it. Raises BenchmarkError where it fails: LoadGen, which waits for every answer,
-        cannot be stopped, so that no other can follow in this process."""
+        cannot be stopped, so that no other can follow in this process.
+        """
         begin, key = time.monotonic(), (job.item.name, job.final)
         folder = open_run(self.place / job.item.name, str(job.round + 1))
         try:
@@ -82,7 +84,8 @@ def measure(side: steps.Begun, folder: RunFolder) -> Path:
 
 def match_length(plan: Plan, first: Plan) -> Plan:
     """The plan with the queries of the first server's: in a closed loop a number of them, whole rounds of its slots,
-    since a test that ends by time ends with some slots empty."""
+    since a test that ends by time ends with some slots empty.
+    """
     if first.target_qps is None:
         return plan
     if plan.concurrency and not first.fewest_queries:

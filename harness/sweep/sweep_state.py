@@ -51,7 +51,7 @@ class SweepState:
     skipped: dict[str, str]  # why experiments are, by name
     finals: list[Experiment] = field(default_factory=list)
     taken: set[RunKey] = field(default_factory=set)
-    began: float = field(default_factory=lambda: time.monotonic())
+    began: float = field(default_factory=time.monotonic)
     out_of_time: bool = False
 
     def keep(self, **changes: object) -> None:
@@ -69,12 +69,14 @@ class SweepState:
 
     def next(self, lane: Lane) -> Job | None:
         """The next job of a lane; None where there is none left, or no time for it. Time that was too short for a job
-        goes to the finalists."""
+        goes to the finalists.
+        """
         return next((job for job in self.jobs(lane) if self.is_open(job, lane) and self.take(job, lane)), None)
 
     def jobs(self, lane: Lane) -> Iterator[Job]:
         """What a lane may run, in order. In each round it begins with the baseline, so that whatever follows is
-        compared with its own GPU, or, where rounds alternate, ends every second one with it."""
+        compared with its own GPU, or, where rounds alternate, ends every second one with it.
+        """
         options = self.options
         changes = sorted(self.chosen[1:], key=lambda item: -item.priority)
         for number in range(options.repeat):
@@ -137,7 +139,8 @@ class SweepState:
 
     def full(self, item: Experiment) -> Experiment:
         """An experiment at full official length; one that was estimated as a search for its rate, no longer than the
-        time that is left allows for two full tests."""
+        time that is left allows for two full tests.
+        """
         settings = {key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS}
         if item.is_estimate:
             settings["server_target_qps"] = "max"
@@ -156,7 +159,8 @@ class SweepState:
 
 def cap_fastest(found: Results) -> Experiment | None:
     """The fastest of the estimated experiments with no more requests running than keep TPOT near its limit; None where
-    that is not known, or no more run anyway."""
+    that is not known, or no more run anyway.
+    """
     best = best_estimate(found)
     running = best.numbers.get(CAP_METRIC.name) if best else None
     if not best or not running or running >= best.experiment.settings.get("max_num_seqs", inf):

@@ -85,7 +85,8 @@ def instead(config: RunConfig) -> str:
 
 def check_sum(path: Path) -> None:
     """Holds a data file against the checksum that MLCommons' downloader left beside it, if it did: lines of an MD5 and
-    a name, in a file that ends in .md5. Raises UsageError where they differ."""
+    a name, in a file that ends in .md5. Raises UsageError where they differ.
+    """
     for listed in sorted(path.parent.glob("*.md5")) if path.is_file() else ():
         for line in reading.read_text(listed).splitlines():
             wanted, _, name = line.partition(" ")
@@ -101,7 +102,8 @@ def check_sum(path: Path) -> None:
 
 def is_official(library: Library, stored: int, category: str) -> bool:
     """Whether a file of the user's own holds MLPerf's samples, by their number and, where all are used, the lengths of
-    the prompts."""
+    the prompts.
+    """
     official = OFFICIAL_TASKS[category].samples
     if stored not in (official, OFFICIAL_TASKS["datacenter"].samples):
         return False

@@ -31,7 +31,8 @@ def read(config: RunConfig) -> StoredRequests:
 
 def load_rows(workload: str) -> Any:
     """The rows of hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT. Raises UsageError where they cannot
-    be had, or the split is one of several and none is named."""
+    be had, or the split is one of several and none is named.
+    """
     from datasets import DatasetDict, load_dataset
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS
 

@@ -48,7 +48,8 @@ class StoredRequest(NamedTuple):
 
 class StoredRequests(NamedTuple):
     """A file's requests; `unit` is what its rows are called in messages. `passed_over` conversations hold no question
-    that could be asked; `left_out` says how many rows were none, and why the first."""
+    that could be asked; `left_out` says how many rows were none, and why the first.
+    """
 
     path: Path
     requests: tuple[StoredRequest, ...]
@@ -64,7 +65,8 @@ class StoredRequests(NamedTuple):
 
 def read(path: Path, column: str = "") -> StoredRequests:
     """The requests of --workload's file, JSON lines or a JSON list of the same rows; `column` is the key of a row's
-    prompt, where it is not one of `KINDS`. Raises UsageError in one line that names the file and the row."""
+    prompt, where it is not one of `KINDS`. Raises UsageError in one line that names the file and the row.
+    """
     text = given_values.read_given("--workload", path, "text", str, most=LARGEST_REQUESTS_FILE_BYTES).removeprefix(
         "\ufeff"
     )  # as Windows writes it
@@ -75,7 +77,8 @@ def read(path: Path, column: str = "") -> StoredRequests:
 
 def read_rows(path: Path, rows: list[Any], unit: str, column: str) -> StoredRequests:
     """Requests of rows: one each, or one for each turn of a conversation. Rows that are none are left out and counted,
-    up to a share of MOST_BAD. Raises UsageError for the first of more, and where no request is in any."""
+    up to a share of MOST_BAD. Raises UsageError for the first of more, and where no request is in any.
+    """
     found: list[StoredRequest] = []
     faults: list[UsageError] = []
     passed_over = pairs = talks = 0
@@ -111,7 +114,8 @@ def read_rows(path: Path, rows: list[Any], unit: str, column: str) -> StoredRequ
 
 def conversation(item: Any) -> Dialog | None:
     """The messages of a row that is a conversation, or holds one: of role and content, or ShareGPT's from and value.
-    None for any other row, also for `messages` that do not end with an answer: they are one request."""
+    None for any other row, also for `messages` that do not end with an answer: they are one request.
+    """
     found = [item] if isinstance(item, list) else [item.get(name) for name in CHATS] if isinstance(item, dict) else []
     for said in found:
         if isinstance(said, list) and all(isinstance(message, dict) for message in said):
@@ -123,7 +127,8 @@ def conversation(item: Any) -> Dialog | None:
 
 def chat_turns(said: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
     """A request for each of the user's messages, with all before it; the answer that follows says how long it is. Those
-    after a message without text are left out. Raises UsageError for an unknown role."""
+    after a message without text are left out. Raises UsageError for an unknown role.
+    """
     check_roles(said, where)
     for place, message in enumerate(said):
         if not is_usable(message.get("content")):

@@ -64,7 +64,8 @@ class Library:
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
         """A sample's prompt, salted, and the most tokens of its answer; `order` and `round` are those of the request
-        for it."""
+        for it.
+        """
         prompt = self.prompts[index]
         if self.salt:
             talk = self.conversations[index] if self.conversations else index

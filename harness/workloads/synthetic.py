@@ -63,7 +63,8 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
 
 def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, place: str) -> Library:
     """The samples of a profile: conversations of some turns each, of which one is a request without history. `place`
-    is where its lengths stand."""
+    is where its lengths stand.
+    """
     sharing = Shared(**profile.values(Shared.model_fields))
     read, write, seed = profile.input_len, profile.output_len, config.seed or 0
     source, words = Random(seed), words_of(tokenizer)

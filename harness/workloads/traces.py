@@ -31,7 +31,8 @@ class Recorded(NamedTuple):
 
 class Trace(NamedTuple):
     """A trace in the order of its times. Of the rows up to its last request, `unfit` are longer than the context, and
-    `empty` have no length; both are left out."""
+    `empty` have no length; both are left out.
+    """
 
     path: Path
     requests: tuple[Recorded, ...]
@@ -45,7 +46,8 @@ class Trace(NamedTuple):
 
 def read_trace(path: Path, most: int | None = None, context: int | None = None) -> Trace:
     """The trace of a file, or the first `most` of its requests that can be sent, in a context of so many tokens. Raises
-    UsageError in one line."""
+    UsageError in one line.
+    """
     if not path.exists():
         raise unknown_file_error(FLAG, str(path), list(ARRIVAL_SHAPES))
     text = read_given(FLAG, path, "text", str, most=LARGEST_TRACE_BYTES).removeprefix("\ufeff")

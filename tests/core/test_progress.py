@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.core import files, processes
-from harness.core.errors import BAD_INPUT, ENGINE_FAILED, INTERRUPTED, BenchmarkError, EngineError, UsageError
+from harness.core.errors import BAD_INPUT, ENGINE_FAILED, BenchmarkError, EngineError, UsageError
 from harness.core.files import read_json
+from harness.core.interrupts import INTERRUPTED
 from harness.core.progress import Counters, Display, describe, lasting_console
 from harness.results.benchmark_run import facts_of
 from harness.runs import ending
@@ -87,7 +88,7 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     [
         lambda path: files.write_json(path / "summary.json", {}),
         lambda path: (path / "requests.csv").open("w"),
-        lambda path: facts_of(path),
+        facts_of,
     ],
 )
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOENT])
@@ -136,7 +137,7 @@ def test_time_left_goes_by_the_recent_rate() -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_lead_nowhere(closed: str) -> None:
-    code = "from harness.core.command import open_streams; open_streams()"
+    code = "from harness.core.startup import open_streams; open_streams()"
     code += "; import sys; print(1, flush=True); sys.stdin.read()"
     shell = f"{shlex.quote(sys.executable)} -c {shlex.quote(f'{code}; print(2, file=sys.stderr)')} {closed}"
     done = subprocess.run(shell, shell=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)

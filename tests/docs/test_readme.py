@@ -55,6 +55,25 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert not anchor or anchor in anchors(target.read_text()), link
 
 
+def rows_without_a_head(text: str) -> list[str]:
+    """The rows of tables that an empty line cuts off their head, so that they are shown as text."""
+    loose = []
+    for table in re.findall(r"(?:^\|.*\n)+", prose(text), re.M):
+        head, *rest = table.splitlines()
+        if not rest or not re.fullmatch(r"[|: -]+", rest[0]):
+            loose.append(head)
+    return loose
+
+
+def test_a_row_that_an_empty_line_cuts_off_is_found() -> None:
+    assert rows_without_a_head("| a | b |\n|---|---|\n| 1 | 2 |\n\n| 3 | 4 |\n") == ["| 3 | 4 |"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_row_of_a_table_stands_under_its_head(page: Path) -> None:
+    assert rows_without_a_head(page.read_text() + "\n") == []
+
+
 def test_each_picture_is_drawn_by_a_command_and_shown() -> None:
     drawn = {*pictures.PICTURES, *pictures.PAGES, "h200-settings", "architecture", "mlflow-compare"}
     assert {path.stem for path in pictures.IMAGES.iterdir()} == drawn

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines import cuda_toolkit, vllm
+from harness.engines import cuda_toolkit
 from tests.conftest import ROOT, tells
 
 NEEDED = r"^nvidia-(?:cuda-nvcc|cuda-runtime|cuda-crt|nvvm|cuda-cccl)==.*$"
@@ -37,7 +37,7 @@ def packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(cuda_toolkit, "TOOLKIT", tmp_path / "none")
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    monkeypatch.setattr(vllm, "get_path", lambda name: str(site))
+    monkeypatch.setattr(cuda_toolkit, "get_path", lambda name: str(site))
     return site
 
 

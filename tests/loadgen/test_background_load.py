@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.loadgen import background_load, gpu_readings
+from harness.loadgen import background_load
 from harness.loadgen.background_load import BackgroundLoad
 from tests.conftest import tells
 
@@ -75,8 +75,8 @@ def test_what_another_program_uses_of_other_cores_takes_nothing(
     times = [Times(user=user, idle=100.0) for user in (10.0, 500.0, 3.0)]
     (tmp_path / "stat").write_text("".join(f"cpu{name} 1 2 3\n" for name in ("", *online)))
     monkeypatch.setattr(background_load, "CPU_TIMES", tmp_path / "stat")
-    monkeypatch.setattr(gpu_readings.psutil, "cpu_times", lambda percpu: times)
-    monkeypatch.setattr(gpu_readings, "cores", lambda: {online[0], online[2]})
+    monkeypatch.setattr(background_load.psutil, "cpu_times", lambda percpu: times)
+    monkeypatch.setattr(background_load, "cores", lambda: {online[0], online[2]})
     assert background_load.busy_s() == 13.0
 
 

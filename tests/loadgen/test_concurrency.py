@@ -182,7 +182,8 @@ def test_each_level_is_a_point_of_the_curve(curve: Path) -> None:
 @pytest.mark.slow
 def test_answers_end_when_loadgen_hears_of_them(curve: Path) -> None:
     """LoadGen takes no times of each request here; its length of the test is until the last answer. It begins with the
-    query, ours with the first request."""
+    query, ours with the first request.
+    """
     for folder in (curve / "Probes" / "1", curve / "Performance"):
         ours, theirs = read_requests(folder), loadgen_log.read(folder)
         last = max(request.done_s or 0.0 for request in ours)

@@ -13,7 +13,7 @@ from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import session
+from harness.loadgen import sut
 from harness.loadgen.requests import Request, read_requests
 from harness.loadgen.sut import SUT
 from harness.loadgen.test_run import mend
@@ -77,16 +77,16 @@ def test_what_failed_is_told_to_loadgen_as_a_short_answer(kind: dict[str, Any]) 
         system, heard = asked(engine, 4, max_failed="50%", **kind)
     assert ["answered 429: too much to do" in request.failure for request in system.requests] == [0, 0, 1, 1]
     assert [request.output_tokens for request in system.requests] == [4, 4, 0, 0] and system.counters.completed == 4
-    whole = [tokens for report, _, tokens in heard if report is session.lg.QuerySamplesComplete]
+    whole = [tokens for report, _, tokens in heard if report is sut.lg.QuerySamplesComplete]
     assert whole == [TOKENS, TOKENS, [0, 0], [0, 0]]
-    first = [id for report, id, _ in heard if report is session.lg.FirstTokenComplete]
+    first = [id for report, id, _ in heard if report is sut.lg.FirstTokenComplete]
     assert first == ([] if kind else [0, 1, 2, 3])
 
 
 def test_the_first_token_of_an_answer_that_breaks_off_is_told_once() -> None:
     with client(Fake(fault="error"), scenario="server") as engine:
         _, heard = asked(engine, 1, max_failed="1")
-    assert [(report is session.lg.FirstTokenComplete, tokens) for report, _, tokens in heard] == [
+    assert [(report is sut.lg.FirstTokenComplete, tokens) for report, _, tokens in heard] == [
         (True, TOKENS[:1]),
         (False, [0, 0]),
     ]

@@ -6,12 +6,13 @@ from statistics import stdev
 
 import pytest
 
+from harness.core import statistics
 from harness.engines.protocol import ChoiceLogprobs
-from harness.mmlu import evaluation as mmlu_scores
 from harness.mmlu import report, scores
 from harness.mmlu.question_data import LETTERS, Question
 from harness.mmlu.question_prompts import QuestionPrompt
 from harness.mmlu.scores import MMLUAnswer
+from harness.report import charts
 
 
 def row(number: int, answer: str, prediction: str, subject: str = "anatomy", sure: float = 0.7) -> MMLUAnswer:
@@ -27,8 +28,8 @@ def test_accuracy_and_its_errors() -> None:
     assert score.standard_error == pytest.approx(stdev([1] * 7 + [0] * 3) / math.sqrt(10))
     assert (score.low, score.high) == pytest.approx((0.39678, 0.89221), abs=1e-5)
     assert scores.score(rows[:1]).standard_error is None
-    assert mmlu_scores.statistics.wilson(0, 4)[0] == 0
-    assert mmlu_scores.statistics.wilson(4, 4)[1] == pytest.approx(1)
+    assert statistics.wilson(0, 4)[0] == 0
+    assert statistics.wilson(4, 4)[1] == pytest.approx(1)
 
 
 def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
@@ -54,4 +55,4 @@ def test_domains_are_drawn_always_and_subjects_from_thirty_questions_on(tmp_path
         assert [bar.name for bar in drawn[0].rows] == [f"{name} ({part.n})" for name, part in domains.items()]
         assert [bar.name for panel in drawn[1:] for bar in panel.rows] == subjects
         assert all(bar.interval and bar.interval[0] < bar.interval[1] for panel in drawn for bar in panel.rows)
-        assert len(mmlu_scores.save({"score": ("scores", drawn)}, tmp_path / "plots")) == 1
+        assert len(charts.save({"score": ("scores", drawn)}, tmp_path / "plots")) == 1

@@ -22,7 +22,8 @@ def test_levels_of_auto_end_with_what_the_engine_computes_at_once() -> None:
 
 def searched(truth: int, wrong: float, seed: int, most: int = 4096) -> tuple[int | None, int]:
     """What the search finds where `truth` is the highest level that holds and probes near it are wrong with some
-    chance; and how many it took."""
+    chance; and how many it took.
+    """
     chance, count = random.Random(seed), 0
 
     def probe(level: int) -> Outcome:

@@ -127,7 +127,8 @@ def test_a_cap_on_running_requests_leaves_the_first_token_to_be_judged() -> None
 
 def test_a_server_that_changes_is_measured_again() -> None:
     """It warms up for a minute: a request alone is faster after the saturated probe than before it, so that both are
-    measured again, and what the first probe said does not count."""
+    measured again, and what the first probe said does not count.
+    """
     server = Bench(Case("", Prefill(60), Pace(slow_s=60)), 2)
     facts = search.measure(server)
     assert len(server.probes) > len(facts.probes) and server.probes[0].queue
@@ -377,7 +378,8 @@ def test_the_next_rate_after_the_full_test_of_an_h200() -> None:
 
 def test_a_full_queue_completes_more_than_a_test_that_does_not_grow() -> None:
     """208 answers that begin and end together: 59.7 a second. In a test at 51.81/s, where each begins by itself, 53.2
-    were too few for ten minutes (TTFT p99 2,007 of 500 ms)."""
+    were too few for ten minutes (TTFT p99 2,007 of 500 ms).
+    """
     *probes, lost = recorded("Interactive, at most 208 running")
     goal = Goal(600, 459, 500, 30)
     facts = search.SearchFacts(goal, Alone(0.018, 0.0033, 0.44), probes)

@@ -20,7 +20,6 @@ from harness.config.run import RunConfig
 from harness.core.errors import LoadGenError, UsageError
 from harness.loadgen import invalid_reasons, loadgen_test, log_entries
 from harness.loadgen import log as loadgen_log
-from harness.loadgen import session as loadgen
 from harness.loadgen.loadgen_test import LoadGenSettings, user_conf
 from harness.loadgen.log import TestResult
 from harness.loadgen.sending import trial_size
@@ -403,10 +402,10 @@ def test_loadgen_holds_its_settings(held: dict[str, Held], scenario: str):
 
 
 def test_what_loadgen_throws_ends_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(loadgen.lg, "StartTestWithLogSettings", Mock(side_effect=MemoryError("std::bad_alloc")))
+    monkeypatch.setattr(loadgen_test.lg, "StartTestWithLogSettings", Mock(side_effect=MemoryError("std::bad_alloc")))
     sut = Mock(issue=lambda *_: None)
     with pytest.raises(LoadGenError, match="LoadGen failed: MemoryError: std::bad_alloc"):
-        loadgen_test.run_test("performance", loadgen.lg.TestSettings(), sut, 4, tmp_path, lambda: None)
+        loadgen_test.run_test("performance", loadgen_test.lg.TestSettings(), sut, 4, tmp_path, lambda: None)
 
 
 @pytest.mark.parametrize(

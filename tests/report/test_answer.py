@@ -4,11 +4,11 @@ import json
 import re
 import shlex
 import shutil
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from math import nan
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console

@@ -141,7 +141,7 @@ def test_a_changed_verdict(folder: Path, capsys: pytest.CaptureFixture[str], nam
         path.write_text(json.dumps(data, indent=2) + "\n")
     else:
         change(path, r"\b(IN)?VALID\b", lambda word: "VALID" if word[1] else "INVALID")
-    assert name.split("/")[-1] in found(folder, capsys)
+    assert name.rsplit("/", maxsplit=1)[-1] in found(folder, capsys)
 
 
 def test_a_verdict_of_both_of_loadgen_s_logs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

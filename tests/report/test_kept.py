@@ -15,6 +15,7 @@ from harness.core import files
 from harness.core.errors import UsageError
 from harness.report import consistency
 from harness.report import report as rendering
+from harness.results.benchmark_run import facts_of
 from harness.results.claims import leaves
 from harness.results.outcome import LATENCY_KINDS, Outcome, Times, from_flat
 from harness.results.summary import CURVES, Summary
@@ -91,7 +92,7 @@ def test_every_number_of_a_kept_sweep_is_the_same(tmp_path: Path) -> None:
 def test_kept_levels_are_read_by_today_s_names(tmp_path: Path) -> None:
     (path,) = unpacked("concurrency-echo", tmp_path).rglob("config.json")
     for flat in json.loads(path.read_text())["probes"]:
-        read = rendering.results.facts_of(path.parent).probes
+        read = facts_of(path.parent).probes
         outcome = next(each for each in read if each.load == flat["concurrency"])
         for kind in LATENCY_KINDS:
             for point in Times.model_fields:

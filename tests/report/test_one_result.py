@@ -1,5 +1,6 @@
 """A run has one result: title, tiles, index, history, comparison, gate, sweep and MLflow name one figure and one
-verdict, whatever the tests of the run."""
+verdict, whatever the tests of the run.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,8 @@ SPEED = "tokens_per_sec"
 @dataclass(frozen=True)
 class Case:
     """What a generated run was like; `levels`: speed, whether over its limits, and queries of each, where it has
-    several."""
+    several.
+    """
 
     samples: int
     is_busy: bool

@@ -28,7 +28,7 @@ sys.addaudithook(note)  # which cannot be taken away again
 @contextmanager
 def opens() -> Iterator[list[str]]:
     """The paths that are opened while the block runs."""
-    global watching
+    global watching  # noqa: PLW0603
     opened.clear()
     watching = True
     try:

@@ -15,6 +15,7 @@ from harness.loadgen.test_run import RECORDING
 from harness.report import report as rendering
 from harness.report.machine_pictures import SHARE_COLORS
 from harness.report.published_strip import strip
+from harness.results.benchmark_run import facts_of
 from harness.results.gpu_time_shares import SHARES
 from harness.results.outcome import Outcome, Queue
 from harness.results.published import Unit, published, results_of
@@ -51,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     facts = {"command": command, "engine": f"engine {HOSTILE}", "kernels": {"attention": HOSTILE}}
     example_runs.note(RunFolder(place, "run"), probes=PROBES, **facts)
     slow = {example_runs.FAMILIES["result_time_to_output_token_{}"].format(share): 95e6 for share in ("99.00", "99.90")}
-    plan = rendering.results.facts_of(folder).plan
+    plan = facts_of(folder).plan
     log = example_runs.log(plan, **slow, result_time_to_output_token_max=95e6, result_max_latency_ns=195e6)
     (folder / "Performance" / "mlperf_log_detail.txt").write_text(log)
     rows = [f"{second},{second % 7 * 10}" for second in range(1, 9)]
@@ -269,7 +270,7 @@ def test_a_comparison_is_a_page_of_the_same_kind(run: Path, tab: Tab, tmp_path: 
 def test_a_run_of_full_length_stays_small(tmp_path: Path) -> None:
     folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps=8.5)
     logs, count = folder / "Performance", 450_000
-    plan = rendering.results.facts_of(folder).plan
+    plan = facts_of(folder).plan
     (logs / "mlperf_log_detail.txt").write_text(example_runs.log(plan, result_query_count=count))
     times = ((order, 100.0 + order * 7919 % 4001 / 7, 5000.0 + order * 104729 % 40009 / 9) for order in range(count))
     example_runs.requests(

@@ -19,7 +19,7 @@ from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import EngineError, UsageError
 from harness.engines.protocol import Engine
-from harness.loadgen import sending
+from harness.loadgen import senders, sending
 from harness.report import report as rendering
 from harness.results import kernel_profile, kernel_traffic
 from harness.runner import profiling
@@ -368,7 +368,7 @@ LOADS: list[tuple[dict[str, Any], int | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "in_flight"), LOADS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("flags", "in_flight"), LOADS, ids=str)
 def test_the_window_has_the_load_of_its_scenario(bench: Any, flags: dict[str, Any], in_flight: int | None) -> None:
     engine = FakeEngine()
     plan, place = bench(engine, **flags)
@@ -435,7 +435,7 @@ def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(item: object) -> None:
         await wait(0)
 
-    monkeypatch.setattr(sending.asyncio, "sleep", noted)
+    monkeypatch.setattr(senders.asyncio, "sleep", noted)
     with pytest.raises(EngineError):
         asyncio.run(sending.endless(plan, 4).send(count(), answer))  # type: ignore[arg-type]
     assert sum(gaps) / len(gaps) == pytest.approx(1 / 500, rel=0.1)

@@ -33,7 +33,7 @@ LOAD: dict[str, Any] = {
 }
 
 
-def shares(
+def shares(  # noqa: PLR0913
     gpus: list[str],
     bits: int | None,
     kv_cache_dtype: str,

@@ -18,7 +18,7 @@ from harness.config.mlperf import SCENARIOS, Scenario
 from harness.config.plan import Plan, minutes
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
-from harness.core import command, startup
+from harness.core import startup
 from harness.core.errors import UsageError
 from harness.rates.probing import OFFLINE_MARGIN, Trial
 from harness.runner import steps
@@ -162,7 +162,7 @@ def test_a_variable_of_the_checkouts_env_file_is_read_and_what_is_set_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".env").write_text("# a token\nHF_TOKEN=from-the-file\nOTHER_WORD=a=b\nEMPTY_WORD=\nno line of it\n")
-    monkeypatch.setattr(command, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(startup, "CHECKOUT", tmp_path)
     monkeypatch.setenv("HF_TOKEN", "set")
     monkeypatch.delenv("OTHER_WORD", raising=False)
     startup.read_environment()

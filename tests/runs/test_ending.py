@@ -16,7 +16,7 @@ FORKING = """
 import os, sys, threading, time
 from pathlib import Path
 from harness.core import secrets
-from harness.loadgen import folder
+from harness.runs import ending
 
 def fork():
     while True:
@@ -30,7 +30,7 @@ time.sleep(0.1)
 log = Path(sys.argv[1])
 log.write_text("secret " * 2_000_000)  # hiding it takes a while
 secrets.noted.add("secret")
-folder.exit(130, log)
+ending.exit(130, log)
 """
 
 
@@ -53,7 +53,7 @@ def test_a_thread_that_starts_processes_until_the_end(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_written_changes_no_exit_code(tmp_path: Path) -> None:
     (log := tmp_path / "engine.log").write_text("secret")
-    code = f"from pathlib import Path; from harness.core import secrets; from harness.loadgen import folder; {REFUSED}"
+    code = f"from pathlib import Path; from harness.core import secrets; from harness.runs import ending; {REFUSED}"
     done = subprocess.run([sys.executable, "-c", code, log], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (3, "")
 
@@ -62,7 +62,7 @@ REFUSED = """import errno, sys
 def refused(path, data): raise OSError(errno.EROFS, "Read-only file system", str(path))
 Path.write_bytes = refused
 secrets.noted.add("secret")
-folder.exit(3, Path(sys.argv[1]))
+ending.exit(3, Path(sys.argv[1]))
 """
 DIED = (
     "(EngineCore pid=7) ERROR 11-23 16:18:39 [x.py:315] Worker proc VllmWorker-3 died unexpectedly (exit code: {}), so"

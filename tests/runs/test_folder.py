@@ -197,9 +197,7 @@ def test_there_is_no_history_before_the_first_run(tmp_path: Path):
     assert list(read_history(tmp_path)) == []
 
 
-@pytest.mark.parametrize(
-    "broken", [b'{"run": "a", "samp', b"", b"[1]", b"5", b"\xff\xfe\x00", b"null"], ids=lambda text: repr(text)
-)
+@pytest.mark.parametrize("broken", [b'{"run": "a", "samp', b"", b"[1]", b"5", b"\xff\xfe\x00", b"null"], ids=repr)
 def test_history_skips_lines_that_are_not_whole(tmp_path: Path, broken: bytes):
     (tmp_path / "history.jsonl").write_bytes(b'{"run": "a"}\n' + broken + b'\n{"run": "b"}\n')
     assert list(read_history(tmp_path)) == [{"run": "a"}, {"run": "b"}]

@@ -131,7 +131,8 @@ def lowered(folder: Path, version: str, lengths: str = LENGTHS) -> tuple[int, li
 
 def unexpected(errors: Sequence[str], server: Finished, *expected: str) -> list[str]:
     """Errors other than those expected; a slow or busy machine may not keep the Server run's limits, or leave it too
-    few queries. The checker must say that a limit broke where one did, and only there."""
+    few queries. The checker must say that a limit broke where one did, and only there.
+    """
     test = server.summary["run"]["performance"]
     over = any(test[f"{name}_ms"]["p99"] >= limit for name, limit in test["limits_ms"].items())
     assert any(OVER in line for line in errors) == over
@@ -434,7 +435,7 @@ REFUSED: list[tuple[int, Callable[[Path], None], str, str]] = [
 
 @needs_submodule
 @pytest.mark.parametrize(("number", "spoil", "ours", "theirs"), REFUSED, ids=[ours for *_, ours, _ in REFUSED])
-def test_what_the_checker_refuses_in_any_division_is_reported_at_the_build(
+def test_what_the_checker_refuses_in_any_division_is_reported_at_the_build(  # noqa: PLR0913
     acceptable: list[Path],
     system: Path,
     tmp_path: Path,
@@ -845,7 +846,7 @@ def test_a_damaged_test06_is_refused_with_the_file_and_the_fault(
 
 
 def test_a_bug_of_ours_is_not_called_a_damaged_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(command_line.tree, "version_of", Mock(side_effect=KeyError("a bug")))
+    monkeypatch.setattr(command_line.official_checker, "version_of", Mock(side_effect=KeyError("a bug")))
     monkeypatch.setattr(sys, "argv", ["submission", "check", str(tmp_path)])
     with pytest.raises(KeyError, match="a bug"):
         __main__.main("submission")

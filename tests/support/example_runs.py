@@ -73,7 +73,8 @@ ORDER = ("qps", "valid", "ttft_p99", "tpot_p99", "ttft_p50", "tpot_p50", "tokens
 
 def probe(*values: Any, **more: Any) -> Outcome:
     """A test at one load, by flat names: a percentile as `ttft_p99`, a load as `qps`, `concurrency` or
-    `samples_per_query`, its reasons in words."""
+    `samples_per_query`, its reasons in words.
+    """
     return changed(Outcome(valid=True), **dict(zip(ORDER, values, strict=False)) | more)
 
 

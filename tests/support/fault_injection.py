@@ -1,4 +1,4 @@
-"""Faults planted into the real pipeline, one at a time: does the accuracy gate see them?
+"""Faults planted into the real pipeline, one at a time, for the accuracy gate to see.
 
 `python -m tests.support.fault_injection` runs each on the demo model and prints the table that stands in the docs;
 `python -m tests.support.fault_injection edge` on the fewest samples that are a whole category.

@@ -16,7 +16,8 @@ import pytest
 from rich.console import Console
 
 from harness.core import files, nvml, processes
-from harness.core.errors import ENGINE_FAILED, INTERRUPTED, BenchmarkError, UsageError
+from harness.core.errors import ENGINE_FAILED, BenchmarkError, UsageError
+from harness.core.interrupts import INTERRUPTED
 from harness.core.locations import ROOT
 from harness.core.progress import Display
 from harness.sweep import experiment, loop
