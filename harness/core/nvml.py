@@ -99,7 +99,7 @@ def gpu_settings() -> dict[str, str]:
         if (told := ask_gpus(question, *about)) and None not in told:
             words[name] = [say(each) for each in told]
     with nvml_gpus() as (nvml, handles):
-        if handles and (state := query_or_none(nvml.nvmlSystemGetConfComputeState)):
+        if handles and (state := query_or_none(lambda: nvml.nvmlSystemGetConfComputeState())):
             words["confidential computing"] = [SWITCH[state.ccFeature]]
         words["vboost"] = boosts() if handles else []
     return {name: ", ".join(dict.fromkeys(told)) for name, told in words.items() if told}

@@ -58,7 +58,7 @@ class Engine:
         self.kernels: dict[str, str] = {}  # once started: its attention backend and linear kernel, as far as it tells
         self.cautions: list[str] = []  # once started: what its user should know of its settings
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="engine", daemon=True)
+        self._thread = threading.Thread(target=lambda: self.loop.run_forever(), name="engine", daemon=True)
 
     def stop_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -51,7 +51,7 @@ class SweepState:
     skipped: dict[str, str]  # why experiments are, by name
     finals: list[Experiment] = field(default_factory=list)
     taken: set[RunKey] = field(default_factory=set)
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())
     out_of_time: bool = False
 
     def keep(self, **changes: object) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.core import nvml, software, system
+from harness.core import nvml, system
 from harness.core.nvml import GPU
 from harness.loadgen import gpu_readings
 from harness.loadgen.gpu_readings import tell_gpus
@@ -107,7 +107,7 @@ def test_energy_is_that_of_the_cards_in_use(fake_nvml: pytest.MonkeyPatch) -> No
 def tell_of_stand_ins(asked: Connection, count: int) -> None:
     """The process that reads the GPUs, with the stand-in for its library."""
     sys.modules["pynvml"] = NVML  # type: ignore[assignment]
-    software.versions = lambda: {"vllm": "0.24.0"}
+    nvml.versions = lambda: {"vllm": "0.24.0"}
     tell_gpus(asked, count)
 
 

@@ -19,7 +19,7 @@ Times = namedtuple("Times", psutil.cpu_times()._fields, defaults=[0.0] * 10)
 BURN = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
 WATCH = """
 import time
-from harness.loadgen import recorder as others
+from harness.loadgen import background_load as others
 with others.watch_others() as found:
     time.sleep(2)
 print(found.cpu_cores, *found.warnings(), sep="\\n")
@@ -101,7 +101,7 @@ time.sleep(60)
 """
 BEHIND = """
 import os, sys, time
-from harness.loadgen import recorder as others
+from harness.loadgen import background_load as others
 address, *machine = sys.argv[1:]
 others.busy_s = lambda: sum(others.cpu_by_process([*map(int, machine), os.getpid()]).values())
 with others.watch_others(endpoints=[address]) as found:
