@@ -5,8 +5,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
+from zipfile import ZipFile
 
 import pytest
 
@@ -47,8 +49,11 @@ PRODUCT = """
     kwargs = dict(A=a, B=b, out_dtype=torch.bfloat16, As=scale, Bs=scale, bias=None, output_shape=[4, 8, 16])
     with patch.object(torch, "_scaled_mm", wraps=torch._scaled_mm) as mm:
         product = kernel.apply_scaled_mm(**kwargs)
-    texts = {name: str(value) for name, value in mm.call_args.kwargs.items()}
-    print(json.dumps([texts, list(product.shape), product.float().sum().item()]))
+    given = dict(mm.call_args.kwargs)
+    scales = [given.pop(name) for name in ("scale_a", "scale_b")]
+    texts = {name: str(value) for name, value in given.items()}
+    shapes = [list(scale.shape) for scale in scales]
+    print(json.dumps([shapes, texts, list(product.shape), product.float().sum().item()]))
 """
 
 
@@ -56,8 +61,85 @@ def test_fast_accumulation_is_asked_for_and_nothing_else() -> None:
     seeded = "torch.manual_seed(0)\n" + dedent(PRODUCT)
     plain, fast = said_by(seeded), said_by(seeded, "fast-accumulation")
     assert isinstance(plain, list) and isinstance(fast, list)
+    assert plain.pop(0) == [[1], [1]] and fast.pop(0) == [[1, 1], [1, 1]]  # Inductor's templates want two dimensions
     assert fast[0].pop("use_fast_accum") == "True"
     assert fast == plain  # a CPU accumulates in one way
+
+
+FLASHINFER = """
+    import vllm.utils.flashinfer as library
+    from vllm.model_executor.kernels.linear.scaled_mm import flashinfer
+    from vllm.platforms import current_platform
+
+    calls = []
+    def bmm_fp8(a, b, scale_a, scale_b, dtype, backend):
+        calls.append([list(a.shape), list(b.shape), backend])
+        return torch.zeros(1, a.shape[1], b.shape[2], dtype=dtype)
+
+    library.bmm_fp8 = bmm_fp8
+    flashinfer.has_flashinfer = lambda: True
+    current_platform.is_cuda = lambda: True
+    kernel = flashinfer.FlashInferFP8ScaledMMLinearKernel
+    supported = {str(capability): kernel.is_supported(capability)[0] for capability in (None, 89, 90, 100)}
+    a, b, scale = torch.zeros(8, 64), torch.zeros(64, 16), torch.tensor(0.5)
+    given = dict(A=a, B=b, As=scale, Bs=scale, out_dtype=torch.bfloat16, output_shape=[2, 4, 16])
+    try:
+        outputs = [object.__new__(kernel).apply_scaled_mm(bias=bias, **given) for bias in (None, torch.ones(16))]
+        results = [[list(output.shape), output.float().sum().item()] for output in outputs]
+    except AssertionError:
+        results = []
+    print(json.dumps([supported, calls, results]))
+"""
+
+
+def test_flashinfer_multiplies_on_hopper_with_cublaslt_alone() -> None:
+    below, calls, results = said_by(FLASHINFER)  # type: ignore[misc]
+    assert below == {"None": True, "89": False, "90": False, "100": True}
+    assert calls == [] and results == []  # vLLM's own code asserts that its tensors are on a GPU
+    hopper, calls, results = said_by(FLASHINFER, "flashinfer-cublaslt")  # type: ignore[misc]
+    assert hopper == below | {"90": True}
+    assert calls == [[[1, 8, 64], [1, 64, 16], "cublas"]] * 2
+    assert results == [[[2, 4, 16], 0.0], [[2, 4, 16], 128.0]]
+
+
+SINGLE_ROW = """
+    from functools import partial
+    from harness.engines import single_row
+    from vllm.model_executor.kernels.linear.scaled_mm.pytorch import PerTensorTorchFP8ScaledMMLinearKernel as Kernel
+
+    rows = []
+    multiply = single_row.multiply
+    def counted(*operands):
+        rows.append(operands[0].shape[0])
+        return multiply(*operands, pdl=False)  # a CPU interprets the kernel, without dependent launch
+
+    single_row.multiply = counted
+    torch.manual_seed(0)
+    scale, kernel = torch.tensor(0.5), object.__new__(Kernel)
+    given = dict(As=scale, Bs=scale, out_dtype=torch.bfloat16, bias=None)
+    def step(a, b):
+        return kernel.apply_scaled_mm(A=a, B=b, output_shape=[a.shape[0], b.shape[1]], **given)
+
+    errors = []
+    compiled = torch.compile(step, fullgraph=True, dynamic=True, backend="eager")
+    for count in (3, 1):
+        a, b = torch.randn(count, 4096), torch.randn(48, 4096)
+        a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t()
+        wanted = 0.25 * (a.float() @ b.float())
+        for product in (step(a, b), compiled(a, b)):
+            errors.append(float((product.float() - wanted).norm() / wanted.norm()))
+    narrow = step(torch.ones(1, 64).to(torch.float8_e4m3fn), torch.ones(16, 64).to(torch.float8_e4m3fn).t())
+    print(json.dumps([rows, errors, narrow.tolist(), torch._inductor.config.triton.enable_pdl]))
+"""
+
+
+@pytest.mark.parametrize("names", [("single-row",), ("fast-accumulation", "single-row")])
+def test_a_single_row_is_multiplied_by_its_own_kernel(names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    rows, errors, narrow, overlaps = said_by(SINGLE_ROW, *names)  # type: ignore[misc]
+    assert rows == [1, 1]  # once as it is, once compiled; neither the three rows nor what has no whole tiles
+    assert len(errors) == 4 and max(errors) < 0.01
+    assert narrow == [[16.0] * 16] and overlaps
 
 
 CALLED = """
@@ -123,9 +205,9 @@ def test_names_enter_what_vllm_hashes() -> None:
             "inductor-activation",
             (),
             "0.31",
-            "fits vLLM 0.32, not 0.31: remove it, or read vllm.model_executor.layers.",
+            "fits vLLM 0.32, 0.33, not 0.31: remove it, or read vllm.model_executor.layers.",
         ),
-        ("inductor-activation", (), "", "fits vLLM 0.32, not none: remove it"),
+        ("inductor-activation", (), "", "fits vLLM 0.32, 0.33, not none: remove it"),
     ],
 )
 def test_what_does_not_fit_ends_in_one_line(name: str, args: Sequence[str], version: str, words: str) -> None:
@@ -133,6 +215,29 @@ def test_what_does_not_fit_ends_in_one_line(name: str, args: Sequence[str], vers
         patches.chosen(config(name, args=args), version)
     assert str(error.value).startswith(f"--engine-patch {name}") and words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def changed_file(place: str, names: set[str]) -> str:
+    """The file among these that a patch's place is in."""
+    parts = place.split(".")
+    paths = ("/".join(("vllm", "model_executor", *parts[:count])) + ".py" for count in range(len(parts), 0, -1))
+    return next(path for path in paths if path in names)
+
+
+@pytest.mark.parametrize("name", patches.PATCHES)
+def test_each_version_of_vllm_has_the_place_as_it_was_read(name: str) -> None:
+    """Compares wheels with the installed vLLM: pip download --no-deps vllm==0.33.0 -d FOLDER; VLLM_WHEELS=FOLDER."""
+    patch = patches.PATCHES[name]
+    found = [*Path(os.environ.get("VLLM_WHEELS", "none")).glob("vllm-*.whl")]
+    wheels = {wheel: ".".join(wheel.name.split("-")[1].split(".")[:2]) for wheel in found}
+    compared = [wheel for wheel, version in wheels.items() if version in patch.versions]
+    if not compared:
+        pytest.skip("no wheels of vLLM in VLLM_WHEELS")
+    package = Path(str(find_spec("vllm").origin)).parent  # type: ignore[union-attr]
+    for wheel in compared:
+        with ZipFile(wheel) as archive:
+            path = changed_file(patch.place, set(archive.namelist()))
+            assert archive.read(path) == (package.parent / path).read_bytes(), f"{wheel.name}: {path}"
 
 
 def test_a_list_with_commas_and_a_repeated_flag_are_the_same() -> None:
@@ -149,6 +254,9 @@ def test_the_kernels_say_what_is_patched() -> None:
     assert patches.applied_kernels(["fast-accumulation"], {other: "CutlassFP8ScaledMMLinearKernel"}) == {}
     assert patches.applied_kernels([], kernels) == {}
     patches.check(["fast-accumulation"], {"linear": f"{patches.TORCH_FP8}, fast accumulation"})
+    two = patches.applied_kernels(["fast-accumulation", "single-row"], kernels)
+    assert two == {"linear": "fast accumulation, a single row by Triton"}
+    patches.check(["fast-accumulation", "single-row"], two)
     with pytest.raises(UsageError, match="--engine-patch fast-accumulation changes nothing: no layer of this model"):
         patches.check(["fast-accumulation"], {"linear": "CutlassFP8ScaledMMLinearKernel"})
 
