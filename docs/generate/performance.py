@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.generate.wrapping import wrapped
+from harness.config import mlperf
 from harness.core import files
 from harness.core.files import write_text
 from harness.core.formatting import number
@@ -75,6 +76,8 @@ ATTENTION = {  # Interactive at 50 queries/s on two cards of a host with four: F
     "interactive-50-fa3-full-vllm032": "interactive-50-flashinfer-vllm032",
     "interactive-50-fa3-full-again-vllm032": "interactive-50-flashinfer-again-vllm032",
 }
+TENSORRT_LLM = {"an H200": (27_911, 3_538), "an H100": (28_312, 3_450)}  # output tokens/s by NVIDIA, 128 tokens out
+TENSORRT_LLM_INPUTS = (128, 2048)  # tokens, of these two columns
 WRITERS = ("off-3000-kv-triton-vllm032", "off-3000-kv-vllm-vllm032", "off-3000-kv-vllm-again-vllm032")  # one card
 HEADS = (  # one H200, one after the other: in bf16, in fp8, in bf16 again
     "off-3000-head-bf16-profile-vllm032",
@@ -216,6 +219,7 @@ def page() -> str:
         ),
         published=", ".join(best),
         published_alone=", ".join(alone_published()),
+        tensorrt_llm=" and ".join(between_lengths(card, kept["off-3000-both-vllm032"].test) for card in TENSORRT_LLM),
         reference=Table(
             ["weights, samples/s", *REFERENCE["fp8"]], [[name, *row.values()] for name, row in by_weights.items()]
         ),
@@ -248,6 +252,16 @@ def alone_published() -> Iterator[str]:
     for name in SCENARIOS:
         alone = [point for point in points(name, "NVIDIA H200") if point.accelerators == 1]
         yield from (f"{name} {number(point.samples_per_sec)} samples/s ({point.round})" for point in alone[:1])
+
+
+def between_lengths(card: str, test: Performance) -> str:
+    """What NVIDIA's table gives a card at a test's mean prompt, if a request's time grows evenly with its input."""
+    assert test.total_input_tokens and test.samples
+    length = test.total_input_tokens / test.samples
+    short, long = TENSORRT_LLM_INPUTS
+    short_s, long_s = (mlperf.MAX_NEW_TOKENS / rate for rate in TENSORRT_LLM[card])
+    seconds = short_s + (long_s - short_s) * (length - short) / (long - short)
+    return f"{number(1 / seconds, 2)} samples/s on {card}"
 
 
 def rate(name: str, kept: Mapping[str, Kept]) -> float:
