@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.core.reading import ROOT
+from harness.core.locations import ROOT
 
 PARTS = {  # of a layer's modules, by product; those of one product have the same input
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),

@@ -25,7 +25,7 @@ DEVIATIONS: dict[str, tuple[str, When]] = {
         "config.has_dummy_weights",
     ),
     RANDOM_WEIGHTS: (
-        "random weights, N(0, 0.02): speed and energy are representative, answers are not",
+        "random weights, N(0, 0.02): whether speed and energy are those of trained ones was not measured",
         lambda run: run.random_weights and not run.config.has_dummy_weights,
     ),
     "engine arguments": ("--engine-arg {run.unproven_args}: may change the model's outputs", "unproven_args"),

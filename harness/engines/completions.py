@@ -21,7 +21,7 @@ from harness.engines.answer_delivery import TokenCounts
 from harness.engines.protocol import ChoiceLogprobs
 
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
-VERSIONS = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
+VERSION_PAGES = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
 LARGEST_ANSWER_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # of an answer, and more for each token that it may have
 MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
 MOST_REFUSAL = 2**16  # bytes of what a server says beside an error

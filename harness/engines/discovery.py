@@ -17,7 +17,7 @@ from harness.config.server_addresses import join_url
 from harness.core.errors import EndpointError, UsageError
 from harness.core.given_values import did_you_mean
 from harness.engines.client import connect, key_hint, read_whole, refusal, why_unreached
-from harness.engines.completions import ENGINE_NAMES, VERSIONS, error_message
+from harness.engines.completions import ENGINE_NAMES, VERSION_PAGES, error_message
 from harness.engines.request_formats import RequestFormat
 
 ANSWER_S = 10.0  # for what a server tells of itself
@@ -116,7 +116,7 @@ class Discovery:
 
     async def version(self, address: str) -> str:
         """The engine's version where the server tells, else empty."""
-        for path, key in VERSIONS:
+        for path, key in VERSION_PAGES:
             with contextlib.suppress(UsageError):  # a page that it need not have
                 status, reply, _ = await self.get(join_url(address, "", outside=True), path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):

@@ -29,7 +29,7 @@ case "$*" in
     echo "VIRTUAL_ENV=$PWD/$3 PATH=$PWD/$3/bin:\\$PATH; export VIRTUAL_ENV PATH" >"$3/bin/activate" ;;
   *"-m pip "* | *nltk.downloader*) echo "$@" >>"$STANDINS/fetched" ;;
   *download_model*) echo "the model" >>"$STANDINS/fetched" ;;
-  *data.download*) echo "13368 articles" >>"$STANDINS/fetched" ;;
+  *hub.download*) echo "13368 articles" >>"$STANDINS/fetched" ;;
   run.py | run.py*" max") exec {sys.executable} "$@" --model demo --backend echo {SHORT} --dry-run ;;
   run.py*) exec {sys.executable} "$@" --model demo --backend echo {SHORT} --no-exit-on-accuracy-fail ;;
   "-m harness doctor"*) exec {sys.executable} "$@" --model demo ;;
