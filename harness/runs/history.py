@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from harness.core.errors import UsageError
 from harness.core.files import append_line, write_text
 from harness.core.message_text import why
 from harness.core.schema import File
+from harness.runs import run_lock
 from harness.runs.run_folder import RunFolder, ended_early, readable_status
 
 RENAMED_FIELDS = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
@@ -42,8 +44,8 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     Raises UsageError, before any is deleted, for a folder that is no such run of `results_dir`.
     """
     for folder in folders:
-        if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or not is_over(folder):
-            raise UsageError(f"{folder}: not a run in {results_dir} that is over; nothing was deleted.")
+        if refusal := why_not_deleted(folder, results_dir):
+            raise UsageError(f"{folder}: {refusal}; nothing was deleted.")
     names = [folder.resolve().name for folder in folders]
     for name in names:
         rmtree(results_dir / name)
@@ -53,6 +55,21 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
         write_text(path, "".join(line for line in lines if not any(each in line for each in gone)))
     mend_latest(results_dir)
     return names
+
+
+def why_not_deleted(folder: Path, results_dir: Path) -> str:
+    """Return why a folder is none that may be deleted; empty for a run of `results_dir` that is over."""
+    status = readable_status(folder)
+    if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or status is None:
+        return f"not a run in {results_dir} that is over"
+    if status.status != "running":
+        return ""
+    if run_lock.life_of(folder) == "running":
+        return "it still runs"
+    return (
+        "it is not known whether it still runs (another host, container or version began it, or this mount has no "
+        f"locks): if it does not, remove it by hand, as with rm -r {shlex.quote(str(folder))}"
+    )
 
 
 def mend_latest(results_dir: Path) -> None:
