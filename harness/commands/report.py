@@ -101,8 +101,12 @@ command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("-
 
 
 def read_runs(words: list[str], results_dir: Path) -> list[comparison.ComparedRun]:
-    """The finished runs that the words name. Raises UsageError."""
-    return [comparison.read(folder.resolve()) for folder in find.folders(words, results_dir)]
+    """Return the finished runs that the words name, each once although there are copies of it. Raises UsageError."""
+    folders = find.folders(words, results_dir)
+    runs, copies = comparison.without_copies([comparison.read(folder.resolve()) for folder in folders])
+    for reason in copies:
+        print(f"left out: {reason}", file=sys.stderr)
+    return runs
 
 
 def check_run(folder: Path) -> int:
