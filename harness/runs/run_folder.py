@@ -46,7 +46,10 @@ class RunFolder(NamedTuple):
         """Write the status. A run that begins takes the lock of its folder, one that has ended gives it up."""
         if status == "running":
             run_lock.hold(self.path)
-        write_text(self.path / "status.json", self.status_json(status, reason))
+        path = self.path / "status.json"
+        if path.is_symlink():  # the folder may have been sent by somebody else
+            path.unlink()
+        write_text(path, self.status_json(status, reason))
         if status != "running":
             run_lock.release(self.path)
 
