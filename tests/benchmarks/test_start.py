@@ -32,8 +32,6 @@ SCRIPTS = [
 def test_a_script_that_starts_processes_is_guarded(path: Path) -> None:
     text = path.read_text()
     is_command = "= make_command(" in text and "start(command)" in text and INSTALLS in text  # once it is begun
-        "= make_command(" in text and "start(command)" in text and "    processes.install_signal_handlers()" in text
-    )  # once it is begun
     assert is_command or text.endswith('\n\nif __name__ == "__main__":\n    start(main)\n')
 
 
