@@ -60,7 +60,7 @@ def intervals(test: Performance) -> list[str]:
 
 def ends(interval: tuple[float, float | None] | None) -> str:
     if interval is None:
-        return "not known: too few independent requests"
+        return "not known: too few requests"
     low, high = interval
     return f"at least {number(low)}" if high is None else f"{number(low)} to {number(high)}"
 

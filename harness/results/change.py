@@ -1,12 +1,11 @@
 """The change of a metric from one run to another: its interval, its verdict and its words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import exp, log, sqrt
-from statistics import NormalDist, fmean
 from typing import Literal, NamedTuple, Self
 
 from harness.core.formatting import number
-from harness.core.statistics import NORMAL, student, welch
+from harness.core.statistics import NORMAL, welch
 from harness.results.metrics import Metric
 
 # Whether B is faster than A: a change with its interval, its verdict and its words, for all that compare.
@@ -87,34 +86,3 @@ class Change(NamedTuple):
         said = faster if is_share else f"{MULTIPLE_WORDS.get(size, f'{size} times')} {as_much}"
         between = f"{low} to {high} {'%' if is_share else 'times'}, " * (low != high)
         return f"{said} ({between}{self.basis})"
-
-
-def paired(ratios: Mapping[str, Sequence[float]], error: float = ERROR_RATE) -> dict[str, Change]:
-    """The change of each experiment, by its ratios to the baseline of the same round.
-
-    The verdicts together are wrong in at most `error` of such comparisons: Holm's procedure (1979) on Student's t of
-    the logarithms; an interval is of the level at which its verdict is given. All experiments are taken to scatter
-    alike, but one that scatters more as it does itself. Ratios to one baseline are correlated by 1/2, so that their
-    pooled variance has (1 + (k - 1) / 4) / k of the variance of one experiment's, and degrees of freedom by that.
-    """
-    logs = {name: [log(ratio) for ratio in found] for name, found in ratios.items()}
-    means = {name: fmean(found) for name, found in logs.items()}
-    squares = {name: sum((value - means[name]) ** 2 for value in found) for name, found in logs.items()}
-    free = sum(len(found) - 1 for found in logs.values())
-    pooled, errors = sum(squares.values()) / max(free, 1), dict[str, float]()
-    for name, found in logs.items():
-        known, own = (
-            2 * ASSUMED_SCATTER**2 if len(found) < FEWEST_PAIRS else SMALLEST_VARIANCE,
-            squares[name] / max(len(found) - 1, 1),
-        )
-        errors[name] = sqrt(max(known, pooled, own) / len(found))
-    changes, left = dict[str, Change](), len(logs)
-    for name in sorted(logs, key=lambda name: -abs(means[name]) / errors[name]):
-        share, count = 1 - error / left, len(logs[name])
-        freedom = free / (1 + (len(logs) - 1) / 4)
-        quantile = NormalDist().inv_cdf((1 + share) / 2) if count < FEWEST_PAIRS else student(freedom, share)
-        agreeing = sum(value * means[name] > 0 for value in logs[name])
-        basis = ONE_RUN_EACH if count == 1 else f"{agreeing} of {count} pairs"
-        changes[name] = Change.around(means[name], quantile * errors[name], basis)
-        left -= changes[name].verdict() != "unclear"
-    return {name: changes[name] for name in logs}

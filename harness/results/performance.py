@@ -183,8 +183,7 @@ class Latencies(FrozenModel):
     """Time per output token after the first."""
     intervals: Intervals = {}
     """95 % intervals of p50, p90 and p99 of latency, TTFT and TPOT, from this test's requests by order statistics and
-    blocks of time; null where too few of them are independent: they waited in one queue. The upper end is null where
-    there are too few requests for it."""
+    blocks of time; null of fewer than 40 requests. The upper end is null where there are too few requests for it."""
     client_delay_ms: Latency | None = None
     """Server, Interactive, arrivals: from a query's scheduled time until this client sent it, in each latency and
     TTFT. Fixed concurrency: from an answer's end until the next request was sent in its place, a part of none."""

@@ -12,8 +12,9 @@ from harness.config.comparability import INVALID, NOT_COUNTED, Comparable, Diffe
 from harness.config.mlperf import SCORES, SHORT_SCORES
 from harness.config.run import RunConfig, scenario_of
 from harness.core.formatting import Measured, plural
-from harness.results.change import FEWEST_PAIRS, Change, paired
+from harness.results.change import FEWEST_PAIRS, Change
 from harness.results.metrics import METRIC_BY_NAME, Metric, metrics_of
+from harness.results.round_changes import paired
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, State
 from harness.sweep.file import BASELINE, Experiment
 
@@ -79,10 +80,15 @@ class ExperimentResult:
         return [*self.counted.values()]
 
     @property
+    def paired_runs(self) -> dict[tuple[int, str], tuple[ExperimentOutcome, ExperimentOutcome]]:
+        """The baseline's run and its own, by round and place."""
+        theirs = self.base.counted if self.base else {}
+        return {at: (theirs[at], run) for at, run in self.counted.items() if at in theirs}
+
+    @property
     def pairs(self) -> list[tuple[ExperimentOutcome, ExperimentOutcome]]:
         """The baseline's run and its own of each round and place."""
-        theirs = self.base.counted if self.base else {}
-        return [(theirs[at], run) for at, run in self.counted.items() if at in theirs]
+        return [*self.paired_runs.values()]
 
     @property
     def left_out(self) -> str:
@@ -109,8 +115,14 @@ class ExperimentResult:
         """The mean of that."""
         return self.numbers.get(self.metric.name)
 
-    def ratios(self, metric: Metric) -> list[float]:
-        return [mine / theirs for theirs, mine in self.values(metric) if min(theirs, mine) > 0]
+    def ratios(self, metric: Metric) -> dict[tuple[int, str], float]:
+        """Return a metric as a share of the baseline's, by round and place, where both have one above 0."""
+        found = {}
+        for at, (theirs, mine) in self.paired_runs.items():
+            before, after = theirs.values.get(metric.name), mine.values.get(metric.name)
+            if before is not None and after is not None and min(before, after) > 0:
+                found[at] = after / before
+        return found
 
     @property
     def gain(self) -> Change | None:

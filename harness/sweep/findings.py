@@ -16,8 +16,9 @@ from harness.core.given_values import as_flag
 from harness.core.progress import clock
 from harness.report import answer, answer_comparison, regression
 from harness.report.regression import Condition, Judgement
-from harness.results.change import ASSUMED_SCATTER, FEWEST_PAIRS, Change, paired
+from harness.results.change import ASSUMED_SCATTER, FEWEST_PAIRS, Change
 from harness.results.metrics import METRIC_BY_NAME, Metric
+from harness.results.round_changes import paired
 from harness.sweep.experiment import State
 from harness.sweep.experiment_result import (
     BRIEF_S,

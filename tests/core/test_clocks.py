@@ -26,6 +26,7 @@ STAMPS = {  # what needs the system's clock by its nature
     ("core/progress.py", "tick"): "the time before a line",
     ("runs/run_folder.py", "open_run"): "the name of a run",
     ("runs/run_folder.py", "now"): "the time stamp of every record",
+    ("runs/run_order.py", "start_of"): "a folder that says nothing of its run's start",
     ("loadgen/session.py", "clock_offset"): "whether LoadGen's own clock was set during a test",
 }
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from harness.results.change import ONE_RUN_EACH, Change, paired
+from harness.core import statistics
+from harness.results.change import ONE_RUN_EACH, Change
 from harness.results.metrics import METRIC_BY_NAME
+from harness.results.round_changes import paired
 
 SPEED, LATENCY, POWER = (METRIC_BY_NAME[name] for name in ("tokens_per_sec", "latency_p50_ms", "gpu_power_w_mean"))
 
@@ -44,22 +46,69 @@ def test_the_side_of_a_bound(bound: float, side: str) -> None:
     assert Change(0.9, 0.85, 0.95).verdict(bound) == side
 
 
+def in_rounds(**ratios: list[float]) -> dict[str, Change]:
+    """The changes of experiments that all ran in the same rounds."""
+    return paired({name: dict(enumerate(found)) for name, found in ratios.items()})
+
+
 @pytest.mark.parametrize("count", [3, 5, 12])
 def test_the_mean_of_rounds_is_covered(count: int) -> None:
     rng = np.random.default_rng(1)
-    found = [paired({"a": np.exp(rng.normal(0, 0.02, count)).tolist()})["a"] for _ in range(1500)]
+    found = [in_rounds(a=np.exp(rng.normal(0, 0.02, count)).tolist())["a"] for _ in range(1500)]
     assert 0.935 <= np.mean([change.low <= 1 <= change.high for change in found]) <= 0.965
 
 
 def test_what_scatters_more_than_the_others_is_judged_by_itself() -> None:
     steady = {str(n): [1.0, 1.001, 0.999] for n in range(5)}
-    found = paired(steady | {"wild": [1.3, 0.9, 1.1]})
+    found = in_rounds(**steady, wild=[1.3, 0.9, 1.1])
     assert found["wild"].verdict() == "unclear"
     assert found["wild"].high / found["wild"].mean > 1.5 > found["0"].high
-    assert paired({"a": [1.1, 1.1, 1.1]})["a"].verdict() == "above"  # without any scatter
+    assert in_rounds(a=[1.1, 1.1, 1.1])["a"].verdict() == "above"  # without any scatter
 
 
 def test_the_next_of_several_is_judged_as_if_there_were_fewer() -> None:
     """Holm: five times the interval of two is wider than that of one."""
-    alone, both = paired({"a": [1.07]})["a"], paired({"a": [1.07], "b": [1.5]})["a"]
-    assert alone == both and paired({"a": [1.07], "b": [1.0]})["a"].low < alone.low
+    alone, both = in_rounds(a=[1.07])["a"], in_rounds(a=[1.07], b=[1.5])["a"]
+    assert alone == both and in_rounds(a=[1.07], b=[1.0])["a"].low < alone.low
+
+
+def sweep(rng: np.random.Generator, rounds: int, changes: list[float], scatter: float = 0.01) -> dict[str, Change]:
+    """A simulated sweep whose rounds drift: the ratios of its experiments to the baseline of each round."""
+    drift = rng.normal(0, 0.02, rounds)
+    base = drift + rng.normal(0, scatter, rounds)
+    found = {}
+    for number, change in enumerate(changes):
+        ratios = np.exp(np.log(change) + drift + rng.normal(0, scatter, rounds) - base)
+        found[str(number)] = dict(enumerate(ratios.tolist()))
+    return paired(found)
+
+
+@pytest.mark.parametrize(("rounds", "power"), [(3, 0.6), (4, 0.8), (5, 0.9)])
+def test_a_true_change_of_three_percent_among_twenty_is_found(rounds: int, power: float) -> None:
+    rng = np.random.default_rng(rounds)
+    found = [sweep(rng, rounds, [1.03, *[1.0] * 19]) for _ in range(200)]
+    assert np.mean([changes["0"].verdict() == "above" for changes in found]) >= power
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 5])
+def test_of_twenty_changes_of_nothing_few_are_called_one(rounds: int) -> None:
+    rng = np.random.default_rng(10 + rounds)
+    found = [sweep(rng, rounds, [1.0] * 20) for _ in range(300)]
+    wrong = [any(change.verdict() != "unclear" for change in changes.values()) for changes in found]
+    assert np.mean(wrong) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 300)
+
+
+def test_a_round_that_an_experiment_missed_takes_nothing_from_the_others() -> None:
+    rng = np.random.default_rng(5)
+    ratios = {str(n): dict(enumerate(np.exp(rng.normal(0, 0.01, 5)).tolist())) for n in range(6)}
+    del ratios["3"][2], ratios["4"][0]
+    found = paired(ratios)
+    assert found["3"].basis.endswith("of 4 pairs") and found["0"].basis.endswith("of 5 pairs")
+    assert 1 < (found["3"].high / found["3"].low) / (found["0"].high / found["0"].low) < 1.1
+
+
+def test_one_experiment_is_judged_as_by_the_paired_t_test() -> None:
+    logs = [0.03, 0.01, 0.02, 0.04]
+    change = in_rounds(a=np.exp(logs).tolist())["a"]
+    half = statistics.student(3) * np.std(logs, ddof=1) / 2
+    assert np.log(change.high) - np.log(change.mean) == pytest.approx(half)

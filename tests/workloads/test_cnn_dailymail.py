@@ -223,14 +223,14 @@ def test_the_demo_fits_its_own_model(tokenizer: Any):
 
 OFFLINE = """
 from functools import partial
-from harness.config import checkpoint as model
-from harness.workloads.cnn_dailymail import HUB_DATASET
-from harness.workloads.cnn_dailymail import download
+from harness.config import pretrained as model
+from harness.workloads.cnn_dailymail import CNN_DATASET
+from harness.workloads.hub import download
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 configs = (RunConfig(), RunConfig(model="no/such"))
 tokenizers = (partial(model.load_tokenizer, config) for config in configs)
-for get in (partial(download, *HUB_DATASET, "validation"), *tokenizers):
+for get in (partial(download, *CNN_DATASET, "validation"), *tokenizers):
     try:
         print("got", get())
     except UsageError as error:
