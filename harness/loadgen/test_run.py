@@ -115,6 +115,7 @@ def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits 
     them are none.
     """
     whole = without_failures(requests)
+    result = with_one_duration(result, whole)
     failed = len(requests) - len(whole)
     by_client = any(request.clock == "client" for request in requests)
     unanswered = failed + ((result.samples or 0) - len(requests) if by_client else 0)
@@ -143,6 +144,20 @@ def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits 
     return replace(mended, tpot_judged=len(times) >= statistics.fewest_queries(LIMIT_PERCENTILE, over))
 
 
+def with_one_duration(result: TestResult, answered: Sequence[Request]) -> TestResult:
+    """Return a MultiStream result whose rates are over the same time.
+
+    LoadGen logs its tokens a second over the whole test, and no samples a second. A rate by the latencies of its
+    queries would leave out the time between them.
+    """
+    tokens = sum(request.output_tokens for request in answered)
+    if result.scenario != "MultiStream" or not result.tokens_per_sec or not tokens:
+        return result
+    seconds = tokens / result.tokens_per_sec
+    samples_per_sec = result.samples / seconds if result.samples else result.samples_per_sec
+    return replace(result, duration_s=seconds, samples_per_sec=samples_per_sec)
+
+
 def with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
     """The result with the times of these requests."""
     times = times_of(requests)
@@ -156,9 +171,11 @@ def without_placeholders(result: TestResult, requests: Iterable[Request], unansw
     counted = sum(count for count in counts if count > 1 or not result.token_latencies) + PLACEHOLDER * unanswered
     samples, tokens, rate = result.samples, result.tokens_per_sec, result.samples_per_sec
     whole = sum(counts) / result.duration_s if result.duration_s else None
+    is_sample_each = result.queries == samples  # else a query holds several, and is counted whole
     return replace(
         result,
         samples=samples and samples - unanswered,
+        queries=result.queries - unanswered if result.queries and is_sample_each else result.queries,
         tokens_per_sec=tokens * sum(counts) / counted if tokens and counted else whole,
         samples_per_sec=rate * (1 - unanswered / samples) if rate and samples else rate,
     )

@@ -38,6 +38,7 @@ TOLERANCES = {  # of a ratio, and absolute
     "target_qps": (1e-5, 0.0),  # the log has six digits of a rate
     log_entries.DETAIL: (1e-5, 0.006),  # and LoadGen's summary two decimals of some
 }
+RATE_TOLERANCE = 0.03  # of a rate over a whole test, beside its first and last requests
 SAME_RATE_RATIO = 0.005  # ratio within which a rate is that of the configuration
 LARGEST = 2**30  # bytes of a file that has a digest
 
@@ -106,6 +107,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
             times = [config["started"], test.result.started, status["time"]]
             beginnings = f"{place.name}, beginning of the run and of the test, end of the run"
             yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
+            yield from rate_claims(test)
             given = sources(test, is_whole=name == "performance")
             found += [(source, dict(leaves(figures, name))) for source, figures in given.items()]
     for name, value in leaves(run):
@@ -143,6 +145,30 @@ def digests(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.relative_to(folder).parts[0] not in LATER and path.stat().st_size <= LARGEST
     }
+
+
+def rate_claims(test: TestRun) -> Iterator[Claim]:
+    """Claim that LoadGen's rates, times the time between the first request and the last answer, are what came.
+
+    LoadGen counts one sample less over its time in some scenarios, and its clock begins with its own first query, so
+    that a few requests may be missing at the ends.
+    """
+    answered = test.answered
+    if not answered or any(request.issued_s is None or request.done_s is None for request in answered):
+        return
+    seconds = max(request.end_s for request in answered) - min(request.begin_s for request in answered)
+    tokens = sum(request.output_tokens for request in answered)
+    allowed = RATE_TOLERANCE + 2 / len(answered)
+    for name, rate, counted in (
+        ("samples/s", test.result.samples_per_sec, len(answered)),
+        ("tokens/s", test.result.tokens_per_sec, tokens),
+    ):
+        if rate and counted and seconds > 0:
+            by_rate = rate * seconds
+            is_near = isclose(by_rate, counted, rel_tol=allowed)
+            yield Claim(
+                f"{test.folder.name}, {name} times its time", by_rate, "requests.csv", by_rate if is_near else counted
+            )
 
 
 def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:

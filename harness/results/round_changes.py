@@ -20,7 +20,6 @@ from harness.results.change import (
 )
 
 RatiosByRound = Mapping[tuple[int, str], float]  # of a figure to the baseline's in the same round and place
-OUTLYING = 0.99  # an experiment that scatters more than so many do by chance is judged by its own scatter
 
 
 class Scatter(NamedTuple):
@@ -67,13 +66,15 @@ def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Sc
     Without the outlying ones the rest is looked at once more, since they widen what is shared.
     """
     common = residual_scatter(logs)
+    by_chance = ERROR_RATE / max(len(logs), 1)  # how likely one of them may seem unsteady that is not
     unsteady: dict[str, Scatter] = {}
     for name, found in logs.items():
         if len(logs) == 1 or len(found) < FEWEST_PAIRS:
             continue
         others = residual_scatter({other: values for other, values in logs.items() if other != name})
         own = residual_scatter({name: found})
-        if others.variance and own.variance > others.variance * chi_squared(own.freedom, OUTLYING) / own.freedom:
+        largest = others.variance * chi_squared(own.freedom, 1 - by_chance) / own.freedom
+        if others.variance and own.variance > largest:
             unsteady[name] = own
     if unsteady:
         steady = {name: found for name, found in logs.items() if name not in unsteady}
