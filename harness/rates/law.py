@@ -18,11 +18,11 @@ from harness.config.plan import Plan
 from harness.results.outcome import SURE, Outcome, Queue
 
 POINTS = 1_200_000  # queries that are simulated, in all
-FEWEST, MOST = 60, 100  # tests that are simulated
+FEWEST, MOST_TESTS = 60, 100  # tests that are simulated
 HOLD = 0.95  # of them must keep the limit
 PARTS = 16  # of an answer, in a simulation; with 48 an H200's p99 is 3 % higher (docs/evidence/rates.md)
 FINE, LONGEST = 25, 24_000  # steps of a wait at its limit, at least, and of a whole test, at most: an H200's
-ROUNDS, CLOSE = 10, 0.02  # of simulations for a rate; of its p99 to the limit, as a share, where they end
+ROUNDS, CLOSE_ENOUGH = 10, 0.02  # of simulations for a rate; of its p99 to the limit, as a share, where they end
 FARTHEST = 2.0  # ratio of a rate to the last, where one test alone leads to it
 VAGUE = 0.25  # standard error of completions, as a share, from which on they tell nothing
 
@@ -215,7 +215,7 @@ def rate_by_company(  # noqa: PLR0913
 
 def tests_of(queries: float) -> int:
     """How many tests of so many queries are simulated: the fewer queries, the more chance decides."""
-    return min(MOST, max(FEWEST, round(POINTS / queries)))
+    return min(MOST_TESTS, max(FEWEST, round(POINTS / queries)))
 
 
 def slowest(times: Any, counts: Any) -> float:
@@ -236,7 +236,7 @@ def rate_at(limit_s: float, p99_s: Callable[..., float], capacity: float, rate: 
         share = p99_s(rate, max(goal.seconds, goal.queries / rate), np.random.default_rng(0)) / limit_s
         low, high = (rate, high) if share <= 1 else (low, rate)
         following = approached(capacity, rate, share)
-        if abs(share - 1) < CLOSE or high / max(low, rate / 3) < 1 + CLOSE:
+        if abs(share - 1) < CLOSE_ENOUGH or high / max(low, rate / 3) < 1 + CLOSE_ENOUGH:
             return following
         rate = following if low < following < high else (low + high) / 2
     return low or rate

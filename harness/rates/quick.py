@@ -15,7 +15,7 @@ from harness.results.outcome import SURE, Queue
 FILE = "estimate.json"
 QUICK = r" --quick([ =][01])?(?= |$)"  # in the words of a command
 LEAST = 0.07  # of a rate: its error, however well the probes agree (an H200, Interactive; noise of 10 %)
-MOST = 0.2  # of a rate: with a larger error it is no estimate
+MOST_UNCERTAINTY = 0.2  # of a rate: with a larger error it is no estimate
 LATE = 1.4  # share of TTFT's limit, from which on that is no chance of half a minute (waves; 96 at once)
 CAPPED = 0.95  # of TPOT's limit, that a cap on running requests keeps
 UNEVEN = 0.15  # scatter of the answers' times, from which on they do not share the server as a processor is shared
@@ -88,7 +88,7 @@ def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> E
     how much the last probe alone would have it otherwise, and what chance makes of a full test's tail.
     """
     found, ranges, doubts = facts.server, Ranges(), list[str]()
-    error = min(2 * error_of(found.waited), MOST) if found.waited else 0.0
+    error = min(2 * error_of(found.waited), MOST_UNCERTAINTY) if found.waited else 0.0
     most = (1 + max(LEAST / 2, error)) * found.capacity
     for name, goal in held_to.items():
         each = SearchFacts(goal, facts.alone, facts.probes)
@@ -97,7 +97,7 @@ def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> E
             ranges[name] = (rate, None if rate else 0.0)
             continue
         off = max(LEAST, error, abs(last / rate - 1)) + SURE / sqrt(rate * goal.full_s(rate))
-        if off > MOST:
+        if off > MOST_UNCERTAINTY:
             doubts.append("two probes contradict each other")
         if each.is_late(facts.last) and goal.shares(facts.last)[0] > LATE:
             doubts.append("queries wait though it keeps up")

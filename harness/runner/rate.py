@@ -28,7 +28,7 @@ from harness.runs.history import read_history
 
 LEVEL_RATIO = 4  # the ratio of one level to the next, of those that are chosen here
 FINAL_RATIO = 1.1  # the lowest level too high over the highest that held, where the search ends
-MOST_PROBES = 16  # probes of a search
+MOST_LEVEL_PROBES = 16  # probes of a search
 TYPICAL_LEVELS = 8  # of a search: a few to either side, then half of the gap each time
 CLEAR = 1.5  # times a limit, or a limit over a latency: beyond, one probe tells
 
@@ -73,7 +73,6 @@ class RateSource:
         return plan.total(self.outlook(plan), "after the engine has started")
 
 
-# How many requests in flight: levels one after the other, or the highest that keeps both limits.
 class LevelCurve(RateSource):
     """The highest level of concurrency; the others are separate tests before it, as long as it."""
 
@@ -160,7 +159,7 @@ def highest(probe: Callable[[int], Outcome], goal: Goal, first: int, most: int) 
                 return 2 * sum(said) > len(said)
 
     low, high, level = 0, most + 1, min(first, most)
-    while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(verdicts) < MOST_PROBES:
+    while high - low > 1 and not (low and high / low <= FINAL_RATIO) and len(verdicts) < MOST_LEVEL_PROBES:
         if is_held(level):
             low = level
         else:

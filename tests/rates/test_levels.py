@@ -42,7 +42,7 @@ def searched(truth: int, wrong: float, seed: int, most: int = 4096) -> tuple[int
 def test_the_search_finds_the_highest_level(truth: int, seed: int) -> None:
     found, probes = searched(truth, 0.0, seed)
     assert found is not None and truth / levels.FINAL_RATIO - 1 <= found <= truth
-    assert probes <= 3 * levels.MOST_PROBES
+    assert probes <= 3 * levels.MOST_LEVEL_PROBES
 
 
 def test_a_single_request_that_is_too_slow_ends_the_search() -> None:
