@@ -17,7 +17,7 @@ from harness.core.processes import command_of
 from harness.report import answer, compare, compare_page
 from harness.report.answer_comparison import AnswerPair
 from harness.report.compare import ComparedRun, Runs
-from harness.results.change import METHOD_TEXT, ONE_RUN_EACH, Change
+from harness.results.change import FEWEST_PAIRS, METHOD_TEXT, ONE_RUN_EACH, Change
 from harness.results.metrics import METRIC_BY_NAME, Metric
 
 GateVerdict = Literal["PASS", "FAIL", "NOT JUDGED"]
@@ -33,6 +33,9 @@ METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of m
 IGNORED_BY_GATE = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
 OF_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED)
 OF_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")
+
+
+CHANCE = f"with fewer than {FEWEST_PAIRS} runs of each side, chance may decide it"
 
 
 class Condition(NamedTuple):
@@ -168,9 +171,9 @@ def judge_change(one: Condition, change: Change, before: str, after: str) -> Jud
         what = "samples" if change.basis == "samples" else "runs"
         why = f"the {what} scatter too much to say whether it is beyond {one.bound:+g} %: add {what}"
         return not_judged(one, why, before, after, change.signed)
-    return Judgement(
-        one.text, "FAIL" if side == beyond else "PASS", before, after, change.signed, ONE_RUN_EACH * is_alone
-    )
+    verdict: GateVerdict = "FAIL" if side == beyond else "PASS"
+    doubt = CHANCE if change.may_be_chance else ""
+    return Judgement(one.text, verdict, before, after, change.signed, doubt)
 
 
 def judge_answers(sides: Sides, one: Condition) -> Judgement:
@@ -204,7 +207,7 @@ def judge_score(one: Condition, pair: AnswerPair, name: str) -> Judgement:
     if not score.before:
         return not_judged(one, ZERO, *sides)
     mean, low, high = (1 + value / score.before for value in (score.change, score.low, score.high))
-    found = judge_change(one, Change(mean, low, high, "samples"), *sides)
+    found = judge_change(one, Change(mean, low, high, "samples", pair.samples), *sides)
     if found.verdict == "FAIL" and score.few:
         why = f"too few samples, or fewer than {statistics.FEWEST_DIFFERING} of them with another score"
         return found._replace(verdict="NOT JUDGED", why=why)
@@ -225,6 +228,8 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     everyone, first = sides.everyone, gravest(judgements)
     is_passed, why = first.verdict == "PASS", (first.verdict == "FAIL" and first.figures) or first.why
     title = f"{first.verdict}: {'no condition holds' if is_passed else f'{first.condition}: {why}'}"
+    if any(one.why == CHANCE for one in judgements):
+        title = f"{title} ({CHANCE})"
     lines = [
         *(Line(one.verdict, f"{one.condition}: {one.text}", VERDICT_TONES[one.verdict]) for one in judgements),
         Line("interval", METHOD_TEXT),

@@ -24,17 +24,18 @@ MULTIPLE_WORDS = {"2": "twice", "3": "three times", "4": "four times"}
 
 
 class Change(NamedTuple):
-    """The ratio of B to A: the geometric mean, its interval, and in words what they rest on."""
+    """The ratio of B to A: the geometric mean, its interval, and what they rest on, in words and in runs of a side."""
 
     mean: float
     low: float
     high: float
     basis: str = ONE_RUN_EACH
+    runs: int = 1
 
     @classmethod
-    def around(cls, middle: float, half: float, basis: str) -> Self:
-        """By the logarithm of the mean, and half of its interval."""
-        return cls(exp(middle), exp(middle - half), exp(middle + half), basis)
+    def around(cls, middle: float, half: float, basis: str, runs: int) -> Self:
+        """Return the change by the logarithm of its mean and half of its interval."""
+        return cls(exp(middle), exp(middle - half), exp(middle + half), basis, runs)
 
     @classmethod
     def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
@@ -43,7 +44,13 @@ class Change(NamedTuple):
         counts = len(before), len(after)
         if max(counts) < FEWEST_PAIRS:
             half = max(half, NORMAL * ASSUMED_SCATTER * sqrt(sum(1 / count for count in counts)))
-        return cls.around(middle, half, ONE_RUN_EACH if counts == (1, 1) else f"{counts[0]} and {counts[1]} runs")
+        basis = ONE_RUN_EACH if counts == (1, 1) else f"{counts[0]} and {counts[1]} runs"
+        return cls.around(middle, half, basis, min(counts))
+
+    @property
+    def may_be_chance(self) -> bool:
+        """Whether there are too few runs of a side for their own scatter to be known."""
+        return self.runs < FEWEST_PAIRS
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
         """On which side of a change of `bound` percent the whole interval lies."""
@@ -64,7 +71,7 @@ class Change(NamedTuple):
 
     def speed_change(self, metric: Metric) -> "Change":
         """The change of the speed: of a time its inverse, as a third of it is three times the speed."""
-        return Change(1 / self.mean, 1 / self.high, 1 / self.low, self.basis) if metric.is_time else self
+        return Change(1 / self.mean, 1 / self.high, 1 / self.low, self.basis, self.runs) if metric.is_time else self
 
     @property
     def signed(self) -> str:

@@ -54,7 +54,7 @@ def paired(ratios: Mapping[str, RatiosByRound], error: float = ERROR_RATE) -> di
             quantile = student(unsteady.get(name, common).freedom, share)
         agreeing = sum(value * means[name] > 0 for value in logs[name].values())
         basis = ONE_RUN_EACH if count == 1 else f"{agreeing} of {count} pairs"
-        changes[name] = Change.around(means[name], quantile * errors[name], basis)
+        changes[name] = Change.around(means[name], quantile * errors[name], basis, count)
         if changes[name].verdict() != "unclear":
             left -= 1
     return {name: changes[name] for name in logs}
