@@ -5,10 +5,11 @@ from typing import Any
 
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 from harness.config.models import QUANTIZE_JSON, QUANTIZED, SHAPE
-from harness.config.pretrained import POINTER, is_pointer, load_shape
+from harness.config.pretrained import load_shape
 from harness.config.quantization import Quantized, stored_formats
 from harness.core import files, vllm_source
 from harness.core.errors import UsageError
+from harness.core.stored_text import POINTER, is_pointer
 
 LARGEST_WEIGHTS_BYTES = 2**46  # of weights: 64 TiB
 MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
@@ -27,7 +28,7 @@ def weight_bytes(config: EngineConfig) -> int:
     folder = Path(config.model_path)  # safetensors, else PyTorch's
     files_on_disk = next((found for end in ("safetensors", "bin", "pt") if (found := [*folder.glob(f"*.{end}")])), [])
     if pointer := next(filter(is_pointer, files_on_disk), None):
-        raise UsageError(f"--model {config.model}: {pointer.name} {POINTER}.")
+        raise UsageError(f"--model {config.model}: {pointer.name} is {POINTER}.")
     if stored and files_on_disk:
         return sum(path.stat().st_size for path in files_on_disk)
     bits = max((each.bits or 8 for each in stored), default=8)

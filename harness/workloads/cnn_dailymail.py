@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +15,8 @@ from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT
 from harness.config.run import RunConfig
 from harness.core import given_values, locations, reading
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_ARTICLES, LARGEST_LIST
+from harness.core.stored_text import data_files
 from harness.workloads.hub import download, read_saved
 from harness.workloads.requests_file import SURROGATES, TokenIds, token_ids
 from harness.workloads.sample_library import Library
@@ -87,8 +88,8 @@ def check_sum(path: Path) -> None:
     """Holds a data file against the checksum that MLCommons' downloader left beside it, if it did: lines of an MD5 and
     a name, in a file that ends in .md5. Raises UsageError where they differ.
     """
-    for listed in sorted(path.parent.glob("*.md5")) if path.is_file() else ():
-        for line in reading.read_text(listed).splitlines():
+    for listed in data_files(path.parent, "*.md5") if path.is_file() else ():
+        for line in reading.read_text(listed, LARGEST_LIST).splitlines():
             wanted, _, name = line.partition(" ")
             if PurePath(name.strip(" *")).name != path.name:
                 continue
@@ -128,7 +129,7 @@ def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> 
 
 def from_json(path: Path) -> list[Article]:
     """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
-    data = given_values.read_given("--dataset-path", path, "JSON", json.loads)
+    data = given_values.read_given("--dataset-path", path, "JSON", reading.parse_json, most=LARGEST_ARTICLES)
     if not isinstance(data, list) or not data:
         raise UsageError(f"--dataset-path {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
     return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]

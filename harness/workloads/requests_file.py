@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 from harness.config.lengths import MOST_TOKENS
 from harness.core import given_values, word_list
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_WORKLOAD
 
-LARGEST_REQUESTS_FILE_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
 RequestKind = Literal["prompt", "messages", "prompt_token_ids"]
 # The longest answer by the names that OpenAI, vLLM's benchmarks, guidellm and others have for it.
 LENGTH_KEYS = word_list.names_in(
@@ -67,9 +67,7 @@ def read(path: Path, column: str = "") -> StoredRequests:
     """The requests of --workload's file, JSON lines or a JSON list of the same rows; `column` is the key of a row's
     prompt, where it is not one of `KINDS`. Raises UsageError in one line that names the file and the row.
     """
-    text = given_values.read_given("--workload", path, "text", str, most=LARGEST_REQUESTS_FILE_BYTES).removeprefix(
-        "\ufeff"
-    )  # as Windows writes it
+    text = given_values.read_given("--workload", path, "text", str, most=LARGEST_WORKLOAD)
     if text.lstrip().startswith("["):
         return read_rows(path, parse_text(text, str(path)), "record", column)
     return read_rows(path, text.split("\n"), "line", column)

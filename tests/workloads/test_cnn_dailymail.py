@@ -179,7 +179,7 @@ def test_a_file_that_is_no_data_set_is_named(tokenizer: Any, file, data: Any, me
 
 def test_files_that_cannot_be_read_are_named(tokenizer: Any, tmp_path: Path):
     assert "No such file" in refusal(tmp_path / "none.json", tokenizer)
-    (tmp_path / "binary.json").write_bytes(b"\xff\xfe[]")
+    (tmp_path / "binary.json").write_bytes(b"\x80\x81[]")
     assert "not text in UTF-8" in refusal(tmp_path / "binary.json", tokenizer)
 
 

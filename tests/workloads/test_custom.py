@@ -203,9 +203,9 @@ def test_files_that_cannot_be_read_are_named(tokenizer: Any, tmp_path: Path, mon
     assert "a directory" in refusal(config(tmp_path), tokenizer)
     os.mkfifo(tmp_path / "pipe")
     assert "not a regular file" in refusal(config(tmp_path / "pipe"), tokenizer)
-    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "binary").write_bytes(b"\x80\x81")
     assert "not text" in refusal(config(tmp_path / "binary"), tokenizer)
-    monkeypatch.setattr(requests_file, "LARGEST_REQUESTS_FILE_BYTES", 3)
+    monkeypatch.setattr(requests_file, "LARGEST_WORKLOAD", 3)
     (tmp_path / "large").write_text("{}{}")
     assert "larger than" in refusal(config(tmp_path / "large"), tokenizer)
 
