@@ -11,7 +11,6 @@ import psutil
 
 from harness.core.software import versions
 
-GIB = 2**30
 SM_CLOCK = 1  # NVML_CLOCK_SM
 
 

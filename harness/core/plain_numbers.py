@@ -16,12 +16,12 @@ def whole_number(value: object) -> int | None:
         if not WHOLE.fullmatch(value.strip()):
             return None
         digits, _, exponent = value.strip().lower().partition("e")
-        return int(digits.partition(".")[0]) * 10 ** int(exponent or 0)
+        return int(int(digits.partition(".")[0]) * 10 ** int(exponent or 0))
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         return None
-    if isinstance(value, float) and not value.is_integer():
-        return None
-    return int(value)
+    if isinstance(value, int):
+        return value
+    return int(value) if value.is_integer() else None
 
 
 def decimal_number(text: str) -> float | None:

@@ -41,8 +41,8 @@ from harness.engines.completions import (
     error_message,
     piece,
 )
-from harness.engines.protocol import ChoiceLogprobs, Sampling, TokenStream
-from harness.engines.request_formats import RequestFormat
+from harness.engines.protocol import ChoiceLogprobs, MessagePrompt, Sampling, TokenStream
+from harness.engines.request_formats import Content, RequestFormat
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
@@ -198,14 +198,23 @@ class Client:
         said = f" ({response.status}: {error_message(page)})" if response.status != 200 else ""
         raise UsageError(f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{said}.")
 
-    def content(self, prompt: list[int]) -> list[int] | str:
-        """A prompt as its server takes it: its ids, or its text, a chat's special tokens included; the one that begins
-        it the server adds itself.
+    def content(self, prompt: list[int]) -> Content:
+        """A prompt as its server takes it: its ids; the messages of a conversation; or its text, special tokens
+        included, but for the one that begins it, which the server adds itself.
         """
         if self.form.ids_in:
             return prompt
-        begun = prompt[:1] == [self.tokenizer.bos_token_id]
-        return str(self.tokenizer.decode(prompt[begun:], skip_special_tokens=False))
+        if self.form.chat and isinstance(prompt, MessagePrompt):
+            return self.salted_messages(prompt)
+        is_begun = prompt[:1] == [self.tokenizer.bos_token_id]
+        return str(self.tokenizer.decode(prompt[is_begun:], skip_special_tokens=False))
+
+    def salted_messages(self, prompt: MessagePrompt) -> list[dict[str, str]]:
+        """The messages of a conversation, the first one after the text of its salt."""
+        found = [dict(message) for message in prompt.messages]
+        if prompt.salt:
+            found[0]["content"] = self.tokenizer.decode(list(prompt.salt)) + found[0]["content"]
+        return found
 
     def _tokens(
         self, pieces: Sequence[CompletionChunk], end: CompletionChunk, address: str, sampling: Sampling, before: int

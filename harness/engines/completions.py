@@ -19,6 +19,7 @@ from harness.core.secrets import hide_text
 from harness.core.word_list import names_in
 from harness.engines.answer_delivery import TokenCounts
 from harness.engines.protocol import ChoiceLogprobs
+from harness.engines.request_formats import Content
 
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
 VERSION_PAGES = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
@@ -80,7 +81,7 @@ def piece(data: Any, address: str) -> CompletionChunk:
     return found
 
 
-def choosing(prompt: Sequence[int] | str, model: str, choices: Sequence[int]) -> bytes:
+def choosing(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
     """A request's JSON for the log-probabilities of some next tokens, in vLLM's own fields."""
     return to_json(
         {

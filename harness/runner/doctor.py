@@ -22,12 +22,11 @@ from harness.config.parallelism import parallelism
 from harness.config.run import RunConfig
 from harness.core import nvml, software, system, vllm_source
 from harness.core.errors import BenchmarkError, UsageError
-from harness.core.file_limits import MIB
+from harness.core.file_limits import GIB, MIB
 from harness.core.files import free_gib, submodule_path
 from harness.core.formatting import gpu_names, joined, listed, number
 from harness.core.locations import INFERENCE, IS_CHECKOUT, ROOT
 from harness.core.message_text import first_line
-from harness.core.nvml import GIB
 from harness.engines import discovery
 from harness.engines.vllm_arguments import extra_args
 from harness.loadgen import background_load, exporter
