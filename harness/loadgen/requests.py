@@ -115,7 +115,7 @@ class Request:
     sample: int  # of the sample library
     prompt_tokens: int = 0
     output_tokens: int = 0
-    first_tokens: int = 1  # that TPOT leaves out: those of the first message; LoadGen leaves out one
+    first_tokens: int = 1  # that TPOT leaves out: those of the first message; LoadGen leaves out one. 0: none was seen
     issued_s: Measured = None
     sent_ms: Measured = None  # until it was handed to the engine, or written to a connection
     ttft_ms: Measured = None
@@ -235,8 +235,9 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
             at = 1e3 * request.begin_s + request.sent_ms - apart
             request.sent_ms = max(0.0, at - sample.scheduled_ms)
         request.issued_s = (sample.scheduled_ms - begin) / 1e3
-        request.ttft_ms, request.latency_ms, request.clock = sample.ttft_ms, sample.latency_ms, "loadgen"
-        request.first_tokens = 1
+        request.latency_ms, request.clock = sample.latency_ms, "loadgen"
+        if request.first_tokens:  # else LoadGen was told of one at the end, for want of any
+            request.ttft_ms, request.first_tokens = sample.ttft_ms, 1
     compress(folder / TRACE_FILE)
 
 

@@ -133,10 +133,12 @@ class SUT:
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
         delivery = exchange.delivery
-        if not tokens and self.timed:
+        is_hidden = delivery is not None and delivery.is_hidden
+        if not tokens and self.timed and not is_hidden:
+            why = delivery.why_empty if delivery else "remove the sample"
             raise EmptyAnswerError(
                 f"{self.engine.name} answered sample {request.sample} without a single token, which cannot be timed: "
-                "remove it, or make the server honor min_tokens."
+                f"{why}."
             )
         request.output_tokens = delivery.tokens if delivery else len(tokens)
         if delivery:
@@ -144,7 +146,19 @@ class SUT:
             self.deliveries.append(delivery)
             self.sent_tokens += request.prompt_tokens
         self.counters.tokens += request.output_tokens
-        self.end(request, tokens)
+        if is_hidden and self.timed:
+            self.complete_hidden(request)
+        else:
+            self.end(request, tokens)
+
+    def complete_hidden(self, request: Request) -> None:
+        """Reports an answer whose tokens were counted and never sent: LoadGen needs a first token, whose time is none
+        of the answer's.
+        """
+        request.first_tokens = 0
+        if self.streams and not self.by_client:
+            self.report(lg.FirstTokenComplete, request.id, [0])
+        self.end(request, [0] * test_run.PLACEHOLDER)
 
     def end(self, request: Request, tokens: Sequence[int]) -> None:
         """Tells LoadGen of the end of an answer."""
