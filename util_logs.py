@@ -16,6 +16,7 @@ from pathlib import Path
 from harness.core.errors import NOT_ACCEPTED, UsageError, ends_in_one_line
 from harness.core.given_values import check_path
 from harness.core.interrupts import interruptible
+from harness.core.message_text import say
 from harness.loadgen.log import Latency, TestResult, as_json, read
 from harness.loadgen.log_entries import LogError
 from harness.loadgen.requests import Sample, read_trace
@@ -30,7 +31,7 @@ def main(words: list[str]) -> None:
     interruptible()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`
     if words in (["-h"], ["--help"]):
-        print(USAGE)
+        say(USAGE)
         return
     with ends_in_one_line():
         check = "--check" in words
@@ -40,7 +41,7 @@ def main(words: list[str]) -> None:
             raise UsageError(f"name one folder, {given}; {USAGE}")
         check_path("LOG_DIR", words[0])
         lines, agrees = report(Path(words[0])) if check else ([as_json(Path(words[0]))], True)
-        print("\n".join(lines))
+        say("\n".join(lines))
         sys.exit(0 if agrees else NOT_ACCEPTED)
 
 

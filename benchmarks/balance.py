@@ -105,12 +105,16 @@ def real(urls: Sequence[str], rate: float, rounds: int, more: Sequence[str]) -> 
             print(f"| {round_} | {name} | {test.samples:,} | {first.p50:,.0f} | {first.p99:,.0f} |", flush=True)
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("urls", nargs="*", metavar="URL")
+    flags.add_argument("--rate", type=float, default=5.0, help="queries/s of real servers [5]")
+    flags.add_argument("--rounds", type=int, default=3, help="of both rules on real servers [3]")
+    return flags
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("urls", nargs="*", metavar="URL")
-    parser.add_argument("--rate", type=float, default=5.0, help="queries/s of real servers [5]")
-    parser.add_argument("--rounds", type=int, default=3, help="of both rules on real servers [3]")
-    flags, more = parser.parse_known_args()
+    flags, more = parser().parse_known_args()
     real(flags.urls, flags.rate, flags.rounds, more) if flags.urls else simulated()
 
 

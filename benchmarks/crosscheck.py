@@ -298,5 +298,8 @@ def page(found: list[tuple[Tool, Figures]]) -> str:
     return "\n".join(lines + [f"| {tool.name} | {tool.ttft} | {tool.tpot} | {tool.tokens} |" for tool, _ in found])
 
 
+command = make_command(crosscheck)
+
+
 if __name__ == "__main__":
-    start(make_command(crosscheck))
+    start(command)

@@ -7,6 +7,7 @@ answer in two messages, or in one a token. LoadGen's Server scenario sends at ea
 queries per second and latency are its own. With one client it is in LoadGen's process.
 """
 
+import argparse
 import asyncio
 import json
 import multiprocessing
@@ -155,15 +156,25 @@ def cpu_s(server: int | None) -> tuple[float, float]:
     return time.process_time(), sum(sum(child.cpu_times()[:2]) for child in below)
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument(
+        "--row", nargs=3, metavar=("MESSAGES", "RATE", "CLIENTS"), help="this row alone, in this process"
+    )
+    return flags
+
+
 def main() -> None:
-    if len(sys.argv) > 1:
-        measure(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
+    row = parser().parse_args().row
+    if row:
+        messages, rate, clients = row
+        measure(int(messages), float(rate), int(clients))
         return
     print("                                           CPU us per query       TTFT, ms")
     print("messages clients   sent/s completed/s  LoadGen, SUT    clients          p50      p99", flush=True)
     for messages, clients, rates in ROWS:
         for rate in rates:  # a process each: LoadGen reads its settings once
-            words = [sys.executable, "-m", "benchmarks.endpoint", *map(str, (messages, rate, clients))]
+            words = [sys.executable, "-m", "benchmarks.endpoint", "--row", *map(str, (messages, rate, clients))]
             subprocess.run(words, check=True)
 
 

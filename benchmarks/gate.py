@@ -162,12 +162,16 @@ def smallest_loss(out: Path) -> Iterator[str]:
         yield f"{size} samples: a loss of {loss:.1f} % of {check.name} or more"
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("model", type=Path)
+    flags.add_argument("out", type=Path)
+    flags.add_argument("--table", action="store_true")
+    return flags
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--table", action="store_true")
-    given = parser.parse_args()
+    given = parser().parse_args()
     if not given.table and not (given.model / "config.json").exists():
         raise UsageError(f"{given.model}: not a model's folder; benchmarks/smollm2.py makes one.")
     if given.table and not (given.out / "0" / "latest").exists():

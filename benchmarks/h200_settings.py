@@ -6,7 +6,7 @@ Llama-3.1-8B's shape with random weights, static fp8 (docs/evidence/performance.
 docs/runs.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 from docs.generate.performance import points
@@ -61,5 +61,11 @@ def panels() -> list[Panel]:
     ]
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("folder", type=Path, help="where the picture is written")
+    return flags
+
+
 if __name__ == "__main__":
-    charts.save({"h200-settings": ("Offline by setting", panels())}, Path(sys.argv[1]))
+    charts.save({"h200-settings": ("Offline by setting", panels())}, parser().parse_args().folder)

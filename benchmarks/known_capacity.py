@@ -6,6 +6,7 @@ It computes the first token of one request after the other, 60 a second, then gi
 58.5 queries/s keep MLPerf's limits with 19 of 20 sequences of arrivals (`benchmarks.search`). Flags go to run.py.
 """
 
+import argparse
 import asyncio
 import json
 import multiprocessing
@@ -63,12 +64,20 @@ def serve(port: Connection) -> None:
     asyncio.run(forever())
 
 
+def parser() -> argparse.ArgumentParser:
+    more = "Further flags are those of run.py."
+    return argparse.ArgumentParser(
+        description=__doc__, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def main() -> int:
+    _, more = parser().parse_known_args()
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
     server.start()
     endpoint = ["--endpoint", f"http://127.0.0.1:{ours.recv()}/v1"]
-    code = subprocess.run([sys.executable, "run.py", *FLAGS, *endpoint, *sys.argv[1:]], check=False).returncode
+    code = subprocess.run([sys.executable, "run.py", *FLAGS, *endpoint, *more], check=False).returncode
     server.kill()
     return code
 

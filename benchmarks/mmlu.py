@@ -288,22 +288,26 @@ def gpu(out: Path) -> None:
     print(f"  prefix cache {100 * overall['cache_hit_rate']:.1f} % of the prompt tokens")
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("what", choices=("answers", "speed", "gpu", "theirs"))
+    flags.add_argument("out", type=Path, nargs="?", help="gpu: the folder where everything goes")
+    flags.add_argument("--shots", type=int, default=5)
+    flags.add_argument("--rounds", type=int, default=1)
+    flags.add_argument("--model", default="demo", help="answers: demo, random, or a model's folder")
+    flags.add_argument("--backend", choices=("hf", "vllm"), help=argparse.SUPPRESS)
+    flags.add_argument("--path", help=argparse.SUPPRESS)
+    return flags
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("answers", "speed", "gpu", "theirs"))
-    parser.add_argument("out", type=Path, nargs="?", help="gpu: the folder where everything goes")
-    parser.add_argument("--shots", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--model", default="demo", help="answers: demo, random, or a model's folder")
-    parser.add_argument("--backend", choices=("hf", "vllm"), help=argparse.SUPPRESS)
-    parser.add_argument("--path", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parser().parse_args()
     if arguments.what == "theirs":
         theirs(arguments.backend, arguments.path, arguments.shots, arguments.out)
     elif arguments.what == "answers":
         answers(arguments.model, arguments.shots)
     elif arguments.what == "gpu":
-        gpu(arguments.out or parser.error("gpu takes a folder"))
+        gpu(arguments.out or parser().error("gpu takes a folder"))
     else:
         speed(arguments.rounds, arguments.shots)
 

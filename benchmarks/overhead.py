@@ -6,6 +6,7 @@ Each scenario runs in its own process, on one core where the system can pin it. 
 process, LoadGen's threads included, from the first query to the last; queries per second are LoadGen's own.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -72,10 +73,19 @@ def measure(scenario: str) -> dict[str, float]:
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument(
+        "scenario", choices=("offline", "server"), nargs="?", help="alone, in this process; else both, each in its own"
+    )
+    return flags
+
+
 def main() -> None:
-    if len(sys.argv) > 1:
+    given = parser().parse_args()
+    if given.scenario:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-        print(json.dumps(measure(sys.argv[1])))
+        print(json.dumps(measure(given.scenario)))
         return
     print(f"{'scenario':10} {'queries':>9} {'queries/s':>10} {'CPU us/query':>13} {'p99 latency ms':>15}")
     for scenario in ("offline", "server"):

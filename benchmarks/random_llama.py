@@ -210,13 +210,17 @@ def stored(layer: Any, most: dict[str, float]) -> Iterator[tuple[str, Any]]:
             yield name, torch.tensor([most[name] / FP8_MOST])
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("folder", type=Path)
+    flags.add_argument("--samples", type=int, default=13368)
+    flags.add_argument("--format", choices=("bf16", *QUANTIZATIONS, "none"), default="bf16")
+    flags.add_argument("--shape", choices=SHAPES, default="llama3.1-8b")
+    return flags
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--samples", type=int, default=13368)
-    parser.add_argument("--format", choices=("bf16", *QUANTIZATIONS, "none"), default="bf16")
-    parser.add_argument("--shape", choices=SHAPES, default="llama3.1-8b")
-    arguments = parser.parse_args()
+    arguments = parser().parse_args()
     make(arguments.folder, arguments.samples, arguments.format, arguments.shape)
 
 

@@ -70,7 +70,11 @@ def table(sessions: int) -> Iterator[str]:
                 yield f"| {1 + ratio:g} | {100 * scatter:g} % | {100 * drift:g} % | {shares} |"
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--sessions", type=int, default=20_000)
+    return flags
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sessions", type=int, default=20_000)
-    print("\n".join(table(parser.parse_args().sessions)))
+    print("\n".join(table(parser().parse_args().sessions)))

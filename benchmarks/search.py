@@ -7,8 +7,8 @@ harness's own. The truth is the highest rate at which 19 of 20 sequences of arri
 where a test has many queries, of 200 where it has few, since chance decides more of it.
 """
 
+import argparse
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -461,5 +461,11 @@ def main(names: Sequence[str]) -> None:
             print(f"| {case.name} | {best:.4g} | {cells_of(find_rate(Bench(case, seed)), best)} |", flush=True)
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("names", nargs="*", metavar="SERVER", help="only these kinds of servers")
+    return flags
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(parser().parse_args().names)

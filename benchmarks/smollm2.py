@@ -58,10 +58,14 @@ def make(out: Path) -> None:
     settings.write_text(json.dumps(content, indent=2) + "\n")
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("out", type=Path, metavar="DIR")
+    return flags
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, metavar="DIR")
-    out = parser.parse_args().out
+    out = parser().parse_args().out
     with ends_in_one_line():
         make(out)
     print(f"{out}: run it with run.py --model {out} --workload chat --mode performance")

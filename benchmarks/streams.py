@@ -7,6 +7,7 @@ later, one message a token. LoadGen's Offline query behind the cap of N in fligh
 measured beyond the set times is the client's lateness, or the server's.
 """
 
+import argparse
 import asyncio
 import csv
 import multiprocessing
@@ -93,10 +94,17 @@ def measure(streams: int) -> None:
     )
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("streams", type=int, nargs="*", default=ROWS, help="answers in flight, a row each")
+    return flags
+
+
 def main() -> None:
+    given = parser().parse_args()
     print("             most at             TTFT late, ms        TPOT late, ms")
     print("in flight       once messages/s         p50      p99         p50      p99", flush=True)
-    for streams in [int(word) for word in sys.argv[1:]] or ROWS:
+    for streams in given.streams:
         measure(streams)
 
 

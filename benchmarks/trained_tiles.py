@@ -63,11 +63,15 @@ def evenly(tensors: list[Any], elements: int) -> list[Any]:
     return [tensors[number * len(tensors) // count] for number in range(count)]
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("model", type=Path)
+    flags.add_argument("tiles", type=Path)
+    return flags
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("tiles", type=Path)
-    arguments = parser.parse_args()
+    arguments = parser().parse_args()
     from safetensors.torch import save_file
 
     save_file(record(arguments.model), arguments.tiles)

@@ -89,11 +89,15 @@ def session(faster: float, keep_busy: bool) -> ExperimentResult | None:
         return next((row for row in rows if row.name == "B"), None)
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--sessions", type=int, default=10)
+    flags.add_argument("--keep-busy", action="store_true")
+    return flags
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sessions", type=int, default=10)
-    parser.add_argument("--keep-busy", action="store_true")
-    options = parser.parse_args()
+    options = parser().parse_args()
     print("| B is faster by | what was said | interval | covers it | pairs |\n|---|---|---|---|---|", flush=True)
     for faster in FASTER:
         for _ in range(options.sessions):

@@ -250,12 +250,16 @@ def table(found: list[Case]) -> str:
     return "\n".join(lines)
 
 
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("tiles", type=Path)
+    flags.add_argument("out", type=Path)
+    flags.add_argument("--seconds", type=float, default=3.0)
+    return flags
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tiles", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    arguments = parser.parse_args()
+    arguments = parser().parse_args()
     from safetensors.torch import load_file
 
     torch.manual_seed(0)

@@ -1,11 +1,11 @@
 """The scores of another program's accuracy log: `python -m harness accuracy LOG DATASET`."""
 
-import sys
 from pathlib import Path
 from typing import Literal
 
 from harness.config.models import DEFAULT_MODEL
 from harness.core.command import argument, make_command, option
+from harness.core.message_text import say, warn
 from harness.results.accuracy import score_log
 from harness.results.scoring import sentence_splitter
 
@@ -21,8 +21,8 @@ def accuracy(
     """Score another program's accuracy log against a data set, and write accuracy.txt beside the log."""
     text = score_log(log, dataset, model, TOKEN_BYTES[dtype])
     if sentence_splitter()[0] != "nltk punkt_tab":
-        print("NLTK's punkt_tab data are missing or damaged: rougeLsum is approximate.", file=sys.stderr)
-    print(text.strip())
+        warn("NLTK's punkt_tab data are missing or damaged: rougeLsum is approximate.")
+    say(text.strip())
 
 
 command = make_command(accuracy)

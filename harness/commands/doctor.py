@@ -8,6 +8,7 @@ import sys
 from harness.config.config_command import config_command
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
+from harness.core.message_text import say
 
 DESCRIPTION = "Check what a run with these flags needs: packages, GPU, memory, model, data, server. Nothing is run."
 EXAMPLES = (
@@ -32,7 +33,7 @@ def doctor(config: RunConfig) -> None:
         if each.status != "not needed":
             table.add_row(f"[{STATUS_STYLES[each.status]}]{each.status}[/]", each.name, safe_markup(each.text))
     if config.json:
-        print(json.dumps([each._asdict() for each in found], indent=2))
+        say(json.dumps([each._asdict() for each in found], indent=2))
     else:
         console.print(table)
         console.print(

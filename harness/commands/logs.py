@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED
+from harness.core.message_text import say
 from harness.loadgen.log import as_json
 from harness.results import claims
 
@@ -16,7 +17,7 @@ def logs(
 ) -> int:
     """Print a LoadGen log as JSON."""
     lines, agrees = claims.report(folder) if check else ([as_json(folder)], True)
-    print("\n".join(lines))
+    say("\n".join(lines))
     return DONE if agrees else NOT_ACCEPTED
 
 

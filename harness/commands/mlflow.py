@@ -11,7 +11,7 @@ from harness.core.command import argument, make_command, option
 from harness.core.errors import NotAcceptedError, UsageError
 from harness.core.files import read
 from harness.core.formatting import gpu_names
-from harness.core.message_text import first_line
+from harness.core.message_text import first_line, say
 from harness.core.reading import as_text
 from harness.core.secrets import hide_text
 from harness.core.system import System
@@ -101,7 +101,7 @@ class Store:
         )
         if item.folder:
             for path in (path for pattern in UPLOADED_FILES for path in sorted(item.folder.glob(pattern))):
-                if not path.is_file() or path.name == LEFT_OUT_FILE:
+                if path.is_symlink() or not path.is_file() or path.name == LEFT_OUT_FILE:
                     continue
                 below = path.parent.relative_to(item.folder).as_posix()
                 self.client.log_artifact(run, str(path), None if below == "." else below)
@@ -200,7 +200,7 @@ def mlflow(
     results_dir: Path = option(Path("results"), "Folder of mlflow.db, where no server is set.", "PATH"),
 ) -> None:
     """Log a finished run, MMLU evaluation or sweep to MLflow: MLFLOW_TRACKING_URI, or a file in the results."""
-    print(send(folder, results_dir))
+    say(send(folder, results_dir))
 
 
 command = make_command(mlflow, prints=False)

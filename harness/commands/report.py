@@ -10,6 +10,7 @@ from harness.core import csv_files, given_values, last_screen, progress
 from harness.core.command import argument, make_command, option, take_several
 from harness.core.document import Document, to_markdown
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
+from harness.core.message_text import say, warn
 from harness.report import compare as comparison
 from harness.report import compare_page, compare_picture, consistency, regression
 from harness.report import report as rendering
@@ -76,19 +77,19 @@ def report(  # noqa: C901
     if matrix:
         runs = read_runs(run, results_dir)
         found = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
-        print(found.table())
+        say(found.table())
         if csv:
             csv_files.write_table(csv, *found.numbers())
         if plot:
             compare_picture.write(plot, [found.picture()], runs)
-        print(f"\nThese runs differ in: {compare_page.difference(runs)}.")
+        say(f"\nThese runs differ in: {compare_page.difference(runs)}.")
         return DONE
     if run:
         folder = find.find_run(run, results_dir, "one is rendered at a time, --compare takes several.")
         if csv and not (folder / "config.json").exists():
             raise UsageError(f"--csv writes a run's numbers; {folder} is not a run.")
         (sweep_report if (folder / "sweep.json").exists() else rendering).build(folder)
-        print(folder / "report.html")
+        say(folder / "report.html")
         if csv:
             compare_page.write_csv(csv, [comparison.read(folder)])
     else:
@@ -101,16 +102,20 @@ command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("-
 
 
 def read_runs(words: list[str], results_dir: Path) -> list[comparison.ComparedRun]:
-    """The finished runs that the words name. Raises UsageError."""
-    return [comparison.read(folder.resolve()) for folder in find.folders(words, results_dir)]
+    """Return the finished runs that the words name, each once although there are copies of it. Raises UsageError."""
+    folders = find.folders(words, results_dir)
+    runs, copies = comparison.without_copies([comparison.read(folder.resolve()) for folder in folders])
+    for reason in copies:
+        warn(f"left out: {reason}")
+    return runs
 
 
 def check_run(folder: Path) -> int:
     """Prints `consistent`, or each difference between a run's files; returns the exit code."""
     found, unmade = consistency.check(folder)
-    print("\n".join(found) or "consistent")
+    say("\n".join(found) or "consistent")
     if unmade:
-        print(f"not rendered again: {unmade}", file=sys.stderr)
+        warn(f"not rendered again: {unmade}")
     return NOT_ACCEPTED if found else DONE
 
 
@@ -118,7 +123,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
     """Prints the comparison; writes its table, its picture and its page where files are asked for."""
     runs, left_out = comparison.load(folders)
     for reason in left_out:
-        print(f"left out: {reason}", file=sys.stderr)
+        warn(f"left out: {reason}")
     if csv:
         compare_page.write_csv(csv, runs)
     if plot:
@@ -134,7 +139,7 @@ def show(document: Document) -> None:
     if sys.stdout.isatty():
         last_screen.show(progress.lasting_console(sys.stdout.fileno()), document)
     else:
-        print(to_markdown(document))
+        say(to_markdown(document))
 
 
 def gate(before: comparison.Runs, after: comparison.Runs, fail_if: list[str], may_differ: list[str]) -> int:

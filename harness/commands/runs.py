@@ -8,6 +8,7 @@ from typing import Any
 from harness.core import given_values, last_screen, progress, tables
 from harness.core.command import make_command, option, take_several
 from harness.core.errors import UsageError
+from harness.core.message_text import say
 from harness.runs import find, history
 
 
@@ -26,7 +27,7 @@ def runs(
         raise UsageError(f"--by {by}: no such metric{given_values.did_you_mean(by, [*METRIC_BY_NAME])}")
     if delete:
         for name in history.delete_runs(find.folders(delete, results_dir), results_dir):
-            print(f"deleted {name}")
+            say(f"deleted {name}")
         write_index(results_dir)
         return
     metric = METRIC_BY_NAME[by]
@@ -45,7 +46,7 @@ def runs(
     if sys.stdout.isatty():
         progress.lasting_console(sys.stdout.fileno()).print(last_screen.grid(found))
     else:
-        print(found)
+        say(found)
 
 
 command = make_command(runs, rewrite=take_several("--delete"))

@@ -1,6 +1,5 @@
 """Finished runs -> an MLPerf submission: `python -m harness submission {system,build,check} --help`."""
 
-import sys
 from pathlib import Path
 from typing import Literal
 
@@ -8,6 +7,7 @@ from harness.config import mlperf
 from harness.core.command import HELP, Group, argument, make_command, option, take_several
 from harness.core.errors import DONE, NOT_ACCEPTED, UsageError
 from harness.core.files import write_json
+from harness.core.message_text import say, warn
 from harness.core.system import detect
 from harness.results.benchmark_run import facts_of
 from harness.submission import entries, official_checker, refusals, system_description, tree
@@ -29,9 +29,9 @@ def write_system(
     if not out.parent.is_dir():
         raise UsageError(f"--out {out}: the folder {out.parent} does not exist.")
     write_json(out, written)
-    print(f"{out}: fill in these fields:")
+    say(f"{out}: fill in these fields:")
     for name in system_description.missing(written):
-        print(f"  {name}")
+        say(f"  {name}")
 
 
 def build_tree(
@@ -46,18 +46,18 @@ def build_tree(
     categories = {entry.config.category for entry in found}
     filled = system_description.complete(system_description.read_description(system), submitter, division, categories)
     if division == "closed" and (reasons := refusals.closed_division_refusals(found, filled)):
-        print("\n  ".join(["error: these runs cannot go into a closed submission:", *reasons]), file=sys.stderr)
+        warn("\n  ".join(["error: these runs cannot go into a closed submission:", *reasons]))
         return NOT_ACCEPTED
     base = tree.build(found, filled, system.stem, out)
     names = ", ".join(f"{entry.benchmark} {entry.scenario}" for entry in found)
-    print(f"{base}: {names}, MLPerf v{found[0].config.round}")
+    say(f"{base}: {names}, MLPerf v{found[0].config.round}")
     if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in found):
-        print(f"fill in how the checkpoint was quantized: {base / tree.NOTES}")
+        say(f"fill in how the checkpoint was quantized: {base / tree.NOTES}")
     for reason in refusals.system_differences(found, filled):
-        print(f"not one system: {reason}")
+        say(f"not one system: {reason}")
     for reason in refusals.checker_refusals(found):
-        print(f"the official checker will refuse: {reason}")
-    print(
+        say(f"the official checker will refuse: {reason}")
+    say(
         "keep the run folders: the submission holds the accuracy logs truncated, with a SHA-256; MLPerf may request "
         "them whole"
     )
@@ -75,8 +75,8 @@ def run_checker(
         raise UsageError(f"--version takes one of {', '.join(ROUND_NAMES)}, not {version}.")
     version = version or official_checker.version_of(folder)
     reason, said = official_checker.check(folder, version)
-    print(said)
-    print(f"{folder}, MLPerf v{version}: {f'not accepted: {reason}' if reason else 'accepted, no error'}")
+    say(said)
+    say(f"{folder}, MLPerf v{version}: {f'not accepted: {reason}' if reason else 'accepted, no error'}")
     return NOT_ACCEPTED if reason else DONE
 
 

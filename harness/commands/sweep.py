@@ -7,6 +7,7 @@ from typing import Literal
 from harness.config.setting_types import LONGEST_SETTING_S
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE
+from harness.core.message_text import say
 from harness.runs import run_folder
 from harness.sweep import choice, file, gathering, lanes, sweep_state
 
@@ -41,12 +42,12 @@ def sweep(
     whole = file.load(path)
     chosen = choice.pick(whole, only, first)
     if list_names:
-        print("\n".join(item.name for item in chosen if item.name != file.BASELINE))
+        say("\n".join(item.name for item in chosen if item.name != file.BASELINE))
         return DONE
     from harness.sweep import loop
 
     if gather:
-        print(gathering.gather(whole, gather).path / "report.html")
+        say(gathering.gather(whole, gather).path / "report.html")
         return DONE
     reasons = choice.find_unsupported(whole)
     places = lanes.lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made

@@ -30,15 +30,19 @@ def query_of(text: str) -> dict[str, str]:
 
 
 def exporter(url: str) -> tuple[str, list[str], str]:
-    """The page of a GPU exporter, the GPUs on it that are the server's, and their host. Raises UsageError where neither
-    is named: others' GPUs may be on it.
+    """Return the page of a GPU exporter, the GPUs on it that are the server's, and their host.
+
+    Raises UsageError where neither is named: others' GPUs may be on the page. An empty list names none.
     """
     page, _, query = url.partition("?")
     labels = query_of(unquote(query))
     (address,) = check_addresses([page], "--telemetry-url")
-    if not labels or set(labels) - {"gpu", "host"}:
+    gpus = [name for name in labels.get("gpu", "").split(",") if name]
+    host = labels.get("host", "")
+    names_nothing = not labels or ("gpu" in labels and not gpus) or ("host" in labels and not host)
+    if names_nothing or set(labels) - {"gpu", "host"}:
         raise UsageError(f"--telemetry-url {address}: name the server's GPUs by ?gpu=0,1 or ?host=NAME at its end.")
-    return address, list(filter(None, labels.get("gpu", "").split(","))), labels.get("host", "")
+    return address, gpus, host
 
 
 def join_url(address: str, path: str, outside: bool = False) -> str:

@@ -68,8 +68,9 @@ class Command(TyperCommand):
         left = super().parse_args(ctx, words)
         for parameter in self.params:
             value = ctx.params.get(parameter.name)
-            for one in value if isinstance(value, list) and parameter.metavar != "URL" else [value]:
-                check_path(parameter.opts[0], one)
+            if parameter.metavar != "URL":
+                for one in value if isinstance(value, list) else [value]:
+                    check_path(parameter.opts[0], one)
             if isinstance(value, float) and not math.isfinite(value):
                 raise UsageError(f"{parameter.opts[0]} takes a number; got {value:g}.")
         return left

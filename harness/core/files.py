@@ -99,17 +99,25 @@ def as_json(data: Any) -> Any:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a whole file or none; of a link, what it leads to. Raises OSError, which names it."""
+    """Write a whole file or none; of a link, what it leads to. Raises OSError, which names it."""
+    write_bytes(path, hide_known(text).encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a whole file or none; of a link, what it leads to. Raises OSError, which names it.
+
+    A pipe or a device is written into, not replaced; a pipe that nobody reads is an error, since it would wait.
+    """
     path = path.resolve()
-    if path.exists() and not path.is_file():  # a pipe or a device is written into, not replaced
-        with naming(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "w") as file:  # ENXIO: nobody reads
-            os.set_blocking(file.fileno(), True)
-            file.write(hide_known(text))
+    if path.exists() and not path.is_file():
+        with naming(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb") as pipe:
+            os.set_blocking(pipe.fileno(), True)
+            pipe.write(content)
         return
     fresh = path.with_name(f".{path.name}-{os.getpid()}-{token_hex(4)}")
-    with naming(path), fresh.open("x") as file:  # with the modes that the umask leaves
+    with naming(path), fresh.open("xb") as file:  # with the modes that the umask leaves
         try:
-            file.write(hide_known(text))
+            file.write(content)
             file.close()
             os.replace(fresh, path)
         except BaseException:

@@ -1,7 +1,9 @@
 """Text for messages: what a terminal would obey is removed, long words and lines are cut."""
 
 import re
+import sys
 from textwrap import shorten
+from typing import TextIO
 
 # Terminal escapes and what else a terminal obeys: control characters but line ends, marks that turn the direction.
 CONTROL_CHARACTERS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
@@ -14,6 +16,19 @@ LONGEST_QUOTE = 600  # characters of what another program says, in a line of our
 def plain(text: str) -> str:
     """A text, from wherever it came, without what a terminal would obey."""
     return re.sub(CONTROL_CHARACTERS, "\ufffd", text)
+
+
+def say(text: object, file: TextIO | None = None) -> None:
+    """Print lines on standard output, or on `file`, without what a terminal would obey.
+
+    Every command prints through this function: a name or a message may come from a folder that somebody else sent.
+    """
+    print(plain(str(text)), file=file)
+
+
+def warn(text: object) -> None:
+    """Print a line on standard error, without what a terminal would obey."""
+    say(line_of(str(text)), sys.stderr)
 
 
 def why(error: OSError) -> str:

@@ -74,23 +74,27 @@ def extra_headers() -> dict[str, str]:
     return found
 
 
-def connect(config: run.RunConfig) -> ClientSession:
-    """A session with key, headers and proxy of the environment, which keeps connections for further requests without
-    --new-connections; to be called on a loop.
+def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSession:
+    """Return a session with the key, headers and proxy of the environment. It has to be called on a loop.
 
-    Raises UsageError for a key, a header or a proxy that cannot be used.
+    Without --new-connections it keeps connections for further requests. `with_credentials` is False for a host that the
+    key and the headers were not given for. Raises UsageError for a key, a header or a proxy that cannot be used.
     """
     key = environ.get(KEY, "")
     if not (key.isascii() and key.isprintable()):
         raise UsageError(f"{KEY} contains a character that is not allowed in a header, such as a line break.")
-    own = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = {"Accept-Encoding": "identity"}
+    if with_credentials:
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        headers |= extra_headers()
     proxy = environ.get(PROXY) or None
     if proxy and not server_addresses.is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
     fresh = config.new_connections
     return ClientSession(
         connector=TCPConnector(limit=0, force_close=fresh, keepalive_timeout=None if fresh else IDLE_S),
-        headers={"Accept-Encoding": "identity"} | own | extra_headers(),
+        headers=headers,
         timeout=ClientTimeout(total=config.request_timeout),
         proxy=proxy,
         trace_configs=[note_sent()],

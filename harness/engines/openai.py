@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
+from urllib.parse import urlsplit
 
 import uvloop
 
@@ -20,7 +21,7 @@ from harness.core.errors import EndpointError, UsageError
 from harness.core.system import core_count
 from harness.engines import sampling_of
 from harness.engines.answer_delivery import Exchange
-from harness.engines.client import IDLE_S, Client, WireRequest, key_hint, read_whole, refusal
+from harness.engines.client import IDLE_S, Client, WireRequest, connect, key_hint, read_whole, refusal
 from harness.engines.client_processes import RemoteClient
 from harness.engines.completions import NO_CACHE, EventReader, error_message, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, read_page
@@ -244,8 +245,13 @@ class OpenAI(Engine):
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 
     async def _metrics(self, url: str) -> str:
+        """Return a page of metrics, or nothing where it does not come. The key goes to the endpoints' hosts alone."""
+        hosts = {urlsplit(server.address).hostname for server in self.servers}
         with suppress(EndpointError):
-            return await read_page(url, self._client.session)
+            if urlsplit(url).hostname in hosts:
+                return await read_page(url, self._client.session)
+            async with connect(self.config, with_credentials=False) as session:
+                return await read_page(url, session)
         return ""
 
     @property

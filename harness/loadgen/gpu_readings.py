@@ -157,9 +157,21 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
                 return list(told)
         return [*unknown]
 
+    def is_gone() -> bool:
+        """Return whether the process has closed its end of the pipe, which it does only as it ends."""
+        try:
+            while mine.poll():
+                mine.recv()
+        except (OSError, EOFError):
+            return True
+        return False
+
     with closing(mine):
         yield count, read
-        if (code := process.exitcode) is not None:
+        if count and is_gone():
+            process.join(timeout=READ_S)  # its exit code is known only after that
+        code = process.exitcode
+        if code is not None:
             ended = by_signal(-code) if code < 0 else f"ended with code {code}"
             troubles.append(f"--extra-metrics: the process that reads the GPUs {ended}, so that values are missing")
 

@@ -6,6 +6,7 @@ their size at every width.
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from io import BytesIO
 from itertools import zip_longest
 from math import ceil, floor, isfinite, isnan, log10
 from operator import attrgetter
@@ -14,6 +15,7 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 from harness.core.document import Document, Picture
+from harness.core.files import write_bytes
 from harness.core.formatting import joined, number
 from harness.core.message_text import plain
 
@@ -309,14 +311,16 @@ TONE_COLORS = {"good": "green", "careful": "amber", "bad": "red", "unknown": "gr
 LINE_HIGH, TITLE_WRAP, TEXT_WRAP = 0.25, 52, 92  # inches; characters of a line
 
 
-def write(found: Any, file: Any, words: str = "") -> None:
-    """Writes a figure as a PNG file, these words under it."""
+def write(found: Any, path: Path, words: str = "") -> None:
+    """Write a figure as a PNG file, whole or not at all, with these words under it."""
     if words:
         found.supxlabel(
             "\n".join(wrap(words, CAPTION_CHARACTERS)), fontsize=7, color=PALETTE["grey"], x=0.01, ha="left"
         )
-    found.savefig(file, dpi=110)
+    content = BytesIO()
+    found.savefig(content, dpi=110)
     pyplot().close(found)
+    write_bytes(path, content.getvalue())
 
 
 def overview(document: Document, path: Path) -> Picture:

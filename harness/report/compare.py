@@ -1,6 +1,7 @@
 """Finished runs to be compared: which, their settings and results, and why two speeds may not be compared."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,11 +9,13 @@ from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.core import files, reading
 from harness.core.errors import UsageError
 from harness.core.formatting import gpu_names
+from harness.loadgen import log_entries
 from harness.report.answer_comparison import AnswerPair, answers
 from harness.results.benchmark_run import facts_of
 from harness.results.records import RunFacts
 from harness.results.summary import Summary
 from harness.runs.run_folder import TEST_FOLDERS, readable_status
+from harness.runs.run_order import start_of
 
 
 class ComparedRun(NamedTuple):
@@ -36,6 +39,14 @@ class ComparedRun(NamedTuple):
             validity=dict.fromkeys(flaws, True),
             rate={"target_qps": found.load} if found and has_rate else {},
         )
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What the run and its copies share, wherever their folders are: when it began, and its logs."""
+        logs = [value for name, value in sorted(self.summary.digests.items()) if name.endswith(log_entries.DETAIL)]
+        if logs:
+            return (self.summary.meta.started, *logs)
+        return (self.summary.meta.started, self.summary.meta.run, self.summary.meta.command)
 
     @property
     def is_measured(self) -> bool:
@@ -78,6 +89,7 @@ class ComparedRun(NamedTuple):
 
 
 Runs = Sequence[ComparedRun]
+BESIDE_RUNS = ("index.md", "history.jsonl")  # files of a results folder, which `results/*` names as well
 
 
 def cautions(run: ComparedRun, name: str) -> Iterator[str]:
@@ -100,20 +112,46 @@ def words(value: Any) -> str:
 
 
 def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
-    """The finished runs among the folders, each once, by name; and why others were left out, so that `*` will do.
+    """The finished runs among the folders, each once; and why others were left out, so that `*` will do.
 
     Raises UsageError where fewer than two are left.
     """
-    runs, reasons = [], []
-    for folder in dict.fromkeys(path.resolve() for path in folders if not path.is_file()):
+    runs = []
+    reasons = []
+    for folder in folders:
+        if folder.is_file():
+            if folder.name not in BESIDE_RUNS:
+                reasons.append(f"{folder}: a file; the folder of a run is wanted.")
+            continue
         try:
-            runs.append(read(folder))
+            runs.append(read(folder.resolve()))
         except UsageError as error:
             reasons.append(str(error))
+    runs, copies = without_copies(runs)
+    reasons += copies
     if len(runs) < 2:
-        said = [reason.removesuffix(".") for reason in reasons]
-        raise UsageError("; ".join([*said, f"--compare takes two runs or more, not {len(runs)}."]))
+        shown = [reason.removesuffix(".") for reason in reasons]
+        raise UsageError("; ".join([*shown, f"--compare takes two runs or more, not {len(runs)}."]))
     return runs, reasons
+
+
+def without_copies(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list[str]]:
+    """Return each run once, and a line for each copy of one that was left out.
+
+    Of a run and its copies the one is taken whose folder has the name that the run was given.
+    """
+    originals: dict[tuple[str, ...], ComparedRun] = {}
+    for run in runs:
+        is_original = run.folder.name == run.summary.meta.run
+        if run.identity not in originals or is_original:
+            originals[run.identity] = run
+    reasons = []
+    for run in runs:
+        original = originals[run.identity]
+        if original.folder != run.folder:
+            reasons.append(f"{run.folder}: a copy of {original.folder}, and so no further run.")
+    distinct = dict.fromkeys(run.identity for run in runs)
+    return [originals[identity] for identity in distinct], reasons
 
 
 def read(folder: Path) -> ComparedRun:
@@ -130,8 +168,16 @@ def last_runs(results_dir: Path, count: int) -> list[Path]:
         raise UsageError(f"--last {count}: a comparison needs at least two runs.")
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
-    folders = sorted(path.parent for path in results_dir.glob("2*/summary.json"))
-    found = [path for path in folders if (status := readable_status(path)) and status.status == "complete"]
-    if len(found) < 2:
-        raise UsageError(f"--last {count}: {results_dir} holds {len(found)} finished runs; a comparison takes two.")
-    return found[-count:]
+    finished = []
+    for path in results_dir.glob("*/summary.json"):
+        status = readable_status(path.parent)
+        if status and status.status == "complete" and not path.parent.is_symlink():
+            finished.append(path.parent)
+    readable = []
+    for folder in sorted(finished, key=start_of):
+        with suppress(UsageError):
+            readable.append(read(folder))
+    runs, _ = without_copies(readable)
+    if len(runs) < 2:
+        raise UsageError(f"--last {count}: {results_dir} holds {len(runs)} finished runs; a comparison takes two.")
+    return [run.folder for run in runs[-count:]]

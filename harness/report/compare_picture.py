@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 
-from harness.core import files
 from harness.report import answer, charts, load_pictures, matrix
 from harness.report.charts import Bar, Bars, Panel, StackedPart
 from harness.report.compare import Runs
@@ -19,9 +17,7 @@ TIME = re.compile(r"^\d+-\d+-(?=.)")  # that a run's id begins with
 
 def write(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
     """Writes a picture of runs as a PNG file."""
-    charts.write(charts.figure(drawn), file := BytesIO(), answer.footer(*(run.summary for run in runs)))
-    with files.naming(path):
-        path.write_bytes(file.getvalue())  # also into a pipe, which cannot be gone back in
+    charts.write(charts.figure(drawn), path, answer.footer(*(run.summary for run in runs)))
 
 
 def panels(runs: Runs) -> list[Panel]:

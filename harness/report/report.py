@@ -26,7 +26,7 @@ from harness.results.history_line import History
 from harness.results.performance import Performance, performance
 from harness.results.records import RunFacts
 from harness.results.summary import CURVES, Logs, Meta, Run, Summary
-from harness.runs import history, run_folder
+from harness.runs import history, own_files, run_folder
 from harness.runs.run_folder import TEST_FOLDERS
 
 TestOfRun = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
@@ -90,6 +90,7 @@ def build(folder: Path) -> Summary:
         status = run_folder.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
         raise UsageError(f"{folder}: no test finished{why}; nothing to render.")
+    own_files.replace_links(folder)
     loads = load_view.LoadPicture.of(summary, facts.plan.limits)
     pictures = draw_pictures(folder, summary, test, loads)
     paths = {name: picture.path for name, picture in pictures.items()}

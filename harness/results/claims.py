@@ -17,10 +17,11 @@ from harness.config.patterns import ClosedLoop
 from harness.core import errors, files, reading, word_list
 from harness.loadgen import log, log_entries, requests
 from harness.loadgen.test_run import TestRun
+from harness.runs.run_lock import LOCK_FILE
 
 LOADGEN_SUMMARY_FILE, SUMMARY_FILE = "mlperf_log_summary.txt", "summary.json"
 MADE = (SUMMARY_FILE, "report.md", "report.html", "plots")  # of a run's logs
-LATER = (*MADE, "status.json", "engine.log")  # than the digests of the others
+LATER = (*MADE, "status.json", "engine.log", LOCK_FILE)  # than the digests of the others
 LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # of LoadGen's summary
 SUMMARY_HEAD = ("Scenario", "Mode", "Result is")
 NOISE = word_list.names_in("result effective test query per to ns ms")  # in its labels, or in the log's keys alone

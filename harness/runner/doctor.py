@@ -31,6 +31,7 @@ from harness.engines import discovery
 from harness.engines.vllm_arguments import extra_args
 from harness.loadgen import background_load, exporter
 from harness.results.scoring import sentence_splitter
+from harness.runner.samples import are_local, read_samples
 from harness.runner.server_probe import api, chat_template, delivery, prefix_cache
 from harness.runs import run_folder
 from harness.workloads import cnn_dailymail
@@ -272,6 +273,14 @@ def tokenizer(config: RunConfig) -> str:
     return f"of {served.model}, {len(pretrained.load_tokenizer(served)):,} tokens"
 
 
+def samples(config: RunConfig) -> str:
+    """The samples, read as the run reads them; those of the hub are fetched by the run itself."""
+    if not are_local(config):
+        return "of the hub: the run fetches them"
+    _, library = read_samples(config)
+    return f"{len(library.prompts):,} of {library.source}"
+
+
 def sentences(config: RunConfig) -> str:
     if sentence_splitter()[0] != "nltk punkt_tab":
         raise UsageError("NLTK's punkt_tab is missing or damaged: ROUGE-Lsum and gen_len will be approximate")
@@ -313,6 +322,7 @@ CHECKS = (
     Requirement("results", results_disk, first=True),
     Requirement("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", "model"),
     Requirement("data", cnn_dailymail.find, HAS_OFFICIAL_DATA, first=True),
+    Requirement("samples", samples, after="model"),
     Requirement(
         "sentences", sentences, lambda run: run.is_official_workload and run.mode != "performance", PUNKT, note=True
     ),

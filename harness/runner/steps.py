@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from harness import engines
 from harness.config import checkpoint, pretrained, quantization
 from harness.config.plan import Plan
-from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core import files, nvml, processes, secrets, system
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
@@ -32,11 +31,11 @@ from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 from harness.runner import doctor, profiling, test06_run
 from harness.runner.rate import DoneTests, find_rate, rate_source
+from harness.runner.samples import official_samples, prepare_plan, read_samples
 from harness.runner.start import start
 from harness.runner.tracking import send_to_mlflow
 from harness.runs.history import finish, or_say, read_history
 from harness.runs.run_folder import TEST_FOLDERS, RunFolder
-from harness.workloads import cnn_dailymail, custom
 from harness.workloads.sample_library import Library
 
 
@@ -118,21 +117,10 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     config = discovery.with_served_model(config)
     say(config.headline)
     doctor.require(config)
-    tokenizer = pretrained.load_tokenizer(config)
-    plan, library = prepare_plan(config, tokenizer)
-    library = library or official_samples(plan, tokenizer)
+    plan, library = read_samples(config)
     for line in lines(replace(plan, official_data=library.official), library, nvml.gpus()):
         say(line)
     return DONE
-
-
-def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | None]:
-    """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
-    workload = custom.load(config, tokenizer)
-    request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
-    return resolve(
-        config, nvml.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
-    ), workload
 
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
@@ -153,13 +141,6 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     return LoadGenSession(
         run.folder, engine, library, run.display, Watchdog(engine, config.stall_timeout), busy_gpus=taken
     )
-
-
-def official_samples(plan: Plan, tokenizer: Any) -> Library:
-    """MLPerf's samples, which all fit the context."""
-    library = cnn_dailymail.load(plan.config, tokenizer, plan.samples)
-    cnn_dailymail.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
-    return library
 
 
 def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accuracy | None:

@@ -9,6 +9,7 @@ from harness.core.files import read_json
 from harness.core.given_values import did_you_mean
 from harness.runs.history import mend_latest
 from harness.runs.run_folder import ended_early, readable_status
+from harness.runs.run_order import start_of
 
 
 def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
@@ -47,12 +48,12 @@ def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
     out.
     """
     found = dict[str, list[Path]]()
-    for path in sorted(results_dir.glob("*/config.json")):
-        folder, status = path.parent, readable_status(path.parent)
+    for folder in sorted((path.parent for path in results_dir.glob("*/config.json")), key=start_of):
+        status = readable_status(folder)
         is_made = status and (status.status == "complete" or (folder / "summary.json").exists())
         if is_made and not folder.is_symlink():
             with suppress(UsageError):
-                match read_json(path):
+                match read_json(folder / "config.json"):
                     case {"plan": {"config": {"label": str(label)}}} if label:
                         found.setdefault(label, []).append(folder)
     return found

@@ -2,9 +2,10 @@
 
 import json
 import os
-import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -16,10 +17,11 @@ from harness.core.errors import UsageError
 from harness.core.files import append_line, write_text
 from harness.core.message_text import why
 from harness.core.schema import File
+from harness.runs import run_lock
 from harness.runs.run_folder import RunFolder, ended_early, readable_status
+from harness.runs.run_order import seconds_of, start_of
 
 RENAMED_FIELDS = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_per_sec"}  # in lines of format 1
-STAMP = len("20260131-101500")  # of a run's name: when it began
 
 
 def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
@@ -42,8 +44,8 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     Raises UsageError, before any is deleted, for a folder that is no such run of `results_dir`.
     """
     for folder in folders:
-        if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or not is_over(folder):
-            raise UsageError(f"{folder}: not a run in {results_dir} that is over; nothing was deleted.")
+        if refusal := why_not_deleted(folder, results_dir):
+            raise UsageError(f"{folder}: {refusal}; nothing was deleted.")
     names = [folder.resolve().name for folder in folders]
     for name in names:
         rmtree(results_dir / name)
@@ -55,14 +57,29 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     return names
 
 
+def why_not_deleted(folder: Path, results_dir: Path) -> str:
+    """Return why a folder is none that may be deleted; empty for a run of `results_dir` that is over."""
+    status = readable_status(folder)
+    if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or status is None:
+        return f"not a run in {results_dir} that is over"
+    if status.status != "running":
+        return ""
+    if run_lock.life_of(folder) == "running":
+        return "it still runs"
+    return (
+        "it is not known whether it still runs (another host, container or version began it, or this mount has no "
+        f"locks): if it does not, remove it by hand, as with rm -r {shlex.quote(str(folder))}"
+    )
+
+
 def mend_latest(results_dir: Path) -> None:
     """Moves `latest`, where it leads nowhere, to the newest finished run, or removes it."""
     link = results_dir / "latest"
     if link.is_symlink() and not link.exists():
-        done = [path.parent.name for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
+        done = [path.parent for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
         link.unlink()
         if done:
-            point_latest(RunFolder(results_dir, max(done, key=start_of)))
+            point_latest(RunFolder(results_dir, max(done, key=start_of).name))
 
 
 @contextmanager
@@ -77,13 +94,8 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
 def older_runs(run: RunFolder) -> list[Path]:
     """The folders of runs that began before this one and have ended."""
     folders = (status.parent for status in run.results_dir.glob("*/status.json") if not status.parent.is_symlink())
-    return [folder for folder in folders if start_of(folder.name) < start_of(run.name) and is_over(folder)]
-
-
-def start_of(name: str) -> tuple[str, int]:
-    """When a run's folder was made, by its name; those of one second are numbered from the second on."""
-    number = re.search(r"-(\d{1,3})$", name[STAMP:])
-    return name[:STAMP], int(number[1]) if number else 1
+    mine = start_of(run.path)
+    return [folder for folder in folders if start_of(folder) < mine and is_over(folder)]
 
 
 def is_over(folder: Path) -> bool:
@@ -105,13 +117,23 @@ def point_latest(run: RunFolder) -> None:
 
 
 def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
-    """Finished runs, oldest first; lines that are not whole are passed over."""
+    """Yield the finished runs, the one that began first first, and a line that stands twice once.
+
+    Lines that are not whole are passed over. A line of an older version does not say when its run began, and stays
+    behind the one before it.
+    """
+    lines: dict[str, dict[str, object]] = {}
     with suppress(OSError):
-        for line in reading.read_text(results_dir / "history.jsonl", errors="replace").splitlines():
+        for text in reading.read_text(results_dir / "history.jsonl", errors="replace").splitlines():
             with suppress(ValueError, RecursionError):
-                match json.loads(line):
+                match json.loads(text):
                     case {"run": str()} as entry:
-                        yield {RENAMED_FIELDS.get(str(key), str(key)): value for key, value in entry.items()}
+                        lines[text] = {RENAMED_FIELDS.get(str(key), str(key)): value for key, value in entry.items()}
+    dated, began = [], 0.0
+    for line in lines.values():
+        began = seconds_of(line) or began
+        dated.append((began, line))
+    yield from (line for _, line in sorted(dated, key=itemgetter(0)))
 
 
 def write_index(results_dir: Path, template: str, kind: type[File], **more: Any) -> None:

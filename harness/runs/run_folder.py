@@ -20,6 +20,7 @@ from harness.core.files import (
 )
 from harness.core.message_text import why
 from harness.core.schema import SCHEMA
+from harness.runs import run_lock
 from harness.runs.status import RunStatus, Status
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
@@ -42,7 +43,15 @@ class RunFolder(NamedTuple):
         return latest if latest.is_symlink() and os.readlink(latest) == self.name else self.path
 
     def set_status(self, status: Status, reason: str = "") -> None:
-        write_text(self.path / "status.json", self.status_json(status, reason))
+        """Write the status. A run that begins takes the lock of its folder, one that has ended gives it up."""
+        if status == "running":
+            run_lock.hold(self.path)
+        path = self.path / "status.json"
+        if path.is_symlink():  # the folder may have been sent by somebody else
+            path.unlink()
+        write_text(path, self.status_json(status, reason))
+        if status != "running":
+            run_lock.release(self.path)
 
     def status_json(self, status: Status, reason: str) -> str:
         """What status.json holds, with room for what it may have to hold at the end."""
@@ -58,6 +67,7 @@ class RunFolder(NamedTuple):
             except OSError:  # a full disk: the bytes of the status before are there
                 with (self.path / "status.json").open("r+b") as file:
                     file.write(self.status_json(status, reason[:SHORT_REASON]).encode()[:STATUS_BYTES])
+                run_lock.release(self.path)
 
     def sub(self, name: str) -> Path:
         folder = self.path / name
@@ -98,9 +108,21 @@ def check_writable(results_dir: Path) -> None:
         check_space(there)
 
 
+KILLED = "it was killed"
+
+
 def status_of(folder: Path) -> RunStatus | None:
-    """How far a run came; None where it left no status. Raises UsageError for a status that cannot be read."""
-    return read_if_any(folder / "status.json", RunStatus)
+    """Return how far a run came; None where it left no status. Raises UsageError for a status that cannot be read.
+
+    A run that was killed could not say so: its status is corrected here, by the lock that nobody holds any more.
+    """
+    status = read_if_any(folder / "status.json", RunStatus)
+    if status is None or status.status != "running" or run_lock.life_of(folder) != "over":
+        return status
+    run = RunFolder(folder.parent, folder.name)
+    with suppress(OSError):  # somebody else's folder is only read
+        run.set_status("failed", KILLED)
+    return RunStatus.model_validate_json(run.status_json("failed", KILLED))
 
 
 def readable_status(folder: Path) -> RunStatus | None:
@@ -116,7 +138,9 @@ def ended_early(folder: Path, reported: bool = False) -> str | None:
     if status is None or status.status == "complete":
         return None
     if status.status == "running":
-        return None if reported else "it was killed, or still runs"
+        if reported:
+            return None
+        return "it still runs" if run_lock.life_of(folder) == "running" else "it was killed, or still runs"
     return status.status if status.reason in ("", status.status) else f"{status.status}: {status.reason}"
 
 

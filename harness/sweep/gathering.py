@@ -20,7 +20,11 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
 
     Raises UsageError where there are none, or tasks of another sweep.
     """
-    tasks = {path.parent: read(path.parent) for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json"))}
+    tasks: dict[Path, State] = {}
+    for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json")):
+        state = read(path.parent)
+        if state not in tasks.values():  # a copy of a task is no second measurement
+            tasks[path.parent] = state
     if not tasks:
         raise UsageError(f"--gather {results_dir}: no task left a sweep.json in {results_dir}/EXP/sweeps/.")
     for path, state in tasks.items():

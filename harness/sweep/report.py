@@ -15,6 +15,7 @@ from harness.core.tables import Table, TableColumn
 from harness.report import answer, answer_comparison, page, regression
 from harness.results.benchmark_run import facts_of
 from harness.results.metrics import Metric, metrics_of
+from harness.runs import own_files
 from harness.runs.run_folder import TEST_FOLDERS, ended_early
 from harness.sweep.experiment import ExperimentRecord, State
 from harness.sweep.experiment_result import (
@@ -50,7 +51,8 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
     state = state or read(folder)
     found = experiment_rows(state)
     report = SweepReport(state, found, experiment_rows(state, final=True), pairs_of(folder, state, found))
-    pictures = draw(report, folder / "plots")
+    own_files.replace_links(folder)
+    pictures = draw(report, folder / own_files.PLOTS)
     ended = ended_early(folder, reported=True)
     shared, own = deviations(folder, state.records)
     more = [Line("did not finish", ended or "", "bad"), Line(answer.NOT_COMPARABLE, "; ".join(shared), "careful")]

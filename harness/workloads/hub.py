@@ -6,7 +6,7 @@ from typing import Any
 from harness.config import engine, pretrained
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError, ends_in_one_line
-from harness.core.message_text import first_line
+from harness.core.message_text import first_line, say
 from harness.workloads.prompt_tables import RequestRow, RequestRows
 from harness.workloads.requests_file import CHATS, REQUEST_KINDS, StoredRequests, read_rows
 
@@ -61,7 +61,7 @@ def download_model(name: str) -> None:
 
     with ends_in_one_line():
         try:
-            print(snapshot_download(name, ignore_patterns=["original/*"]))
+            say(snapshot_download(name, ignore_patterns=["original/*"]))
         except Exception as error:  # whatever the library raises of a network, a name, a token
             raise UsageError(
                 f"{pretrained.why_not_loaded(engine.EngineConfig(model=name), error)} Try again: what came is kept."

@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import ROOT, patience
 
 STARTING = {"subprocess", "multiprocessing", "concurrent"}
+INSTALLS = "    processes.install_signal_handlers()"
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -30,7 +31,7 @@ SCRIPTS = [
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_a_script_that_starts_processes_is_guarded(path: Path) -> None:
     text = path.read_text()
-    is_command = "start(make_command(" in text and "    processes.install_signal_handlers()" in text  # once it is begun
+    is_command = "= make_command(" in text and "start(command)" in text and INSTALLS in text  # once it is begun
     assert is_command or text.endswith('\n\nif __name__ == "__main__":\n    start(main)\n')
 
 

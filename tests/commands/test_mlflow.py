@@ -113,6 +113,19 @@ def test_a_metric_has_one_name_in_mlflow_and_in_the_csv(tmp_path: Path) -> None:
     assert [name for name in numbers if "/" in name] == []
 
 
+def test_a_link_in_a_folder_that_was_sent_is_not_sent_on(tmp_path: Path, send: Send) -> None:
+    folder = tmp_path / "results" / "r"
+    example_runs.rendered(folder, scenario="server", server_target_qps=10.0)
+    (tmp_path / "key").write_text("a key")
+    (folder / "plots" / "key.png").symlink_to(tmp_path / "key")
+    code, said = send(folder, folder.parent)
+    assert code == 0, said
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder.parent / 'mlflow.db'}")
+    (run,) = logged(client)
+    names = {item.path for item in client.list_artifacts(run.info.run_id, "plots")}
+    assert "plots/overview.png" in names and "plots/key.png" not in names
+
+
 @pytest.mark.engine
 def test_an_mmlu_evaluation(tmp_path: Path) -> None:
     code, output, _ = launch("mmlu.py", tmp_path, "--total-limit", "8", "--mlflow")

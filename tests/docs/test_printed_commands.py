@@ -5,23 +5,25 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 import pytest
 
-from harness.__main__ import main
+from harness.__main__ import command_of
 from harness.commands import COMMANDS
+from harness.config import server_addresses
 from harness.config.config_command import config_command
 from harness.config.run import RunConfig
 from harness.core import command, startup
+from harness.core.errors import UsageError
 from harness.mmlu.mmlu_config import MMLUConfig
-from tests.conftest import ROOT, called
+from tests.conftest import ROOT, patience
 from tests.docs.test_readme import FOLDERS, PAGES
 
 CONFIGS: dict[str, Any] = {"run.py": RunConfig, "mmlu.py": MMLUConfig}
 EXAMPLES = {"URL": "http://host:8000/v1", "N": "2", "S": "2", "[NAME": "chat"}  # for what a reader puts there
-WITH_PARTS = ("submission",)  # commands whose first word has flags of its own
+BENCHMARKS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in ("__init__", "start"))
 
 
 def printed(text: str) -> Iterator[list[str]]:
@@ -65,10 +67,14 @@ def test_a_printed_command_is_one(page: str, printed_command: str, monkeypatch: 
         program, words = f"-m {words[0]}", words[1:]
     if program in CONFIGS:
         assert is_accepted(program, [EXAMPLES.get(word, word) for word in words], monkeypatch) != [], printed_command
-    elif flags := [word.partition("=")[0] for word in words if word.startswith("--")]:
-        parts = 2 if words[0] in WITH_PARTS else int(program == "-m harness")
-        known = help_of(program, " ".join(words[:parts]))
-        assert set(flags) <= known, printed_command
+        return
+    filled = [EXAMPLES.get(word, word) for word in words]
+    if program.startswith("-m benchmarks."):
+        parse_script(program.removeprefix("-m "), filled)
+    elif program == "-m harness" and words and words[0] in COMMANDS:
+        parse_command(words[0], filled[1:])
+    elif program.removesuffix(".py") in COMMANDS and words:
+        parse_command(program.removesuffix(".py"), filled)
     else:
         name = program.removeprefix("-m ").replace(".", "/").removesuffix("/py")
         assert (ROOT / f"{name}.py").exists() or (ROOT / name / "__main__.py").exists(), printed_command
@@ -84,22 +90,48 @@ def is_accepted(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch)
     return made or ["help"] * (words in (["--help"], ["--help-all"], ["--version"]))
 
 
-@cache
-def help_of(program: str, part: str) -> set[str]:
-    """The flags in a program's help; our commands show it in this process."""
-    words = [*part.split(), "--help"]
-    name = "" if program == "-m harness" else program.removesuffix(".py")
-    if name in ("", *COMMANDS):
-        said = called(partial(main, name), program, *words)
+def parse_command(name: str, words: list[str]) -> None:
+    """Read the arguments of one of our commands, and of the command below it, as it does before it begins."""
+    found = command_of(name)
+    if words and words[0] in getattr(found, "commands", {}):
+        found, words = found.commands[words[0]], words[1:]
+    if words and not set(words) & {"-h", "--help", "--help-all"}:  # else a page only names the command
+        found.make_context(name, words)
+
+
+def parse_script(name: str, words: list[str]) -> None:
+    """Read the arguments of a script of benchmarks/."""
+    module = import_module(name)
+    if not words:  # a page only names it
+        return
+    if hasattr(module, "parser"):
+        module.parser().parse_args(words)
     else:
-        said = subprocess.run([sys.executable, *program.split(), *words], cwd=ROOT, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    return set(re.findall(r"--[a-z][a-z-]*", said.stdout))
+        module.command.make_context(name, words)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_says_how_it_is_used(name: str) -> None:
+    words = [sys.executable, "-m", f"benchmarks.{name}", "--help"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=patience(60))
+    assert done.returncode == 0 and done.stdout.startswith("usage: "), done.stderr
+
+
+def test_an_address_is_a_path_only_where_a_path_is_wanted() -> None:
+    parse_script("benchmarks.crosscheck", ["--endpoint", "http://host:8000/v1", "--model", "demo"])
+    with pytest.raises(UsageError, match="--results-dir takes no address"):
+        parse_command("runs", ["--results-dir", "http://host/results"])
+
+
+@pytest.mark.parametrize("query", ["", "?", "?gpu=", "?gpu=,", "?host=", "?gpu=&host=node", "?gpu=0&host="])
+def test_an_empty_list_of_gpus_names_none(query: str) -> None:
+    with pytest.raises(UsageError, match="name the server's GPUs"):
+        server_addresses.exporter(f"http://host:9400/metrics{query}")
 
 
 @pytest.mark.slow
 def test_the_clients_benchmark_runs() -> None:
-    words = ["-m", "benchmarks.endpoint", "2", "1000", "1"]
+    words = ["-m", "benchmarks.endpoint", "--row", "2", "1000", "1"]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[:3] == ["2", "1", "1,000"]

@@ -4,10 +4,12 @@ import json
 import shutil
 import ssl
 import subprocess
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -422,6 +424,39 @@ def test_metrics_may_stand_elsewhere() -> None:
             assert engine.prometheus_metrics() == [counted.prometheus_metrics()[1]]
     with pytest.raises(UsageError, match="--metrics-url: only with --endpoint"):
         RunConfig(metrics_url=("http://h/metrics",))
+
+
+class MetricsPage(BaseHTTPRequestHandler):
+    """A page of metrics that notes the headers of who asks for it."""
+
+    seen: ClassVar[list[dict[str, str]]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append(dict(self.headers))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"vllm:num_requests_running 1\n")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing on the screen."""
+
+
+@pytest.mark.parametrize(("host", "is_given"), [("127.0.0.1", True), ("localhost", False)])
+def test_a_key_goes_only_to_hosts_that_it_was_given_for(
+    host: str, is_given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "the-key")
+    monkeypatch.setenv("ENDPOINT_HEADERS", "X-Team: search")
+    MetricsPage.seen.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), MetricsPage)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://{host}:{server.server_port}/metrics"
+    with client(Fake(key="the-key"), metrics_url=(url,)) as engine:
+        assert engine.prometheus_metrics() == ["vllm:num_requests_running 1\n"]
+    server.shutdown()
+    credentials = {"Authorization", "X-Team"} if is_given else set()
+    assert MetricsPage.seen
+    assert all({"Authorization", "X-Team"} & seen.keys() == credentials for seen in MetricsPage.seen)
 
 
 @pytest.mark.slow

@@ -223,7 +223,7 @@ def test_a_comparison_says_which_run_ended_early(tmp_path: Path) -> None:
 def test_the_second_run_is_held_against_the_first(tmp_path: Path) -> None:
     """A run whose answers score a fifth less: side by side, in the gate on the change of a score and on its value."""
     for name, share in (("before", 1.0), ("after", 0.8)):
-        shutil.copytree(ROOT / "docs" / "runs" / "demo", tmp_path / name)
+        example_runs.another(ROOT / "docs" / "runs" / "demo", tmp_path / name)
         path = tmp_path / name / "Accuracy" / "samples.csv"
         head, *rows = csv.reader(path.read_text().splitlines())
         lines = [head, *([*row[:4], *(str(share * float(score)) for score in row[4:8]), row[8]] for row in rows)]
@@ -280,7 +280,7 @@ def test_where_one_label_has_no_run_left_nothing_is_compared(tmp_path: Path) -> 
 
 def test_speeds_are_compared_without_the_accuracy_log(tmp_path: Path) -> None:
     for name in "ab":
-        shutil.copytree(ROOT / "docs" / "runs" / "demo", tmp_path / name)
+        example_runs.another(ROOT / "docs" / "runs" / "demo", tmp_path / name)
     (tmp_path / "b" / "Accuracy" / "mlperf_log_accuracy.json").unlink()
     runs = compare.load([tmp_path / "a", tmp_path / "b"])[0]
     found = compare_page.document(runs)
@@ -292,7 +292,7 @@ def test_speeds_are_compared_without_the_accuracy_log(tmp_path: Path) -> None:
 
 def test_where_a_speed_is_missing_the_title_says_so(tmp_path: Path) -> None:
     for name in "ab":
-        shutil.copytree(ROOT / "docs" / "runs" / "demo", tmp_path / name)
+        example_runs.another(ROOT / "docs" / "runs" / "demo", tmp_path / name)
     shutil.rmtree(tmp_path / "b" / "Performance")
     rendering.build(tmp_path / "b")
     runs = compare.load([tmp_path / "a", tmp_path / "b"])[0]
@@ -302,7 +302,7 @@ def test_where_a_speed_is_missing_the_title_says_so(tmp_path: Path) -> None:
 
 def test_two_runs_of_accuracy_alone_have_their_answers_as_title(tmp_path: Path) -> None:
     for name in "ab":
-        shutil.copytree(ROOT / "docs" / "runs" / "demo", tmp_path / name)
+        example_runs.another(ROOT / "docs" / "runs" / "demo", tmp_path / name)
         shutil.rmtree(tmp_path / name / "Performance")
         rendering.build(tmp_path / name)
     runs = compare.load([tmp_path / "a", tmp_path / "b"])[0]

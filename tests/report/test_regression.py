@@ -3,7 +3,6 @@
 import io
 import math
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -228,7 +227,7 @@ def test_what_would_tell_is_more_samples_where_samples_scatter(tmp_path: Path, m
 
 
 def test_a_failed_gate_is_named_whatever_else_differs(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "docs" / "runs" / "demo", tmp_path / "a")
+    example_runs.another(ROOT / "docs" / "runs" / "demo", tmp_path / "a")
     before, other = compare.read(tmp_path / "a"), run(tmp_path / "b")
     scores = before.summary.accuracy
     assert scores
@@ -298,7 +297,7 @@ def test_a_label_names_all_its_finished_runs(tmp_path: Path) -> None:
     RunFolder(tmp_path, "20260131-c").set_status("interrupted")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "config.json").write_text("{")
-    assert [path.name for path in find.folders(["night"], tmp_path)] == ["20260131-a", "20260131-b"]
+    assert [path.name for path in find.folders(["night"], tmp_path)] == ["20260131-b", "20260131-a"]  # by their start
     assert find.folders(["night", "20260131-a"], tmp_path) == find.folders(["night"], tmp_path)  # each once
     example_runs.run(tmp_path / "branch", label="feature/x")
     assert find.folders(["feature/x"], tmp_path) == [tmp_path / "branch"]

@@ -1,6 +1,7 @@
 """What a run needs, row by row: each failure is one line with what mends it, and a run ends there before it begins."""
 
 import json
+import os
 import subprocess
 import sys
 from functools import partial
@@ -188,3 +189,26 @@ def test_a_setting_that_slows_a_card_is_a_note(
     (check,) = (each for each in doctor.CHECKS if each.name == "GPU settings")
     found = doctor.finding(check, DEMO)
     assert found.status == ("note" if said else "ok") and said in found.found
+
+
+@pytest.mark.parametrize("flag", ["--workload", "--dataset-path"])
+@pytest.mark.parametrize("kind", ["missing", "pipe", "device", "folder", "damaged"])
+def test_what_the_run_would_refuse_as_data_fails(flag: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path = Path("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "damaged":
+        path.write_text("{")
+    name = flag.removeprefix("--").replace("-", "_")
+    config = RunConfig(**{"model": "demo", "mode": "performance", name: str(path)})
+    failed = [row for row in doctor.findings(config) if row.status == "failed"]
+    assert any(flag in row.found or str(path) in row.found for row in failed)
+
+
+def test_samples_that_can_be_read_are_counted() -> None:
+    rows = {row.name: row for row in doctor.findings(RunConfig(model="demo", mode="performance", workload="chat"))}
+    assert rows["samples"].status == "ok" and "40" in rows["samples"].found

@@ -21,7 +21,7 @@ from harness.config.run import RunConfig
 from harness.core import startup
 from harness.core.errors import UsageError
 from harness.rates.probing import OFFLINE_MARGIN, Trial
-from harness.runner import steps
+from harness.runner import samples, steps
 from harness.runner.rate import after_trial, rate_source
 from tests.conftest import ROOT, called, ended
 
@@ -68,7 +68,7 @@ def test_it_says_what_would_be_run(flags: dict[str, Any], words: list[str], tmp_
 def test_after_the_first_answers_the_whole_is_said_again() -> None:
     """64 requests of 3 s, alone and two at a time, and 10 s of four at a time, which answer 64 in 48 s."""
     config = RunConfig(model="demo", mode="performance", concurrency="1,2,4", min_duration=10)
-    plan, _ = steps.prepare_plan(config, pretrained.load_tokenizer(config))
+    plan, _ = samples.prepare_plan(config, pretrained.load_tokenizer(config))
     rate_of_one = 1 / 3 / OFFLINE_MARGIN
 
     def tried(plan: Plan, level: int, samples: int) -> Plan:
@@ -176,5 +176,5 @@ def test_a_variable_of_the_checkouts_env_file_is_read_and_what_is_set_wins(
 
 def test_queries_of_several_samples_are_counted_as_loadgen_counts_them() -> None:
     config = RunConfig(model="demo", mode="performance", scenario="multistream", samples_per_query=8, min_duration=30)
-    plan, _ = steps.prepare_plan(config, pretrained.load_tokenizer(config))
+    plan, _ = samples.prepare_plan(config, pretrained.load_tokenizer(config))
     assert plan.pattern.length(replace(plan, expected_latency_ms=100.0)) == (300, 30.0)

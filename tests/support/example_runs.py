@@ -1,8 +1,10 @@
 """Run folders as run.py leaves them, made without an engine."""
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -110,13 +112,27 @@ def timed(order: int, ttft_ms: float | None, latency_ms: float, **known: Any) ->
     return Request(**{"sample": order, "ttft_ms": ttft_ms, "latency_ms": latency_ms, **about, **known})
 
 
+STARTS = (f"2026-01-31T10:{15 + n // 60 % 45}:{n % 60:02}+0000" for n in count())  # each run begins for itself
+
+
+def another(kept: Path, folder: Path) -> Path:
+    """A second run with the results of a kept one: a copy that began at another time."""
+    shutil.copytree(kept, folder)
+    began = next(STARTS)
+    for name in ("config.json", "summary.json"):
+        path = folder / name
+        if path.exists():
+            path.write_text(re.sub(r'("started": ")[^"]*', rf"\g<1>{began}", path.read_text(), count=1))
+    return folder
+
+
 def run(folder: Path, system: dict[str, Any] | None = None, **flags: Any) -> Path:
     """A finished performance-only run of the demo with these flags, its report not yet rendered."""
     folder.mkdir(parents=True)
     config = RunConfig(**{"model": "demo", "mode": "performance", "min_duration": 5.0, **flags})
     plan = resolve(config, [], 0)
     run = RunFolder(folder.parent, folder.name)
-    about = {"command": "python run.py", "started": "2026-01-31T10:15:00+0000", "engine_start_s": 41.5}
+    about = {"command": "python run.py", "started": next(STARTS), "engine_start_s": 41.5}
     record(run, plan, system=system or SYSTEM, **about)
     logs = run.sub("Performance")
     (logs / "mlperf_log_detail.txt").write_text(log(plan))

@@ -1,0 +1,44 @@
+"""The plan and the samples of a run, before its engine starts."""
+
+from typing import Any
+
+from harness.config import checkpoint, pretrained
+from harness.config.plan import Plan
+from harness.config.resolve import resolve
+from harness.config.run import RunConfig
+from harness.core import nvml
+from harness.workloads import cnn_dailymail, custom
+from harness.workloads.hub import HUB_PREFIX
+from harness.workloads.sample_library import Library
+
+
+def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | None]:
+    """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
+    workload = custom.load(config, tokenizer)
+    request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
+    return resolve(
+        config, nvml.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
+    ), workload
+
+
+def official_samples(plan: Plan, tokenizer: Any) -> Library:
+    """MLPerf's samples, which all fit the context."""
+    library = cnn_dailymail.load(plan.config, tokenizer, plan.samples)
+    cnn_dailymail.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
+    return library
+
+
+def read_samples(config: RunConfig) -> tuple[Plan, Library]:
+    """Return the plan, and the samples as the run will send them. Raises UsageError where they cannot be read."""
+    tokenizer = pretrained.load_tokenizer(config)
+    plan, library = prepare_plan(config, tokenizer)
+    if library is None:
+        library = official_samples(plan, tokenizer)
+    return plan, library
+
+
+def are_local(config: RunConfig) -> bool:
+    """Return whether the samples need no download: they are in a file, come with this program, or are drawn."""
+    if config.is_official_workload:
+        return bool(config.dataset_path or config.model_spec.data)
+    return not config.workload.startswith(HUB_PREFIX)

@@ -1,0 +1,35 @@
+"""The files that a renderer writes below one run's folder, which somebody else may have sent."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.core.message_text import warn
+
+PLOTS = "plots"
+RENDERED_FILES = ("summary.json", "report.md", "report.html")
+
+
+def replace_links(folder: Path) -> None:
+    """Remove what stands in place of a run's own files, and say so: a link would lead the renderer elsewhere.
+
+    A results folder, `latest` and the history may be links of the user's own, and stay.
+    """
+    for path in places(folder):
+        if path.is_symlink():
+            warn(f"{path}: a link to {os.readlink(path)}: it is replaced, and nothing is written there")
+            path.unlink()
+        elif path.exists() and not path.is_file() and path != folder / PLOTS:
+            warn(f"{path}: not a file: it is replaced")
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def places(folder: Path) -> Iterator[Path]:
+    """Yield where a renderer writes; the folder of the pictures before what is in it."""
+    for name in RENDERED_FILES:
+        yield folder / name
+    plots = folder / PLOTS
+    yield plots
+    if plots.is_dir():
+        yield from sorted(plots.iterdir())

@@ -1,0 +1,137 @@
+"""The lock of a run: a file that its process holds locked while it runs, so that others can tell whether it still does.
+
+A status that says "running" is written when a run begins, and a run that is killed cannot correct it.
+"""
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.core import reading
+
+LOCK_FILE = ".running"  # in the run's folder, until its status says how it ended
+LARGEST_LOCK_FILE = reading.MIB
+
+Life = Literal["running", "over", "not known"]
+
+_held: dict[Path, int] = {}  # the file descriptors of this process's own runs, by folder
+
+
+def hold(folder: Path) -> None:
+    """Lock a run's folder for this process. A mount without locks leaves it unlocked, and the file says so."""
+    folder = folder.absolute()
+    if folder in _held:
+        return
+    path = folder / LOCK_FILE
+    with suppress(OSError):
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        record = {**whereabouts(), "pid": os.getpid(), "locked": takes_lock(file, path)}
+        os.truncate(file, 0)
+        os.write(file, json.dumps(record).encode())
+        _held[folder] = file
+
+
+def takes_lock(file: int, path: Path) -> bool:
+    """Lock an open file, and return whether others see that: on some mounts locks are refused, or do nothing."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        other = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(other)
+    return False
+
+
+def release(folder: Path) -> None:
+    """Give up the lock of a run whose status says how it ended."""
+    file = _held.pop(folder.absolute(), None)
+    with suppress(OSError):
+        (folder / LOCK_FILE).unlink(missing_ok=True)
+        if file is not None:
+            os.close(file)
+
+
+def forget_locks() -> None:
+    """Close the locks in a process that was forked: an orphan shall not seem to be its run."""
+    while _held:
+        _, file = _held.popitem()
+        with suppress(OSError):
+            os.close(file)
+
+
+os.register_at_fork(after_in_child=forget_locks)
+
+
+def whereabouts() -> dict[str, str]:
+    """Return what tells this machine, its boot and its process numbers from others that may see the same folder."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return {"host": socket.gethostname(), "boot": boot, "processes": os.readlink("/proc/self/ns/pid")}
+    return {"host": socket.gethostname()}
+
+
+def life_of(folder: Path) -> Life:
+    """Return whether a run that has not said how it ended still runs.
+
+    It is not known where another host or container wrote the folder, where the mount has no locks, or where the file
+    is of an older version, damaged, or another user's.
+    """
+    if folder.absolute() in _held:
+        return "running"
+    try:
+        file = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return "not known"
+    try:
+        record = record_of(file)
+        if not record.get("locked") or not is_from_here(record):
+            return "not known"
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:  # somebody holds it: the run, or a process that it left behind
+            return "running" if is_alive(record.get("pid")) else "over"
+        return "over"
+    except OSError:
+        return "not known"
+    finally:
+        os.close(file)
+
+
+def record_of(file: int) -> Mapping[str, Any]:
+    """Return what the file of a lock says; nothing where it is damaged. Raises OSError for what is no file."""
+    text = os.read(file, LARGEST_LOCK_FILE)
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def is_from_here(record: Mapping[str, Any]) -> bool:
+    """Return whether a lock was made where its process numbers and locks are this process's own."""
+    here = whereabouts()
+    return all(record.get(name) == value for name, value in here.items())
+
+
+def is_alive(pid: object) -> bool:
+    if type(pid) is not int or pid <= 0:
+        return True  # whoever holds the lock does not say who it is
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

@@ -1,0 +1,46 @@
+"""The order of runs: by when each began, which its own files say, whatever its folder is called."""
+
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.errors import UsageError
+from harness.core.files import read_json
+
+STAMP = re.compile(r"(\d{8}-\d{6})(?:-.*?)??(?:-(\d{1,3}))?")  # of a folder's name; runs of one second have a number
+
+
+class RunStart(NamedTuple):
+    """When a run began: seconds since 1970, and its number among those of one second and label."""
+
+    time_s: float
+    number: int
+
+
+def start_of(folder: Path) -> RunStart:
+    """Return when a run began: by its config.json, else by its folder's name, else by the folder's own time."""
+    stamp = STAMP.fullmatch(folder.name)
+    number = int(stamp[2]) if stamp and stamp[2] else 1
+    began = None
+    with suppress(UsageError):
+        config = read_json(folder / "config.json")
+        if isinstance(config, dict):
+            began = seconds_of(config)
+    if began is None and stamp:
+        with suppress(ValueError, OverflowError):
+            began = time.mktime(time.strptime(stamp[1], "%Y%m%d-%H%M%S"))
+    if began is None:
+        with suppress(OSError):
+            began = folder.stat().st_mtime
+    return RunStart(began or 0.0, number)
+
+
+def seconds_of(record: Mapping[str, Any]) -> float | None:
+    """Return when a record says that its run began, in seconds since 1970; None where it does not."""
+    with suppress(LookupError, ValueError, TypeError, OverflowError):
+        return datetime.fromisoformat(record["started"]).timestamp()
+    return None
