@@ -155,6 +155,11 @@ class EngineConfig(Settings):
     def has_dummy_weights(self) -> bool:
         return self.load_format == "dummy"
 
+    @property
+    def loads_weights(self) -> bool:
+        """Whether an engine in this process reads the model's weights."""
+        return self.backend in ("auto", "vllm") and not self.has_dummy_weights
+
 
 # What only an engine in this process can obey: a server was started with its own settings.
 IN_PROCESS = names_in(
