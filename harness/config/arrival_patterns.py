@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from harness.core.errors import UsageError
 from harness.core.formatting import number
+from harness.core.plain_numbers import decimal_number
 
 MOST_REQUESTS = 10**7  # of one test
 MOST_RATE = 10**6  # requests a second
@@ -33,10 +34,16 @@ class Shape(NamedTuple):
 
     def read(self, text: str) -> Numbers:
         """The numbers after the colon. Raises ValueError."""
-        numbers = tuple(map(float, text.split("-", self.wanted - 1) if text else ()))
-        if len(numbers) != self.wanted or not all(each > 0 and self.least <= each <= self.most for each in numbers):
+        words = text.split("-", self.wanted - 1) if text else []
+        if len(words) != self.wanted:
             raise ValueError
-        return numbers
+        numbers = []
+        for word in words:
+            value = decimal_number(word)
+            if not value or not self.least <= value <= self.most:
+                raise ValueError
+            numbers.append(value)
+        return tuple(numbers)
 
 
 def exponential(source: Random, numbers: Numbers) -> float:

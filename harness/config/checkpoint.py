@@ -5,8 +5,9 @@ from typing import Any
 
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 from harness.config.models import QUANTIZE_JSON, QUANTIZED, SHAPE
-from harness.config.pretrained import POINTER, is_pointer, load_shape
+from harness.config.pretrained import load_shape
 from harness.config.quantization import Quantized, stored_formats
+from harness.config.weight_files import weight_files
 from harness.core import files, vllm_source
 from harness.core.errors import UsageError
 
@@ -19,17 +20,14 @@ def weight_bytes(config: EngineConfig) -> int:
     the shape that the config gives (a Llama-like decoder).
 
     Quantized weights take a byte where nothing says how many bits they have, embeddings what they took. Raises
-    UsageError when the model cannot be found, or its files are Git LFS pointers.
+    UsageError when the model cannot be found, or its files are not all there.
     """
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]
     stored = stored_formats(config)
-    folder = Path(config.model_path)  # safetensors, else PyTorch's
-    files_on_disk = next((found for end in ("safetensors", "bin", "pt") if (found := [*folder.glob(f"*.{end}")])), [])
-    if pointer := next(filter(is_pointer, files_on_disk), None):
-        raise UsageError(f"--model {config.model}: {pointer.name} {POINTER}.")
-    if stored and files_on_disk:
-        return sum(path.stat().st_size for path in files_on_disk)
+    on_disk = weight_files(Path(config.model_path), config.model, config.loads_weights)
+    if stored and on_disk:
+        return sum(path.stat().st_size for path in on_disk)
     bits = max((each.bits or 8 for each in stored), default=8)
     inner = min(bits, 16) / 8 if stored or config.quantization != "none" else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers

@@ -11,6 +11,7 @@ from harness.config.server_addresses import check_addresses
 from harness.config.setting_types import AtOnce, Auto, Context, Count, Seconds, positive
 from harness.core.errors import UsageError
 from harness.core.given_values import as_flag, require
+from harness.core.plain_numbers import decimal_number, whole_number
 from harness.core.reading import TooLargeError, from_yaml
 from harness.core.secrets import noted, secrets_in
 from harness.core.word_list import names_in
@@ -154,6 +155,11 @@ class EngineConfig(Settings):
     def has_dummy_weights(self) -> bool:
         return self.load_format == "dummy"
 
+    @property
+    def loads_weights(self) -> bool:
+        """Whether an engine in this process reads the model's weights."""
+        return self.backend in ("auto", "vllm") and not self.has_dummy_weights
+
 
 # What only an engine in this process can obey: a server was started with its own settings.
 IN_PROCESS = names_in(
@@ -233,13 +239,10 @@ class EndpointFlags(ServerFlags):
 
 def may_fail(most: str, requests: int) -> int:
     """How many of a test's requests --max-failed lets fail. Raises UsageError for what is neither N nor N%."""
-    number, percent = most.removesuffix("%"), most.endswith("%")
-    try:
-        value = float(number) if percent else int(number)
-    except ValueError:
-        value = -1
-    if not 0 <= value <= (100 if percent else 2**40):
+    number, is_share = most.removesuffix("%"), most.endswith("%")
+    value = decimal_number(number) if is_share else whole_number(number)
+    if value is None or value > (100 if is_share else 2**40):
         raise UsageError(
             f"--max-failed takes a number of requests, as in 5, or a share of them, as in 1%; got {most!r}."
         )
-    return int(requests * value / 100) if percent else int(value)
+    return int(requests * value / 100) if is_share else int(value)

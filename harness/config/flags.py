@@ -19,6 +19,7 @@ from pydantic_core import to_jsonable_python
 from harness.config.rules import Rules, broken
 from harness.config.value_types import choices, describe, kinds
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_SETTINGS
 from harness.core.given_values import (
     RENAMED_SETTINGS,
     as_flag,
@@ -27,7 +28,7 @@ from harness.core.given_values import (
     read_given,
     unknown_setting,
 )
-from harness.core.reading import MIB, load_yaml
+from harness.core.reading import load_yaml
 from harness.core.secrets import hide_word
 
 Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
@@ -50,8 +51,6 @@ PANELS = (
     ACCURACY_TOPIC,
     RESULTS_TOPIC,
 )  # in the order of the help
-
-LARGEST_CONFIG_FILE = 4 * MIB  # bytes of a --config file
 
 
 class Flag(NamedTuple):
@@ -112,7 +111,7 @@ class Settings(BaseModel):
         """
         import yaml
 
-        data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_CONFIG_FILE)
+        data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_SETTINGS)
         if not isinstance(data, Mapping):
             raise UsageError(f"--config {path}: expected lines of `flag: value`.")
         settings = {setting(str(key)): value for key, value in data.items()}

@@ -10,14 +10,8 @@ from urllib.parse import urlsplit
 from harness.config.engine import EngineConfig
 from harness.config.models import SHAPE
 from harness.core.errors import UsageError
-
-POINTER = "is a Git LFS pointer, not the file: run `git lfs pull` in the folder"
-LARGEST_POINTER, LARGEST_CONFIG = 1024, 2**22  # bytes
-
-
-def is_pointer(path: Path) -> bool:
-    """Whether a file is what Git LFS leaves where it did not run."""
-    return path.stat().st_size < LARGEST_POINTER and path.read_bytes().startswith(b"version https://git-lfs")
+from harness.core.file_limits import LARGEST_SETTINGS
+from harness.core.stored_text import POINTER, data_files, is_pointer
 
 
 @functools.cache
@@ -26,7 +20,7 @@ def load_shape(config: EngineConfig) -> Any:
     from transformers import AutoConfig
 
     file = Path(config.model_path) / "config.json"
-    if file.is_file() and file.stat().st_size > LARGEST_CONFIG:
+    if file.is_file() and file.stat().st_size > LARGEST_SETTINGS:
         raise UsageError(f"--model {config.model}: config.json has {file.stat().st_size:,} bytes: it may be damaged.")
     shape = loaded(AutoConfig, config)
     if missing := [key for key in SHAPE if not hasattr(shape, key)]:
@@ -98,8 +92,8 @@ def why_not_loaded(config: EngineConfig, error: Exception) -> str:
 
 def why_unusable(folder: Path, text: str) -> str:
     """What keeps a folder from being a model, by what is in it, else in a library's words."""
-    if pointer := next((path for path in sorted(folder.iterdir()) if path.is_file() and is_pointer(path)), None):
-        return f"{pointer.name} {POINTER}"
+    if pointer := next((path for path in data_files(folder, "*") if path.is_file() and is_pointer(path)), None):
+        return f"{pointer.name} is {POINTER}"
     if (folder / "adapter_config.json").exists():
         return "a LoRA adapter, not a model: merge it into its base model, and name that folder"
     if any(folder.glob("*.gguf")):

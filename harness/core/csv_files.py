@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.core import reading
 from harness.core.data_tables import read_table
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_RECORDING
 from harness.core.files import write_text
 from harness.core.given_values import read_given
 
@@ -28,7 +29,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
 
     Raises UsageError, naming the line, where a column is missing or a cell is no number.
     """
-    lines = read_given("", path, "a table", read_table, csv.Error, reading.LARGEST_RUN_FILE)
+    lines = read_given("", path, "a table", read_table, csv.Error, LARGEST_RECORDING)
     wanted = names or [name for name in (lines[0] if lines else {}) if name]
     columns: Columns = {name: [] for name in wanted}
     for number, line in enumerate(lines, start=2):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from harness.core import locations, reading
 from harness.core.errors import BenchmarkError, UsageError
+from harness.core.file_limits import LARGEST_RUN_JSON, MIB
 from harness.core.given_values import read_given
 from harness.core.message_text import why
 from harness.core.secrets import hide, hide_known
@@ -45,7 +46,7 @@ def lock_folder(folder: Path, what: str) -> Iterator[int]:
     """Holds the lock of a folder, and yields its file descriptor. Raises UsageError where somebody has it: `what`."""
     path = folder / ".lock"
     path.touch()
-    reading.check_regular(path.stat(), path, reading.MIB)  # a FIFO would wait for a reader
+    reading.check_regular(path.stat(), path, MIB)  # a FIFO would wait for a reader
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,9 +125,9 @@ def write_bytes(path: Path, content: bytes) -> None:
             raise
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, most: int = LARGEST_RUN_JSON) -> Any:
     """The file's content. Raises UsageError, naming the file, where there is none or it is no JSON."""
-    return read_given("", path, "JSON", json.loads, most=reading.LARGEST_RUN_FILE)
+    return read_given("", path, "JSON", reading.parse_json, most=most)
 
 
 def read(path: Path, kind: type[Parsed]) -> Parsed:

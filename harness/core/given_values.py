@@ -70,7 +70,12 @@ def as_flag(name: str) -> str:
 
 def require(ok: bool, name: str, wanted: str, got: str) -> None:
     if not ok:
-        raise UsageError(f"{name} takes {wanted}; got {hide_word(got)!r}.")
+        raise not_taken(name, wanted, got)
+
+
+def not_taken(name: str, wanted: str, got: str) -> UsageError:
+    """The error of a value that a setting, or a cell of a file, does not take."""
+    return UsageError(f"{name} takes {wanted}; got {hide_word(got)!r}.")
 
 
 def check_printable(name: str, text: str) -> None:

@@ -11,7 +11,6 @@ import psutil
 
 from harness.core.software import versions
 
-GIB = 2**30
 SM_CLOCK = 1  # NVML_CLOCK_SM
 
 
@@ -39,22 +38,57 @@ def nvml_gpus() -> Iterator[tuple[Any, list[Any]]]:
 
 
 def visible(nvml: Any) -> list[Any]:
-    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves; up to the first word that names none."""
+    """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES leaves, as CUDA reads it: up to the first word that
+    names none, and none where one is named twice.
+    """
     every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
     chosen = environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return every
+    uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in every]
     found = []
-    for word in re.findall(r"[^\s,]+", chosen):
+    for word in device_words(chosen):
         if word.startswith("MIG-"):
             handle = query_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
+        elif word.startswith("GPU-"):
+            candidates = [every[index] for index, uuid in enumerate(uuids) if uuid.startswith(word)]
+            handle = candidates[0] if len(candidates) == 1 else None
         else:
-            uuids = enumerate(map(nvml.nvmlDeviceGetUUID, every))
-            handle = next((every[n] for n, uuid in uuids if word == str(n) or uuid.startswith(word)), None)
+            handle = every[int(word)] if int(word) < len(every) else None
         if handle is None:
             break
+        if handle in found:
+            return []
         found.append(handle)
     return found
+
+
+def device_words(text: str) -> list[str]:
+    """Return the words of CUDA_VISIBLE_DEVICES that CUDA reads: all of the first one's kind, up to one that is not.
+
+    A number is what a word begins with, as C's strtoul reads it: `1gpu` is 1, and `-1` ends the list.
+    """
+    words = [word.strip() for word in text.split(",")]
+    prefix = next((kind for kind in ("GPU-", "MIG-") if words[0].startswith(kind)), "")
+    found = []
+    for word in words:
+        if prefix:
+            read = word if word.startswith(prefix) else ""
+        else:
+            number = re.match(r"\+?([0-9]+)", word)
+            read = str(int(number[1])) if number else ""
+        if not read:
+            break
+        if read in found:
+            return []
+        found.append(read)
+    return found
+
+
+def is_split(nvml: Any, handle: Any) -> bool:
+    """Return whether a GPU is split into parts (MIG), so that what the whole of it takes is not one engine's."""
+    modes = query_or_none(lambda: nvml.nvmlDeviceGetMigMode(handle))  # the one in use, and the one after a restart
+    return bool(modes and modes[0])
 
 
 def query_or_none(query: Callable[..., Any], *about: Any) -> Any:
@@ -62,6 +96,15 @@ def query_or_none(query: Callable[..., Any], *about: Any) -> Any:
     with suppress(Exception):
         return query(*about)
     return None
+
+
+def energies_mj() -> list[int | None]:
+    """Return the energy that each visible GPU took since its driver was loaded; None where that is not known, or is
+    that of a card which is split.
+    """
+    with nvml_gpus() as (nvml, handles):
+        energies = [query_or_none(lambda one: nvml.nvmlDeviceGetTotalEnergyConsumption(one), card) for card in handles]
+        return [None if is_split(nvml, card) else energy for card, energy in zip(handles, energies, strict=True)]
 
 
 def ask_gpus(question: str, *about: int) -> list[Any]:

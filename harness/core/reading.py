@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
-LARGEST_RUN_FILE = 2**30  # bytes of a run folder's JSON or CSV, and of the history
+from harness.core.file_limits import LARGEST_RUN_FILE, size_text
+from harness.core.stored_text import NoTextError, TooLongError, decoded
+
 MOST_NODES = 100_000  # values in a YAML file, each alias counted as what it stands for
-
-
-MIB = 2**20
+LINE_SUFFIXES = (".csv", ".jsonl", ".txt", ".tsv")  # of files of which a part is as good as the whole
 
 
 # What is raised where data of a file, or of a server, are not as they should be.
@@ -40,39 +40,76 @@ def check_regular(found: os.stat_result, path: Path, most: int) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise NotRegularError(errno.EINVAL, "not a regular file", str(path))
     if found.st_size > most:
-        part = f"larger than {most / MIB:,.0f} MiB: take a part of it, such as `head -n 100000 {path.name} > part`"
-        raise NotRegularError(errno.EFBIG, part, str(path))
+        raise too_large(path, most)
+
+
+def too_large(path: Path, most: int) -> NotRegularError:
+    """The error of a file that is larger than any of its kind; where its lines are its data, some of them will do."""
+    remedy = ""
+    if path.suffix in LINE_SUFFIXES:
+        remedy = f": take a part of it, such as `head -n 100000 {path.name} > part`"
+    return NotRegularError(errno.EFBIG, f"larger than {size_text(most)}{remedy}", str(path))
 
 
 @contextmanager
-def open_regular(
-    path: Path, most: int = LARGEST_RUN_FILE, encoding: str = "utf-8", errors: str = "strict"
-) -> Iterator[TextIO]:
-    """A regular file of at most `most` bytes, open for reading, its line ends as they are: the one way in which files
-    that may be anything are read. Raises OSError, also for text that is not UTF-8.
+def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
+    """Open a regular file of at most `most` bytes for reading: the one way in which files that may be anything are
+    opened. Raises OSError.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
-    with os.fdopen(descriptor, newline="", encoding=encoding, errors=errors) as file:
+    with os.fdopen(descriptor, "rb") as file:
         check_regular(os.fstat(descriptor), path, most)
         try:
             yield file
-        except UnicodeDecodeError:
-            raise NotRegularError(errno.EILSEQ, "not text in UTF-8", str(path)) from None
         except OSError as error:
             error.filename = error.filename or str(path)
             raise
 
 
+@contextmanager
+def open_regular(path: Path, most: int = LARGEST_RUN_FILE, errors: str = "strict") -> Iterator[TextIO]:
+    """Open a regular file's text for reading, however it is stored: with a byte order mark, in UTF-16, compressed by
+    gzip. Its line ends stay as they are. Raises OSError, also for what is no text, or is a pointer to it.
+    """
+    with open_bytes(path, most) as file:
+        try:
+            with decoded(file, most, errors) as text:
+                yield text
+        except NoTextError as error:
+            raise NotRegularError(errno.EILSEQ, str(error), str(path)) from None
+        except TooLongError:
+            raise too_large(path, most) from None
+
+
 def read_text(path: Path, most: int = LARGEST_RUN_FILE, errors: str = "strict") -> str:
-    """The text of a file, as `open_regular` has it. Raises OSError."""
-    with open_regular(path, most, errors=errors) as file:
-        return file.read().replace("\r\n", "\n")
+    """Return the text of a file, as `open_regular` has it, with the line ends of Unix. Raises OSError."""
+    with open_regular(path, most, errors) as file:
+        text = file.read().replace("\r\n", "\n")
+    # An old Mac ended lines by a carriage return alone.
+    return text if "\n" in text else text.replace("\r", "\n")
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file, as `open_regular` has it. Raises OSError."""
-    with open_regular(path, encoding="latin-1") as file:
-        return file.buffer.read()
+    """Return the content of a file, as `open_bytes` has it. Raises OSError."""
+    with open_bytes(path) as file:
+        return file.read()
+
+
+def parse_json(text: str) -> Any:
+    """Return a JSON document's value. Raises ValueError, whose message says whether the text is empty, ends in the
+    middle, or is damaged; RecursionError.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        whole = text.rstrip()
+        if not whole:
+            raise ValueError("the file is empty") from None
+        if not whole.strip("\0"):
+            raise ValueError("the file holds zeros alone, as after a crash of the machine") from None
+        if error.pos >= len(whole) or error.msg.startswith("Unterminated string"):
+            raise ValueError(f"it ends in the middle of its data, in line {error.lineno:,} ({error.msg})") from None
+        raise
 
 
 def load_yaml(text: str) -> Any:

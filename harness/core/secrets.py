@@ -53,6 +53,7 @@ HARMLESS_NAMES = names_in(
     moe_backend mamba_cache_dtype scheduling_policy logprobs_mode worker_cls worker_extension_cls scheduler_cls
     reasoning_parser kv_connector kv_role cudagraph_mode splitting_ops custom_ops rope_type architectures model_type
     engine_patch profiler torch_profiler_dir prefix_caching_hash_algo generation_config server serves endpoints exchange
+    metrics
     vllm_attention_backend vllm_worker_multiproc_method vllm_logging_level vllm_host_ip vllm_target_device
     vllm_cpu_omp_threads_bind vllm_cache_root vllm_config_root
     cuda_visible_devices cuda_home cuda_path cuda_version cuda_device_order cuda_module_loading cuda_cache_path

@@ -6,11 +6,11 @@ import os
 import sys
 
 from harness.core.errors import UsageError, ends_in_one_line
+from harness.core.file_limits import LARGEST_LIST
 from harness.core.given_values import check_path, check_printable, read_given
 from harness.core.interrupts import interruptible
 from harness.core.locations import CHECKOUT
 from harness.core.message_text import why
-from harness.core.reading import MIB
 from harness.core.word_list import names_in
 
 
@@ -45,7 +45,7 @@ def read_environment() -> None:
     set already wins. Raises UsageError.
     """
     path = CHECKOUT / ".env"
-    lines = read_given("", path, "text", str.splitlines, most=MIB) if path.exists() else []
+    lines = read_given("", path, "text", str.splitlines, most=LARGEST_LIST) if path.exists() else []
     for number, line in enumerate(lines, 1):
         name, equals, value = line.partition("=")
         check_printable(f"{path}: line {number}", line)

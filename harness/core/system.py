@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 from pydantic import computed_field
 
-from harness.core.nvml import GIB, gpu_settings, gpus, nvml_gpus
+from harness.core.file_limits import GIB
+from harness.core.nvml import gpu_settings, gpus, nvml_gpus
 from harness.core.schema import FrozenModel
 from harness.core.secrets import hide
 from harness.core.software import git_revision, versions

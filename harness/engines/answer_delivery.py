@@ -10,11 +10,13 @@ from harness.core import schema, word_list
 from harness.core.formatting import number
 
 # How answers came from servers, and what that says of our own figures: tokens, the server's cache, times.
-SUMS = word_list.names_in("client_tokens tokens messages first_tokens rushed is_whole is_capped is_bundled")
+SUMS = word_list.names_in("client_tokens tokens messages first_tokens rushed is_whole is_capped is_bundled is_hidden")
 RUSH_S = 1e-4  # between two messages of one answer: those closer together left a buffer, not an engine's steps
 SAME_COUNT = 0.02  # by which a server's count of tokens and ours may differ
 CACHED_PERCENT = 1.0  # of the prompt tokens that may come from a server's cache without a word
 WHOLE_SHARE = 0.1  # of the answers that may come in one message without a word
+READ_LESS = "it truncates prompts, or leaves out of `usage` what came from its cache"
+READ_MORE = "it adds to them, as a chat template or a system prompt does"
 TEMPLATE_TOKENS = 64  # that a chat template may add to a prompt without a word
 
 
@@ -24,6 +26,7 @@ class TokenCounts(NamedTuple):
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None  # of the prompt's, those that were not computed again
+    unexplained_tokens: int = 0  # of the server's total, those that are neither prompt nor output
 
 
 class Delivery(NamedTuple):
@@ -38,6 +41,8 @@ class Delivery(NamedTuple):
     is_capped: bool = False  # it ended by length with fewer tokens than were asked for
     end: str = ""  # the server's word for its end where it is none of the usual ones
     model: str = ""  # that the server names beside it, where that is not the one that it named at first
+    is_hidden: bool = False  # `usage` counts its tokens, and none came
+    why_empty: str = ""  # why it has no token, in words
 
     @property
     def is_whole(self) -> bool:
@@ -67,13 +72,16 @@ class ServerUse(schema.FrozenModel):
     """server.json: a test's answers by their servers' own counts, null where an answer came without, and by ours. Sums.
 
     `sent_tokens` are those of the prompts, `client_tokens` those of the answers as this client counts them, `tokens`
-    those of the result; the others are the fields of `Delivery`; `bundled`, `whole` and `capped` count answers.
+    those of the result; the others are the fields of `Delivery`; `bundled`, `whole`, `capped` and `hidden` count
+    answers.
     """
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     """Of the prompt tokens, those that were not computed again."""
     output_tokens: int | None = None
+    unexplained_tokens: int | None = None
+    """Of the servers' totals, tokens that are neither prompt nor output."""
     cache_hit_percent: float | None = None
     """Prompt tokens from the servers' prefix caches, by their own metrics before and after the test."""
     answers: int = 0
@@ -88,6 +96,8 @@ class ServerUse(schema.FrozenModel):
     bundled: int = 0
     whole: int = 0
     capped: int = 0
+    hidden: int = 0
+    """Answers without text whose tokens `usage` counts."""
     ends: dict[str, int] = {}
     """Answers by the server's word for their end, where it is none of the usual ones."""
     models: list[str] = []
@@ -130,6 +140,12 @@ class ServerUse(schema.FrozenModel):
     @property
     def disagreements(self) -> Iterator[str]:
         """What the wire shows and this program's own figures do not, in words."""
+        yield from self._differing_counts()
+        yield from self._odd_answers()
+        yield from self._doubtful_times()
+
+    def _differing_counts(self) -> Iterator[str]:
+        """Where a server's counts of tokens are not those of what was sent and came."""
         each = max(1, self.answers)
         counted, came = self.output_tokens, self.client_tokens
         if counted is not None and abs(counted - came) > SAME_COUNT * came:
@@ -138,13 +154,27 @@ class ServerUse(schema.FrozenModel):
                 f"`usage` has {number(counted / each)} tokens an answer, {number(came / each)} are counted here "
                 f"({more} %): the result is by {'`usage`' if self.tokens == counted else 'what came'}"
             )
+        if (self.unexplained_tokens or 0) > SAME_COUNT * came:
+            yield (
+                f"by `usage` {number((self.unexplained_tokens or 0) / each)} tokens an answer are neither prompt nor "
+                "output: thinking that is not sent, or prompts from a cache; they are not in the result"
+            )
         if self.uncounted and self.tokens != came:
             yield f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
-        read, sent, spare = self.prompt_tokens, self.sent_tokens, TEMPLATE_TOKENS * self.answers * self.has_template
+        read, sent = self.prompt_tokens, self.sent_tokens
+        spare = TEMPLATE_TOKENS * self.answers if self.has_template else 0
         if read is not None and sent and not (1 - SAME_COUNT) * sent <= read <= (1 + SAME_COUNT) * sent + spare:
             yield (
                 f"by `usage` the server read {number(100 * read / sent, 3)} % of the prompt tokens that were sent: "
-                f"it may {'truncate prompts' if read < sent else 'add to them'}"
+                f"{READ_LESS if read < sent else READ_MORE}"
+            )
+
+    def _odd_answers(self) -> Iterator[str]:
+        """What answers show that is not as it was asked for."""
+        if self.hidden:
+            yield (
+                f"{self.hidden:,} of {self.answers:,} answers came without text, and `usage` counts their tokens: the "
+                "server hides what the model thinks; they have no TTFT and no TPOT"
             )
         if self.capped:
             yield (
@@ -159,6 +189,10 @@ class ServerUse(schema.FrozenModel):
                 f"{idle:,} of {replicas:,} replicas computed nothing, by their metrics: --new-connections spreads "
                 "requests behind a balancer"
             )
+
+    def _doubtful_times(self) -> Iterator[str]:
+        """What makes speeds and latencies those of something else than the engine."""
+        each = max(1, self.answers)
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
             yield f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache"
         if self.whole >= max(1, WHOLE_SHARE * self.answers):

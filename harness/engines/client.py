@@ -27,7 +27,9 @@ from aiohttp import (
 from harness.config import run, server_addresses
 from harness.core.errors import EndpointError, UsageError
 from harness.core.secrets import HEADERS
-from harness.engines.answer_delivery import RUSH_S, Delivery, Exchange, TokenCounts
+from harness.engines.answer_delivery import Delivery, Exchange, TokenCounts
+from harness.engines.answer_reading import AnswerReading
+from harness.engines.answer_text import whole_characters
 from harness.engines.completions import (
     BYTES_PER_TOKEN,
     ENDS,
@@ -41,8 +43,8 @@ from harness.engines.completions import (
     error_message,
     piece,
 )
-from harness.engines.protocol import ChoiceLogprobs, Sampling, TokenStream
-from harness.engines.request_formats import RequestFormat
+from harness.engines.protocol import ChoiceLogprobs, MessagePrompt, Sampling, TokenStream
+from harness.engines.request_formats import Content, RequestFormat
 
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
@@ -50,7 +52,7 @@ REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", 
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
 IDLE_S = 2.0
 SPARE_MESSAGES = 1000  # of an answer: a server may send some without a token
-ALIVE_S = 1.0  # an answer that goes on says so this often
+REPLACEMENT = "\ufffd"  # stands for half of a character
 TEXT_SHARE = 0.9  # of an engine's tokens that its text, encoded here, has at least
 
 
@@ -128,7 +130,7 @@ class Client:
         """To be called on the loop. Raises UsageError for a key that cannot be sent."""
         self.session = connect(self.config)
 
-    async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:  # noqa: C901
+    async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
         """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
         rest, and no ids once in a while where there is more to come. What is known of it goes into `exchange`.
 
@@ -136,58 +138,79 @@ class Client:
         """
         address, sampling = request.address, self.sampling.of(request.max_new_tokens)
         body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
+        reading = AnswerReading(lambda pieces: self._encode(pieces, address), self.form.ids_out)
+        most_messages = 2 * sampling.max_new_tokens + SPARE_MESSAGES
         async with self.post(address, body, exchange) as response:
             chunks = limit_bytes(response, address, LARGEST_ANSWER_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens)
             if response.status != 200:
                 raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
-            reader, pieces = EventReader(address), list[CompletionChunk]()
-            first: Sequence[int] = ()
-            usage: TokenCounts | None = None
-            count = messages = rushed = opening = 0
-            before = heard = time.monotonic()
+            reader = EventReader(address)
             if not request.stream:
-                pieces.append(event := piece(b"".join([chunk async for chunk in chunks]), address))
-                usage = event.usage
+                reading.take_whole(piece(b"".join([chunk async for chunk in chunks]), address))
             async for chunk in chunks:  # none is left of an answer that came whole
-                held, now = 0, time.monotonic()
+                now = time.monotonic()
                 for data in reader.feed(chunk):
-                    pieces.append(event := piece(data, address))
-                    held += bool(event.ids if self.form.ids_out else event.text)
-                    count += max(1, len(event.ids or ()))
-                    usage = event.usage or usage  # the last counts all of the answer
-                    if not first and (first := self._encode(pieces, address)):
+                    if first := reading.add(piece(data, address)):
                         yield first
-                        pieces = [CompletionChunk(end=event.end)]
-                    if count > 2 * sampling.max_new_tokens + SPARE_MESSAGES:
-                        raise EndpointError(f"{address} ignores max_tokens: still sending after {count:,} messages")
-                if held:
-                    rushed += held - 1 + (messages > 0 and now - before < RUSH_S)
-                    messages, before = messages + held, now
-                if first and not opening:
-                    opening = len(first) + len(self._encode(pieces, address))
-                elif now - heard > ALIVE_S:
-                    heard = now
+                    if reading.count > most_messages:
+                        raise EndpointError(
+                            f"{address} ignores max_tokens: still sending after {reading.count:,} messages"
+                        )
+                if reading.end_read(now):
                     yield ()
-        if not (end := next((found for found in pieces if found.end), None)):
+        if not reading.end:
             raise reader.missing_end_error()
-        rest, has_ids = self._tokens(pieces, end, address, sampling, len(first)), self.form.ids_out
-        here = len(first) + len(rest)
-        # Where text came, `usage` counts instead; without it the text may have fewer tokens than the engine made.
-        counted = usage.output_tokens if usage and not has_ids else None
-        least = sampling.max_new_tokens * (1.0 if counted or has_ids else TEXT_SHARE)
-        exchange.delivery = Delivery(
-            counted or here,
-            here,
-            opening,
-            messages,
-            usage,
-            rushed,
-            is_capped=end.end == "length" and (counted or here) < least,
-            end="" if end.word.lower() in (*ENDS, *LENGTH) else end.word,
-            model="" if end.model in (None, self.served) else error_message(end.model),
-        )
+        rest = self._rest(reading, address, sampling)
+        exchange.delivery = self._delivery(reading, reading.end, len(reading.first) + len(rest), sampling)
         if rest:
             yield rest
+
+    def _delivery(self, reading: AnswerReading, end: CompletionChunk, here: int, sampling: Sampling) -> Delivery:
+        """How an answer came of which `here` tokens were counted, by whose count is its result, and what its end was.
+
+        Where text came, `usage` counts instead; without it the text may have fewer tokens than the engine made.
+        """
+        usage = reading.usage.counts(here) if reading.usage else None
+        is_hidden = self._is_hidden(reading)
+        has_ids = self.form.ids_out and not is_hidden
+        counted = usage.output_tokens if usage and not has_ids else None
+        tokens = counted or here
+        least = sampling.max_new_tokens * (1.0 if counted or has_ids else TEXT_SHARE)
+        return Delivery(
+            tokens,
+            here,
+            reading.opening,
+            reading.messages,
+            usage,
+            reading.rushed,
+            is_capped=end.end == "length" and tokens < least,
+            end="" if end.word.lower() in (*ENDS, *LENGTH) else end.word,
+            model="" if end.model in (None, self.served) else error_message(end.model),
+            is_hidden=is_hidden,
+            why_empty="" if here or is_hidden else self._why_empty(end, usage),
+        )
+
+    def _is_hidden(self, reading: AnswerReading) -> bool:
+        """Whether a server counts tokens of which it sent none, as of thinking that it keeps to itself. One token that
+        ended an answer at once is never sent.
+        """
+        if reading.has_text or not reading.usage or not reading.end:
+            return False
+        counted = reading.usage.counts(0).output_tokens or 0
+        return counted > (0 if reading.end.end == "length" else 1)
+
+    def _why_empty(self, end: CompletionChunk, usage: TokenCounts | None) -> str:
+        """Why an answer has no token, in words, as far as its end and its counts tell."""
+        if end.end == "length":
+            return (
+                "it reached its limit of tokens without text, and no `usage` counts them: the server hides what the "
+                "model thinks; turn thinking off at the server"
+            )
+        counted = f", `usage` counts {usage.output_tokens}" if usage and usage.output_tokens else ""
+        ended = f"the model ended it at once (finish_reason {end.word or end.end!r}{counted})"
+        if self.form.min_tokens:
+            return f"{ended} although min_tokens was asked for: the server does not honor it"
+        return f"{ended}, and the server does not take min_tokens: remove the sample, or take a server that does"
 
     async def choose(self, address: str, prompt: list[int], choices: Sequence[int]) -> ChoiceLogprobs:
         """The next token, restricted to the ids in `choices`. Raises EndpointError, UsageError where the server tells
@@ -202,47 +225,62 @@ class Client:
         said = f" ({response.status}: {error_message(page)})" if response.status != 200 else ""
         raise UsageError(f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{said}.")
 
-    def content(self, prompt: list[int]) -> list[int] | str:
-        """A prompt as its server takes it: its ids, or its text, a chat's special tokens included; the one that begins
-        it the server adds itself.
+    def content(self, prompt: list[int]) -> Content:
+        """A prompt as its server takes it: its ids; the messages of a conversation; or its text, special tokens
+        included, but for the one that begins it, which the server adds itself.
         """
         if self.form.ids_in:
             return prompt
-        begun = prompt[:1] == [self.tokenizer.bos_token_id]
-        return str(self.tokenizer.decode(prompt[begun:], skip_special_tokens=False))
+        if self.form.chat and isinstance(prompt, MessagePrompt):
+            return self.salted_messages(prompt)
+        is_begun = prompt[:1] == [self.tokenizer.bos_token_id]
+        return str(self.tokenizer.decode(prompt[is_begun:], skip_special_tokens=False))
 
-    def _tokens(
-        self, pieces: Sequence[CompletionChunk], end: CompletionChunk, address: str, sampling: Sampling, before: int
-    ) -> Sequence[int]:
-        """The token ids of pieces that end an answer, after those `before`. Raises EndpointError where it has another
-        length than was asked for and the server gives token ids.
+    def salted_messages(self, prompt: MessagePrompt) -> list[dict[str, str]]:
+        """The messages of a conversation, the first one after the text of its salt."""
+        found = [dict(message) for message in prompt.messages]
+        if prompt.salt:
+            found[0]["content"] = self.tokenizer.decode(list(prompt.salt)) + found[0]["content"]
+        return found
+
+    def _rest(self, reading: AnswerReading, address: str, sampling: Sampling) -> Sequence[int]:
+        """The token ids of an answer after its first. Raises EndpointError where it has another length than was asked
+        for and the server gives token ids.
 
         Of text the tokens are counted here, and the server's own may be fewer.
         """
-        if end.end != "length" and self.sampling.exact:
-            raise EndpointError(f"{address} ended an answer early ({end.end}): it ignores ignore_eos")
-        tokens, most = self._encode(pieces, address), sampling.max_new_tokens
-        count = before + len(tokens)
+        end = reading.end.end if reading.end else None
+        if end != "length" and self.sampling.exact:
+            raise EndpointError(f"{address} ended an answer early ({end}): it ignores ignore_eos")
+        tokens, half = self._encode(reading.pieces, address)
+        if half:
+            tokens += self._encode_text(REPLACEMENT)  # nothing follows that would complete it
+        count, most = len(reading.first) + len(tokens), sampling.max_new_tokens
         if self.form.ids_out and (count > most or (sampling.exact and count < most)):
             raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
         # As engines count, the token that ended it is one, too; there is none where the limit did.
-        if end.end != "length" and not self.form.ids_out and count < most:
+        if end != "length" and not self.form.ids_out and count < most and not self._is_hidden(reading):
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
 
-    def _encode(self, pieces: Sequence[CompletionChunk], address: str) -> list[int]:
-        """The token ids of pieces. Raises EndpointError where they cannot be those of the text beside them."""
-        if self.form.ids_out:
-            if any(found.text and found.ids is None for found in pieces):
-                raise EndpointError(f"{address} sent text without its token ids, which it gave when it was tried")
-            tokens = [token for found in pieces for token in found.ids or ()]
-            if tokens and max(tokens) >= self.vocabulary:
-                raise EndpointError(
-                    f"{address} sent the token id {max(tokens):,}, which is none of the model's vocabulary of "
-                    f"{self.vocabulary:,}: does it serve another model?"
-                )
-            return tokens
-        text = "".join(found.text for found in pieces)
+    def _encode(self, pieces: Sequence[CompletionChunk], address: str) -> tuple[list[int], str]:
+        """The token ids of pieces, and the half of a character that they end with. Raises EndpointError where they
+        cannot be those of the text beside them.
+        """
+        if not self.form.ids_out:
+            text, half = whole_characters(found.text for found in pieces)
+            return self._encode_text(text), half
+        if any(found.text and found.ids is None for found in pieces):
+            raise EndpointError(f"{address} sent text without its token ids, which it gave when it was tried")
+        tokens = [token for found in pieces for token in found.ids or ()]
+        if tokens and max(tokens) >= self.vocabulary:
+            raise EndpointError(
+                f"{address} sent the token id {max(tokens):,}, which is none of the model's vocabulary of "
+                f"{self.vocabulary:,}: it serves another model, or --model names another"
+            )
+        return tokens, ""
+
+    def _encode_text(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     @contextlib.asynccontextmanager

@@ -17,8 +17,10 @@ from harness.core.message_text import plain
 from harness.core.reading import DAMAGED
 from harness.core.secrets import hide_text
 from harness.core.word_list import names_in
-from harness.engines.answer_delivery import TokenCounts
+from harness.engines.answer_text import message_text
 from harness.engines.protocol import ChoiceLogprobs
+from harness.engines.request_formats import Content
+from harness.engines.server_usage import StatedUsage, usage_in
 
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
 VERSION_PAGES = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
@@ -46,31 +48,44 @@ class CompletionChunk(NamedTuple):
     text: str = ""
     ids: Sequence[int] | None = None
     end: str | None = None
-    usage: TokenCounts | None = None
+    usage: StatedUsage | None = None
     word: str = ""
     model: object = None
+
+
+def read_message(data: bytes) -> Any:
+    """Return a message's value. Raises ValueError for what is no JSON. Python's own reader takes what the fast one does
+    not: half of a character, as a server that cuts its text into UTF-16 sends it.
+    """
+    try:
+        return from_json(data)
+    except ValueError:
+        return json.loads(data)
+
+
+def end_kind(word: str) -> str | None:
+    """Return what a server's word for an answer's end means: `stop` or `length`; None for no word."""
+    if not word:
+        return None
+    return "length" if word.lower() in LENGTH else "stop"
 
 
 def piece(data: Any, address: str) -> CompletionChunk:
     """Reads one message. Raises EndpointError for an error in the server's words, or for what is no completion."""
     try:
-        message = data if type(data) is dict else from_json(data)
+        message = data if type(data) is dict else read_message(data)
         if error := message.get("error"):
             raise EndpointError(f"{address} failed while answering: {error_message(error)}")
-        usage = read_usage(message.get("usage"))
+        usage = usage_in(message)
         choices = message.get("choices") if usage else message["choices"]
         if not choices:  # a message about usage
             return CompletionChunk(usage=usage)
         first = choices[0]
         word = first.get("finish_reason")
         said = "" if word in NO_END else error_message(word)
-        end = None if not said else "length" if said.lower() in LENGTH else "stop"
+        end = end_kind(said)
         model = message.get("model") if end else None
-        # A completion's text, or a chat's, what a model thinks before it answers included.
-        chat = first.get("delta") or first.get("message") or {}
-        texts = (first.get("text"), chat.get("reasoning"), chat.get("reasoning_content"), chat.get("content"))
-        text = "".join(part for part in texts if isinstance(part, str))
-        found = CompletionChunk(text, first.get("token_ids"), end, usage, said, model)
+        found = CompletionChunk(message_text(first), first.get("token_ids"), end, usage, said, model)
         if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
             raise ValueError
     except DAMAGED:
@@ -80,7 +95,7 @@ def piece(data: Any, address: str) -> CompletionChunk:
     return found
 
 
-def choosing(prompt: Sequence[int] | str, model: str, choices: Sequence[int]) -> bytes:
+def choosing(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
     """A request's JSON for the log-probabilities of some next tokens, in vLLM's own fields."""
     return to_json(
         {
@@ -105,28 +120,9 @@ def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | Non
         scale = most + math.log(math.fsum(math.exp(value - most) for value in found))
     except DAMAGED:
         return None
-    usage = read_usage(message.get("usage"))
+    usage = usage_in(message)
     logprobs = tuple(value - scale for value in found)
     return ChoiceLogprobs(logprobs, usage.cached_tokens if usage else None) if math.isfinite(scale) else None
-
-
-def read_usage(said: Any) -> TokenCounts | None:
-    """A server's own counts of one answer; None where it gives none."""
-    if not isinstance(said, dict):
-        return None
-    details = said.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    counts = (said.get("prompt_tokens"), said.get("completion_tokens"), cached, said.get("total_tokens"))
-    prompt, output, cached, total = map(whole_number, counts)
-    if output is not None and prompt is not None and total is not None:  # with tokens of reasoning counted apart
-        output = max(output, total - prompt)
-    return TokenCounts(prompt, output, cached)
-
-
-def whole_number(count: Any) -> int | None:
-    """A count as servers write it, also as 16.0; None for anything else."""
-    is_whole = type(count) is int or (type(count) is float and count.is_integer())
-    return int(count) if is_whole and 0 <= count < MOST_ID else None
 
 
 class EventReader:
@@ -178,8 +174,8 @@ class EventReader:
         data, kind = b"\n".join(self._data), self._kind
         self._data, self._kind = [], b""
         try:
-            message = from_json(data)
-        except ValueError:
+            message = read_message(data)
+        except (ValueError, RecursionError):
             if data.startswith(b"{"):  # a part of the answer may be lost with it
                 return data
             message = None

@@ -25,12 +25,14 @@ from harness.engines.client import IDLE_S, Client, WireRequest, connect, key_hin
 from harness.engines.client_processes import RemoteClient
 from harness.engines.completions import NO_CACHE, EventReader, error_message, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, read_page
+from harness.engines.metrics_pages import own_rows, page_notes
 from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, TokenStream
 from harness.engines.request_formats import FORMATS_BY_API, NEUTRAL, RequestFormat
 from harness.engines.server_metrics import cached_percent
 
 SPARE_FILES = 256
 PROBE_TOKENS = 2
+LONGEST_NOTE = 300  # characters of a line about a page of metrics
 MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/evidence/serving.md)
 GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
 
@@ -99,7 +101,12 @@ class OpenAI(Engine):
             "client_processes": self.processes,
             "max_in_flight": config.max_in_flight,
         }
-        now = await self._read_metrics()
+        pages = await self._read_pages()
+        notes = dict.fromkeys(note for page in pages for note in page_notes(page, self.model_names))
+        self.cautions = [error_message(note, LONGEST_NOTE) for note in notes]
+        if self.cautions:
+            self.args["metrics"] = "; ".join(self.cautions)
+        now = [own_rows(page, self.model_names) for page in pages]
         self._counted = all(server.tells_cache for server in self.servers) or cached_percent(now, now) is not None
         if self.processes > 1:
             self._clients = self._remote = [RemoteClient(self._client) for _ in range(self.processes)]
@@ -235,12 +242,21 @@ class OpenAI(Engine):
         few, most = self.config.model_spec.sequences, self.config.most_in_flight
         return min(most, len(self.config.endpoint) * few) if few else most
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names by which a page of metrics may know this run's model."""
+        config = self.config
+        served = [server.model for server in self.servers]
+        return tuple(dict.fromkeys([*served, config.served_model_name, config.model, config.model_path]))
+
     def prometheus_metrics(self) -> list[str]:
+        """The rows of this run's model on each server's page."""
         with suppress(TimeoutError):
-            return self.spawn(self._read_metrics()).result(timeout=2 * PAGE_S)
+            pages = self.spawn(self._read_pages()).result(timeout=2 * PAGE_S)
+            return [own_rows(page, self.model_names) for page in pages]
         return []
 
-    async def _read_metrics(self) -> list[str]:
+    async def _read_pages(self) -> list[str]:
         pages = [server_addresses.join_url(server.address, "/metrics", outside=True) for server in self.servers]
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,6 +11,17 @@ from harness.config import mlperf
 from harness.config.engine import EngineState
 from harness.core.errors import EngineError, UsageError
 from harness.engines.answer_delivery import Exchange
+
+
+class MessagePrompt(list[int]):
+    """A conversation as token ids, by which it is counted and any engine can read it. A server of the chat API gets
+    its `messages` instead, the first one after the text of `salt`.
+    """
+
+    def __init__(self, tokens: Sequence[int], messages: Sequence[Mapping[str, str]], salt: Sequence[int] = ()) -> None:
+        super().__init__(tokens)
+        self.messages, self.salt = tuple(messages), tuple(salt)
+
 
 TokenStream = AsyncIterator[Sequence[int]]  # the ids of an answer, as they come
 Result = TypeVar("Result")

@@ -1,10 +1,13 @@
 """How servers take a prompt: the request formats of the completions and the chat API."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
+
+# A prompt as a server takes it: token ids, text, or messages of role and content.
+Content = Sequence[int] | str | Sequence[Mapping[str, str]]
 
 
 class RequestFormat(NamedTuple):
@@ -14,7 +17,7 @@ class RequestFormat(NamedTuple):
     ids_out: bool
     min_tokens: bool  # taken; whether it is obeyed only the server knows
     usage: bool  # at the end of streams, too
-    chat: bool = False  # the prompt as a user's message, which the server puts into its chat template
+    chat: bool = False  # the prompt as messages, which the server puts into its chat template
     switches: tuple[tuple[str, bool], ...] = ()  # fields that only this server has
     neutral: tuple[tuple[str, float], ...] = ()  # of NEUTRAL, what the server takes
 
@@ -22,14 +25,18 @@ class RequestFormat(NamedTuple):
     def path(self) -> str:
         return "/chat/completions" if self.chat else "/completions"
 
-    def body(self, prompt: Sequence[int] | str, model: str, sampling: Any, stream: bool) -> bytes:
-        """A request's JSON: the prompt as this form has it, greedy at temperature 0."""
-        fields = {
-            "model": model,
-            **({"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}),
-            "max_tokens": sampling.max_new_tokens,
-            "temperature": sampling.temperature,
-        }
+    def body(self, prompt: Content, model: str, sampling: Any, stream: bool) -> bytes:
+        """A request's JSON: the prompt as this form has it, greedy at temperature 0. For the chat API a text is one
+        message of a user's.
+        """
+        fields: dict[str, Any] = {"model": model}
+        if not self.chat:
+            fields["prompt"] = prompt
+        elif isinstance(prompt, str):
+            fields["messages"] = [{"role": "user", "content": prompt}]
+        else:
+            fields["messages"] = prompt
+        fields |= {"max_tokens": sampling.max_new_tokens, "temperature": sampling.temperature}
         if stream:
             fields["stream"] = True
             if self.usage:

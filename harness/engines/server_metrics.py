@@ -142,13 +142,17 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 
 
 def samples(expositions: Iterable[str]) -> Readings:
-    """The values of the metrics in SOURCES, one for each replica; a text that is no exposition counts as empty."""
+    """The values of the metrics in SOURCES, one for each replica; a row that is none counts as left out."""
     found = defaultdict(list)
     for text in expositions:
-        with contextlib.suppress(ValueError):
-            for name, _, values in fold(parse(text.replace("ray_vllm_", "vllm:"), SOURCES), RANKS):
-                found[name].append(max(values))
+        for name, _, values in fold(parse_rows(with_plain_names(text), SOURCES), RANKS):
+            found[name].append(max(values))
     return found
+
+
+def with_plain_names(text: str) -> str:
+    """A page with the names of vLLM's metrics as vLLM has them: Ray Serve puts its own before them."""
+    return text.replace("ray_vllm_", "vllm:")
 
 
 def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[float]]]:
@@ -163,8 +167,24 @@ def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, 
         yield name, dict(labels), values
 
 
-def parse(text: str, names: Container[str]) -> Iterator[Sample]:
-    """The samples of some metrics in Prometheus' text format. Raises ValueError for what is none."""
-    lines = (line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in names)
-    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-        yield from (sample for sample in family.samples if not math.isnan(sample.value))
+def parse_rows(text: str, names: Container[str]) -> list[Sample]:
+    """The samples of some metrics in Prometheus' text format, without those rows that are damaged: one row shall not
+    cost the others.
+    """
+    lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in names]
+    try:
+        return parse("\n".join(lines))
+    except ValueError:
+        pass
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            found += parse(line)
+    return found
+
+
+def parse(text: str) -> list[Sample]:
+    """The samples of a page in Prometheus' text format. Raises ValueError for what is none."""
+    families = text_string_to_metric_families(f"{text}\n")
+    samples = [sample for family in families for sample in family.samples]
+    return [sample for sample in samples if not math.isnan(sample.value)]

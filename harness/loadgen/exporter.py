@@ -1,7 +1,8 @@
 """GPUs behind an endpoint, as an NVIDIA DCGM exporter publishes their readings."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from aiohttp import ClientSession
 
@@ -10,6 +11,7 @@ from harness.core.errors import BenchmarkError, UsageError
 from harness.core.message_text import first_line
 from harness.engines import discovery, server_metrics
 from harness.loadgen.gpu_readings import GPUs
+from harness.loadgen.test_run import Recording
 
 # GPUs behind an endpoint, as an NVIDIA DCGM exporter tells of them (its etc/default-counters.csv has the names).
 LARGEST_READING = 1e6  # of any of its quantities
@@ -23,37 +25,73 @@ DCGM_COLUMNS = {  # of machine.csv, in its units but for the memory's, MiB
     "DCGM_FI_DEV_MEM_CLOCK": "memory_clock_mhz",
     "DCGM_FI_DEV_MEMORY_TEMP": "memory_temperature_c",
 }
-INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")  # parts of one GPU (MIG), whose memory is theirs alone
+# A share of the time in which a part of a split GPU computed: there DCGM's GPU_UTIL is 0 whatever it does.
+ENGINE_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")  # labels of the parts of a split GPU (MIG), whose memory is theirs alone
+# Of a split GPU these are unknown, or of the whole card, on which others may compute.
+UNKNOWN_IF_SPLIT = ("load_percent", "memory_load_percent", "power_w")
 
 
-def read(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
-    """What the pages tell of the GPUs that the addresses name, and the GPUs' models. Raises UsageError for a page that
-    is none, or lacks one of them.
+class ExporterReading(NamedTuple):
+    """What exporters report of a server's GPUs: their values, models, and which of them are split into parts (MIG)."""
+
+    gpus: GPUs
+    models: list[str]
+    split: list[str]
+
+
+class GpuSample(NamedTuple):
+    """One value of a GPU's on an exporter's page."""
+
+    gpu: str
+    host: str
+    model: str
+    column: str
+    value: float
+    is_split: bool  # whether the GPU is (MIG)
+
+
+def read(urls: Sequence[str]) -> ExporterReading:
+    """What the pages tell of the GPUs that the addresses name. Raises UsageError for a page that is none, or lacks one
+    of them.
     """
     found: GPUs = {}
-    models = {}
+    models, split = {}, set[str]()
     for url in urls:
         address, gpus, host = exporter(url)
         seen = set[str]()
-        for labels, column, value in samples(address):
-            gpu, at = labels.get("gpu", ""), labels.get("Hostname", "")
-            if gpu in (gpus or [gpu]) and at == (host or at):
-                name = f"{address} {at} {gpu}"
-                found.setdefault(name, {})[column] = value
-                models[name] = labels.get("modelName", "unknown")
-                seen.add(gpu)
+        for sample in samples(address):
+            if sample.gpu not in (gpus or [sample.gpu]) or sample.host != (host or sample.host):
+                continue
+            name = f"{address} {sample.host} {sample.gpu}"
+            found.setdefault(name, {})[sample.column] = sample.value
+            models[name] = sample.model
+            seen.add(sample.gpu)
+            if sample.is_split:
+                split.add(name)
         if not seen or set(gpus) - seen:
             wanted = f"GPU {', '.join(sorted(set(gpus) - seen))}" if gpus else f"GPU of host {host}"
-            raise UsageError(f"--telemetry-url {address} reports no {wanted}: is it a DCGM exporter's page?")
-    return found, [models[name] for name in sorted(found)]
+            raise UsageError(f"--telemetry-url {address} reports no {wanted}.")
+    return ExporterReading(found, [models[name] for name in sorted(found)], sorted(split))
 
 
-def readings(urls: Sequence[str]) -> tuple[GPUs, list[str]]:
+def readings(urls: Sequence[str]) -> ExporterReading:
     """The same during a test: nothing where it fails, which is a gap."""
     try:
         return read(urls)
     except UsageError:
-        return {}, []
+        return ExporterReading({}, [], [])
+
+
+def gaps(exported: ExporterReading, recording: Recording) -> Iterator[str]:
+    """Yield a line for values that the exporters did not report during a test, and why, where that is known."""
+    if exported.split:
+        yield (
+            f"--telemetry-url: {len(exported.split):,} of {len(exported.gpus):,} GPUs are split (MIG): their power is "
+            "the whole card's, so energy is not recorded"
+        )
+    elif recording.missing:
+        yield f"--telemetry-url: no values in {recording.missing:,} of {len(recording.seconds):,} readings"
 
 
 async def page(address: str) -> str:
@@ -62,16 +100,36 @@ async def page(address: str) -> str:
         return await discovery.read_page(address, session)
 
 
-def samples(address: str) -> Iterator[tuple[dict[str, str], str, float]]:
-    """Labels, column and value of each GPU's quantities, those that none can have left out. Raises UsageError where
-    there is no such page in time.
+def samples(address: str) -> Iterator[GpuSample]:
+    """Each value of each GPU, those that none can have left out. Raises UsageError where there is no such page in
+    time.
     """
     try:
         text = asyncio.run(page(address))
-        for name, labels, values in server_metrics.fold(server_metrics.parse(text, DCGM_COLUMNS), INSTANCES):
-            column = DCGM_COLUMNS[name]
-            value = sum(values) / 1024 if column == "memory_gib" else max(values)
-            if 0 <= value < LARGEST_READING:
-                yield labels, column, value
     except (BenchmarkError, OSError, ValueError) as error:
         raise UsageError(f"--telemetry-url {address}: not an exporter's page: {first_line(error)}.") from None
+    rows = server_metrics.parse_rows(text, {*DCGM_COLUMNS, ENGINE_ACTIVE})
+    if not rows:
+        raise UsageError(f"--telemetry-url {address}: not an exporter's page: no field of DCGM's is on it.")
+    split = {card_of(row.labels) for row in rows if any(row.labels.get(label) for label in INSTANCES)}
+    for name, labels, values in server_metrics.fold(rows, INSTANCES):
+        gpu, host = card_of(labels)
+        is_split = (gpu, host) in split
+        column, value = column_of(name, values, is_split)
+        if column and 0 <= value < LARGEST_READING:
+            yield GpuSample(gpu, host, labels.get("modelName", "unknown"), column, value, is_split)
+
+
+def card_of(labels: Mapping[str, str]) -> tuple[str, str]:
+    """The number and the host of the GPU that a row is of."""
+    return labels.get("gpu", ""), labels.get("Hostname", "")
+
+
+def column_of(name: str, values: Sequence[float], is_split: bool) -> tuple[str, float]:
+    """The column of a row of a GPU, or of its parts, and its value; no column for what tells nothing of it."""
+    if name == ENGINE_ACTIVE:
+        return ("load_percent" if is_split else ""), 100 * max(values)
+    column = DCGM_COLUMNS[name]
+    if is_split and column in UNKNOWN_IF_SPLIT:
+        return "", 0.0
+    return column, sum(values) / 1024 if column == "memory_gib" else max(values)

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from harness.core.formatting import Measured
-from harness.core.nvml import SM_CLOCK, ask_gpus, nvml_gpus, query_or_none
+from harness.core.nvml import SM_CLOCK, ask_gpus, energies_mj, is_split, nvml_gpus, query_or_none
 from harness.core.processes import by_signal
 from harness.engines import server_metrics
 
@@ -65,10 +65,15 @@ def increase(field: int) -> Read:
     return read
 
 
+def power_w(nvml: Any, handle: Any) -> Measured:
+    """A GPU's power; None for a card that is split, of which others may have a part."""
+    return None if is_split(nvml, handle) else round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
+
+
 GPU_COLUMNS: dict[str, Read] = {
     "load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
     "memory_gib": lambda nvml, handle: round(nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30, 2),
-    "power_w": lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+    "power_w": lambda nvml, handle: power_w(nvml, handle),
     "clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, SM_CLOCK),
     "max_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, SM_CLOCK),
     "temperature_c": lambda nvml, handle: nvml.nvmlDeviceGetTemperature(handle, GPU_SENSOR),
@@ -89,8 +94,9 @@ def joules(gpus: int | None) -> Measured:
     """The energy that the first visible GPUs (None: all) have taken since their driver was loaded; None where they do
     not report it.
     """
-    energies = ask_gpus("nvmlDeviceGetTotalEnergyConsumption")[:gpus]
-    return sum(energies) / 1000 if energies and None not in energies else None
+    energies = energies_mj()[:gpus]
+    known = [energy for energy in energies if energy is not None]
+    return sum(known) / 1000 if known and len(known) == len(energies) else None
 
 
 @contextmanager

@@ -98,6 +98,9 @@ class TestResult:
     tpot_judged: bool = True  # whether the answers that have one are enough to hold them against a limit
 
 
+FIRST_ENTRIES = ("loadgen_version", "effective_scenario", "effective_test_mode")
+
+
 def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     """The result of the test whose logs are in `folder`. Raises LogError rather than guess.
 
@@ -114,8 +117,7 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
                 errors.append(str(value))
             elif about.get("is_warning"):
                 warnings.append(str(value))
-        if not values.keys() >= {"loadgen_version", "effective_scenario", "effective_test_mode"}:
-            raise LogError(f"{path} contains no LoadGen test (empty, cut short, or of another program).")
+        check_beginning(path, values)
         if not values.keys() >= {*last_entries(values)}:
             raise LogError(f"{path}: the test did not finish, so it has no result.")
         for wanted, found in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
@@ -126,6 +128,18 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
         raise LogError(f"{path}: {error}.") from None
     except DAMAGED as error:
         raise LogError(f"{path}: a damaged value: {type(error).__name__}: {error}.") from None
+
+
+def check_beginning(path: Path, values: Entries) -> None:
+    """Raises LogError for a log that has not even the entries with which every test begins."""
+    missing = [key for key in FIRST_ENTRIES if key not in values]
+    if not missing:
+        return
+    if path.stat().st_size == 0:
+        raise LogError(f"{path}: the log is empty: LoadGen did not begin a test, or its log was lost.")
+    if not values:
+        raise LogError(f"{path}: no entry of LoadGen's is in it: it is the log of another program.")
+    raise LogError(f"{path}: it ends before {missing[0]}, with which a test begins: it is cut short.")
 
 
 def add(values: Entries, key: str, value: Any) -> None:

@@ -4,9 +4,10 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from harness.core.errors import BAD_INPUT, BenchmarkError
+from harness.core.file_limits import LARGEST_LOADGEN_LOG
 from harness.core.formatting import Measured
 from harness.core.message_text import why
 from harness.core.reading import open_regular
@@ -16,7 +17,6 @@ Entries = dict[str, Any]  # the values of a log's entries, or of some of them, b
 # LoadGen's logs -> typed results.
 DETAIL = "mlperf_log_detail.txt"
 LOG_MARK = ":::MLLOG "
-LARGEST_DETAIL_LOG = 2**36  # bytes; a trace has some 600 a query
 PERCENTILES = names_in("50.00 90.00 95.00 97.00 99.00 99.90")
 
 
@@ -41,7 +41,7 @@ def records(path: Path) -> Iterator[tuple[str, Any, Mapping[Any, object]]]:
     is_warning. Raises LogError.
     """
     try:
-        with open_regular(path, LARGEST_DETAIL_LOG) as lines:
+        with open_regular(path, LARGEST_LOADGEN_LOG) as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.startswith(LOG_MARK):
                     continue
@@ -54,9 +54,16 @@ def records(path: Path) -> Iterator[tuple[str, Any, Mapping[Any, object]]]:
                         about = rest.get("metadata")
                         yield key, value, about if isinstance(about, Mapping) else {}
                     case _:
-                        raise LogError(f"{path}:{number}: a damaged entry; was the run cut short?")
+                        raise LogError(f"{path}:{number}: {entry_fault(lines)}.")
     except OSError as error:
         raise LogError(f"{path}: {why(error)}.") from None
+
+
+def entry_fault(lines: TextIO) -> str:
+    """Return what a damaged entry means, by whether others follow it in its file."""
+    if next(lines, None) is None:
+        return "the log ends in the middle of an entry: the run was ended, or its copy is cut short"
+    return "a damaged entry, with others after it: the file was changed, or its copy is damaged"
 
 
 def offline_duration(values: Entries) -> Measured:

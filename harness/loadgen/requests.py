@@ -16,12 +16,13 @@ from typing import Any, Literal
 
 from harness.core import csv_files, statistics
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_LOADGEN_LOG, LARGEST_REQUESTS
 from harness.core.formatting import Measured
 from harness.core.message_text import why
 from harness.core.reading import DAMAGED, open_regular
 from harness.core.word_list import names_in
 from harness.loadgen.log import Latency
-from harness.loadgen.log_entries import DECODER, LARGEST_DETAIL_LOG, PERCENTILES, LogError
+from harness.loadgen.log_entries import DECODER, PERCENTILES, LogError, entry_fault
 
 # LoadGen's trace: the times of each sample of a test.
 TRACE_FILE = "mlperf_log_trace.json"
@@ -41,41 +42,56 @@ class Sample:
 
 
 def read_trace(folder: Path) -> list[Sample]:
-    """Every sample of a test, in the order of issue, from LoadGen's own trace. Raises LogError.
-
-    The trace is JSON with one event a line. A sample's first token is a Token_Latency event with the same scheduled
-    time (Server), or a Token event with the same number (SingleStream), before the Sample event that closes it.
-    """
-    path = folder / TRACE_FILE
-    by_time = {}
-    by_number = {}
-    samples = []
-    ended = False
+    """Every sample of a test, in the order of issue, from LoadGen's own trace. Raises LogError."""
+    path, reader = folder / TRACE_FILE, TraceReader()
     try:
-        with open_regular(path, LARGEST_DETAIL_LOG) as lines:
+        with open_regular(path, LARGEST_LOADGEN_LOG) as lines:
             for line in lines:
-                ended = ended or '"LastTrace"' in line
-                if '"Token_Latency"' in line:
-                    event = read_event(line)
-                    delay = event["args"]["issue_delay"]
-                    by_time[event["ts"], delay] = (delay + event["args"]["issue_to_done"]) / 1e6
-                elif '"ph":"b"' in line and ('"Sample"' in line or '"Token"' in line):
-                    event = read_event(line)
-                    about = event["args"]
-                    number, done = int(about["sample_seq"]), about["complete_ns"] / 1e6
-                    if event["name"] == "Token":
-                        by_number[number] = done
-                        continue
-                    first = by_time.pop((event["ts"], about["issue_start_ns"]), by_number.pop(number, None))
-                    index, delay = int(about["sample_idx"]), about["issue_start_ns"] / 1e6
-                    samples.append(Sample(number, index, event["ts"] / 1e3, first, done, delay))
+                try:
+                    reader.take(line)
+                except DAMAGED:
+                    raise LogError(f"{path}: {entry_fault(lines)}.") from None
     except OSError as error:
         raise LogError(f"{path}: {why(error)}.") from None
-    except DAMAGED:
-        raise LogError(f"{path}: a damaged entry; was the run cut short?") from None
-    if not ended:
-        raise LogError(f"{path}: not a whole trace; was the run cut short?")
-    return sorted(samples, key=lambda sample: sample.order)
+    if not reader.has_end:
+        raise LogError(f"{path}: the trace has no end (LastTrace): the run was ended, or its copy is cut short.")
+    return sorted(reader.samples, key=lambda sample: sample.order)
+
+
+class TraceReader:
+    """Reads LoadGen's trace, which is JSON with one event a line.
+
+    A sample's first token is a Token_Latency event with the same scheduled time (Server), or a Token event with the
+    same number (SingleStream), before the Sample event that closes it.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.has_end = False
+        self._first_by_time: dict[tuple[float, float], float] = {}
+        self._first_by_number: dict[int, float] = {}
+
+    def take(self, line: str) -> None:
+        """Keep what a line tells. Raises an error of DAMAGED where it tells nothing."""
+        if '"LastTrace"' in line:
+            self.has_end = True
+        if '"Token_Latency"' in line:
+            event = read_event(line)
+            delay = event["args"]["issue_delay"]
+            self._first_by_time[event["ts"], delay] = (delay + event["args"]["issue_to_done"]) / 1e6
+        elif '"ph":"b"' in line and ('"Sample"' in line or '"Token"' in line):
+            self._take_completion(read_event(line))
+
+    def _take_completion(self, event: Any) -> None:
+        about = event["args"]
+        number, done_ms = int(about["sample_seq"]), about["complete_ns"] / 1e6
+        if event["name"] == "Token":
+            self._first_by_number[number] = done_ms
+            return
+        by_number = self._first_by_number.pop(number, None)
+        first_ms = self._first_by_time.pop((event["ts"], about["issue_start_ns"]), by_number)
+        index, delay_ms = int(about["sample_idx"]), about["issue_start_ns"] / 1e6
+        self.samples.append(Sample(number, index, event["ts"] / 1e3, first_ms, done_ms, delay_ms))
 
 
 def read_event(line: str) -> Any:
@@ -84,7 +100,6 @@ def read_event(line: str) -> Any:
 
 REQUESTS_FILE = "requests.csv"
 LEVEL = 1  # of compression: a tenth of the size at a hundred MB/s
-LARGEST_REQUESTS_FILE = 2**33  # bytes: some 70 a request
 COUNT_COLUMNS = names_in("sample prompt_tokens output_tokens first_tokens")
 TIME_COLUMNS = names_in("issued_s sent_ms ttft_ms latency_ms")
 REQUEST_COLUMNS = (*COUNT_COLUMNS, *TIME_COLUMNS, "clock", "failure")
@@ -100,7 +115,7 @@ class Request:
     sample: int  # of the sample library
     prompt_tokens: int = 0
     output_tokens: int = 0
-    first_tokens: int = 1  # that TPOT leaves out: those of the first message; LoadGen leaves out one
+    first_tokens: int = 1  # that TPOT leaves out: those of the first message; LoadGen leaves out one. 0: none was seen
     issued_s: Measured = None
     sent_ms: Measured = None  # until it was handed to the engine, or written to a connection
     ttft_ms: Measured = None
@@ -155,7 +170,7 @@ def read_requests(folder: Path) -> list[Request]:
     """The rows of requests.csv. Raises UsageError, which names the line, for a damaged one."""
     path, found = folder / REQUESTS_FILE, list[Request]()
     try:
-        with open_regular(path, LARGEST_REQUESTS_FILE) as file:
+        with open_regular(path, LARGEST_REQUESTS) as file:
             table = csv.reader(file)
             if (head := tuple(next(table, ()))) != REQUEST_COLUMNS:
                 raise UsageError(
@@ -220,8 +235,9 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
             at = 1e3 * request.begin_s + request.sent_ms - apart
             request.sent_ms = max(0.0, at - sample.scheduled_ms)
         request.issued_s = (sample.scheduled_ms - begin) / 1e3
-        request.ttft_ms, request.latency_ms, request.clock = sample.ttft_ms, sample.latency_ms, "loadgen"
-        request.first_tokens = 1
+        request.latency_ms, request.clock = sample.latency_ms, "loadgen"
+        if request.first_tokens:  # else LoadGen was told of one at the end, for want of any
+            request.ttft_ms, request.first_tokens = sample.ttft_ms, 1
     compress(folder / TRACE_FILE)
 
 

@@ -6,7 +6,7 @@ Queries come in on LoadGen's threads, answers leave from the engine's loop.
 import itertools
 import secrets
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +22,7 @@ from harness.engines.protocol import Engine, Result
 from harness.loadgen import background_load, exporter, gpu_readings, machine_use, test_run
 from harness.loadgen.loadgen_test import LoadGenSettings, run_test
 from harness.loadgen.requests import take_times, write_requests
+from harness.loadgen.server_neighbours import signs_of_others
 from harness.loadgen.sut import SUT, make_sut
 from harness.loadgen.watchdog import Watchdog
 from harness.runs.run_folder import TEST_FOLDERS, RunFolder, Test
@@ -119,32 +120,32 @@ class LoadGenSession:
         """Records what a test takes of the machine, and of a server, while the block runs."""
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / test_run.RECORDING
-        wanted, models = config.extra_metrics and tested.timed, exporter.readings(urls)[1]
+        wanted, exported = config.extra_metrics and tested.timed, exporter.readings(urls)
         recorded = gpu_readings.recording(
-            path, wanted, engine.prometheus_metrics, gpus, lambda: exporter.readings(urls)[0]
+            path, wanted, engine.prometheus_metrics, gpus, lambda: exporter.readings(urls).gpus
         )
         before, exposed = gpu_readings.joules(gpus), engine.prometheus_metrics()
         taken, here = (self.busy_gpus, bool(nvml.gpus())) if config.is_in_process else ([], False)
         with recorded as lines, background_load.watch_others(taken, here, config.endpoint) as load:
             yield
-        slower, others = "" if config.endpoint else ": the speed may be lower than this machine's", load.warnings()
-        lines += [f"{warning}{slower}" for warning in others if not self.warned]
-        self.warned |= bool(others)
-        after = gpu_readings.joules(gpus)
+        after, told = gpu_readings.joules(gpus), engine.prometheus_metrics()
         used = None if before is None or after is None else after - before
         if urls and tested.timed:
-            exported = test_run.Recording.read(path)
-            used = exported.joules
-            if exported.missing:
-                lines.append(
-                    f"--telemetry-url: no values in {exported.missing:,} of {len(exported.seconds):,} readings"
-                )
-        told = engine.prometheus_metrics()
+            recording = test_run.Recording.read(path)
+            used = recording.joules
+            lines += exporter.gaps(exported, recording)
+        others = load.warnings()
+        if config.endpoint and tested.timed:
+            others += self.neighbours(plan, tested, path, exposed, told)
+        slower = "" if config.endpoint else ": the speed may be lower than this machine's"
+        if not self.warned:
+            lines += [f"{warning}{slower}" for warning in others]
+        self.warned = self.warned or bool(others)
         use = machine_use.MachineUse(
             others_cpu_cores=load.cpu_cores,
             background_load=others,
             gpu_joules=None if used is None else round(used, 1),
-            server_gpus=models,
+            server_gpus=exported.models,
             waits_ms=server_metrics.mean_waits(exposed, told),
         )
         files.write_json(folder / test_run.MACHINE_FILE, use.model_dump())
@@ -160,6 +161,14 @@ class LoadGenSession:
             lines += [*server.disagreements, *server.notes]
         for line in lines:
             self.display.say(line, style="yellow")
+
+    def neighbours(self, plan: Plan, tested: SUT, path: Path, before: Sequence[str], after: Sequence[str]) -> list[str]:
+        """What a server's metrics show of others' requests during a test, in words."""
+        in_flight = min(tested.most_in_flight, plan.config.most_in_flight)
+        came = sum(max(each.tokens, each.client_tokens) for each in tested.deliveries)
+        has_failures = any(request.failure for request in tested.requests)  # which were generated in part
+        recording = test_run.Recording.read(path)
+        return [*signs_of_others(recording, in_flight, before, after, None if has_failures else came)]
 
     def samples(self, plan: Plan) -> Library:
         """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be

@@ -46,6 +46,7 @@ class SUT:
         self._tasks = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
         self._issues = Counter[int]()  # of each sample so far
         self._failed = 0
+        self.in_flight = self.most_in_flight = 0  # requests that were handed to the engine and not answered yet
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
@@ -87,6 +88,8 @@ class SUT:
 
     async def attempt(self, request: Request) -> None:
         """Answers a request, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             await self.answer(request)
         except EndpointError as error:
@@ -103,7 +106,9 @@ class SUT:
             # LoadGen waits for every answer: it gets one of PLACEHOLDER tokens, or an empty one where it is scored.
             if self.timed and self.streams and not self.by_client and request.ttft_ms is None:
                 self.report(lg.FirstTokenComplete, request.id, [0])
-            self.end(request, [0] * test_run.PLACEHOLDER * self.timed)
+            self.end(request, [0] * test_run.PLACEHOLDER if self.timed else [])
+        finally:
+            self.in_flight -= 1
 
     async def answer(self, request: Request) -> None:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
@@ -133,10 +138,12 @@ class SUT:
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
         delivery = exchange.delivery
-        if not tokens and self.timed:
+        is_hidden = delivery is not None and delivery.is_hidden
+        if not tokens and self.timed and not is_hidden:
+            why = delivery.why_empty if delivery else "remove the sample"
             raise EmptyAnswerError(
                 f"{self.engine.name} answered sample {request.sample} without a single token, which cannot be timed: "
-                "remove it, or make the server honor min_tokens."
+                f"{why}."
             )
         request.output_tokens = delivery.tokens if delivery else len(tokens)
         if delivery:
@@ -144,7 +151,19 @@ class SUT:
             self.deliveries.append(delivery)
             self.sent_tokens += request.prompt_tokens
         self.counters.tokens += request.output_tokens
-        self.end(request, tokens)
+        if is_hidden and self.timed:
+            self.complete_hidden(request)
+        else:
+            self.end(request, tokens)
+
+    def complete_hidden(self, request: Request) -> None:
+        """Reports an answer whose tokens were counted and never sent: LoadGen needs a first token, whose time is none
+        of the answer's.
+        """
+        request.first_tokens = 0
+        if self.streams and not self.by_client:
+            self.report(lg.FirstTokenComplete, request.id, [0])
+        self.end(request, [0] * test_run.PLACEHOLDER)
 
     def end(self, request: Request, tokens: Sequence[int]) -> None:
         """Tells LoadGen of the end of an answer."""

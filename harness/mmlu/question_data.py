@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 from harness.core import given_values, reading
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_QUESTIONS
+from harness.core.message_text import why
+from harness.core.stored_text import POINTER, data_files, is_pointer
 from harness.workloads.hub import download, read_saved
 
 LETTERS = "ABCD"
@@ -34,6 +37,7 @@ MAP = {
 DOMAINS = {domain: names.split() for domain, names in MAP.items()}
 DOMAIN_OF = {subject: domain for domain, subjects in DOMAINS.items() for subject in subjects}
 SUBJECTS = sorted(DOMAIN_OF)
+COLUMNS = ("question", "choices", "answer")
 StoredQuestion = tuple[str, Mapping[str, Any]]  # its place, for an error message, and its columns
 
 
@@ -116,11 +120,16 @@ def by_subject(found: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySu
     return questions
 
 
+def check_columns(where: str, record: Mapping[str, Any]) -> None:
+    """Raises UsageError, naming the place, for a row of another data set, such as MMLU-Pro with its `options`."""
+    for column in COLUMNS:
+        if column not in record:
+            raise UsageError(f"{where} has no column {column!r}; it has {', '.join(record)}: not MMLU's questions.")
+
+
 def check_question(where: str, record: Mapping[str, Any], number: int) -> Question:
     """Raises UsageError, naming the place, unless it has a question, four choices and one of them as the answer."""
-    for column in ("question", "choices", "answer"):
-        if column not in record:
-            raise UsageError(f"{where} has no column {column!r}; it has {', '.join(record)}.")
+    check_columns(where, record)
     text, choices, answer = record["question"], record["choices"], record["answer"]
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"{where} contains no question.")
@@ -144,7 +153,7 @@ def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[Sto
         if marks:
             for folder in (mark.parent for mark in marks):
                 yield from from_records(read_saved(folder, split).to_list(), f"{folder}/{split}", folder.name)
-        elif tables := sorted(root.glob(f"{split}/*_{split}.csv")):
+        elif tables := csv_files(root, split):
             yield from from_csv(tables, split)
         elif tables := parquet_files(root, split, subjects):
             yield from from_parquet(tables)
@@ -157,12 +166,17 @@ def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[Sto
     )
 
 
+def csv_files(root: Path, split: str) -> list[Path]:
+    """The original files of a split, as they are or compressed."""
+    return data_files(root, f"{split}/*_{split}.csv") or data_files(root, f"{split}/*_{split}.csv.gz")
+
+
 def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
     """The original files: no header; question, four choices, letter."""
     for table in tables:
-        subject = table.name.removesuffix(f"_{split}.csv")
+        subject = table.name.removesuffix(".gz").removesuffix(f"_{split}.csv")
         try:
-            with reading.open_regular(table, encoding="utf-8-sig") as file:
+            with reading.open_regular(table, LARGEST_QUESTIONS) as file:
                 for number, cells in enumerate(csv.reader(file), start=1):
                     where = f"{table}: row {number}"
                     if len(cells) != 6:
@@ -172,14 +186,16 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
                         where,
                         {"subject": subject, "question": question, "choices": choices, "answer": answer.strip()},
                     )
-        except (OSError, csv.Error) as error:
+        except OSError as error:
+            raise UsageError(f"{table}: {why(error)}.") from None
+        except csv.Error as error:
             raise UsageError(f"{table}: cannot be read as CSV: {error}.") from None
 
 
 def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]:
     """As the hub's repository keeps them: all subjects in one folder, or a folder for each."""
-    together = sorted(root.glob(f"all/{split}-*.parquet")) or sorted(root.glob(f"{split}-*.parquet"))
-    return together or [table for subject in subjects for table in sorted(root.glob(f"{subject}/{split}-*.parquet"))]
+    together = data_files(root, f"all/{split}-*.parquet") or data_files(root, f"{split}-*.parquet")
+    return together or [table for subject in subjects for table in data_files(root, f"{subject}/{split}-*.parquet")]
 
 
 def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
@@ -187,7 +203,9 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
 
     for table in tables:
         try:
-            reading.check_regular(table.stat(), table, reading.LARGEST_RUN_FILE)
+            reading.check_regular(table.stat(), table, LARGEST_QUESTIONS)
+            if is_pointer(table):
+                raise UsageError(f"{table}: {POINTER}.")
             count = parquet.read_metadata(table).num_rows
             if count > MOST_ROWS:
                 raise UsageError(f"{table}: {count:,} rows; MMLU has 14,042 questions.")
@@ -198,6 +216,11 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
 
 
 def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[StoredQuestion]:
-    """Rows with the columns `question`, `choices`, `answer`, and `subject` where one folder holds several."""
+    """Rows with the columns of COLUMNS, and `subject` where one folder holds several. Raises UsageError for others."""
     for number, record in enumerate(records):
-        yield f"{source}: row {number}", {**record, "subject": record.get("subject") or folder}
+        where = f"{source}: row {number}"
+        check_columns(where, record)
+        subject = record.get("subject") or folder
+        if subject not in DOMAIN_OF and "subject" not in record:
+            raise UsageError(f"{where} has no column 'subject', and its folder {folder!r} is no subject of MMLU's.")
+        yield where, {**record, "subject": subject}

@@ -24,8 +24,8 @@ GateVerdict = Literal["PASS", "FAIL", "NOT JUDGED"]
 GATE_CONDITION = "accuracy gate"  # a condition that nobody writes
 ZERO = "a value of 0 has no change"
 CODES = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}  # the first that is among the verdicts counts
-CONDITION = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
-ANSWERS_CONDITION = re.compile(r"\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
+CONDITION = re.compile(r"(?a)\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
+ANSWERS_CONDITION = re.compile(r"(?a)\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
 VERDICT_TONES: dict[GateVerdict, Tone] = {"FAIL": "bad", "NOT JUDGED": "careful", "PASS": "good"}
 METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
 # What a judgement lets differ: versions are often what is tried, a failed gate has its own verdict, and what is over a

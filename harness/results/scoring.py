@@ -1,7 +1,6 @@
 """Score answers: mlperf_log_accuracy.json, to token ids, to text, to ROUGE."""
 
 import contextlib
-import json
 import re
 import zlib
 from array import array
@@ -16,10 +15,10 @@ from zipfile import BadZipFile
 from harness.config.mlperf import ROUGE, ReferenceScores
 from harness.core import reading, system
 from harness.core.errors import LoadGenError
+from harness.core.file_limits import LARGEST_ACCURACY_LOG
 from harness.core.message_text import why
 
 # mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate.
-LARGEST_ACCURACY_LOG = 2**32  # bytes of an accuracy log
 Row = tuple[float, ...]  # of a sample: its scores, and the characters of its answer
 Splitter = Literal["nltk punkt_tab", "built-in"]
 CUT = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy_log leaves of a log
@@ -34,12 +33,12 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
     text = ""
     try:
         text = reading.read_text(path, LARGEST_ACCURACY_LOG)
-        entries = json.loads(text)
+        entries = reading.parse_json(text)
     except OSError as error:
         raise LoadGenError(f"{path}: {why(error)}.") from None
     except (ValueError, RecursionError) as error:
-        cause = "it was cut for a submission, so take the run's own" if CUT in text else "did the run end early?"
-        raise LoadGenError(f"{path}: not a whole JSON file ({error}); {cause}") from None
+        cut = "; it was cut for a submission, so take the run's own" if CUT in text else ""
+        raise LoadGenError(f"{path}: not a whole JSON file: {error}{cut}.") from None
     if not isinstance(entries, list) or not entries:
         raise LoadGenError(f"{path} contains no answers.")
     answers: dict[int, list[int]] = {}

@@ -1,6 +1,5 @@
 """The verdict of MLPerf's compliance test TEST06."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,10 +8,11 @@ from pydantic import JsonValue
 from harness.config import run
 from harness.core import reading
 from harness.core.errors import LoadGenError
+from harness.core.file_limits import LARGEST_ACCURACY_LOG
 from harness.core.schema import FrozenModel
 from harness.loadgen.requests import ANSWERS
 from harness.results.accuracy import GateResult
-from harness.results.scoring import LARGEST_ACCURACY_LOG, decode_hex
+from harness.results.scoring import decode_hex
 
 
 class Compliance(FrozenModel):
@@ -44,7 +44,7 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
     """
     path = folder / ANSWERS
     try:
-        entries = json.loads(reading.read_text(path, LARGEST_ACCURACY_LOG))
+        entries = reading.parse_json(reading.read_text(path, LARGEST_ACCURACY_LOG))
         answers = [decode_hex(entry["data"], 4, f"{path}: entry {n}") for n, entry in enumerate(entries)]
         counts = [entry["token_count"] for entry in entries]
     except (OSError, *reading.DAMAGED) as error:

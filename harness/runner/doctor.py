@@ -20,14 +20,14 @@ from huggingface_hub import constants, try_to_load_from_cache
 from harness.config import checkpoint, pretrained, quantization
 from harness.config.parallelism import parallelism
 from harness.config.run import RunConfig
+from harness.config.weight_files import weight_files
 from harness.core import nvml, software, system, vllm_source
 from harness.core.errors import BenchmarkError, UsageError
+from harness.core.file_limits import GIB, MIB
 from harness.core.files import free_gib, submodule_path
 from harness.core.formatting import gpu_names, joined, listed, number
 from harness.core.locations import INFERENCE, IS_CHECKOUT, ROOT
 from harness.core.message_text import first_line
-from harness.core.nvml import GIB
-from harness.core.reading import MIB
 from harness.engines import discovery
 from harness.engines.vllm_arguments import extra_args
 from harness.loadgen import background_load, exporter
@@ -244,12 +244,21 @@ def model_disk(config: RunConfig) -> str:
     if Path(config.model_path).is_dir():
         return config.model_path
     for name in ("model.safetensors", "model.safetensors.index.json"):
-        if isinstance(try_to_load_from_cache(config.model_path, name), str):
+        cached = try_to_load_from_cache(config.model_path, name)
+        if isinstance(cached, str) and has_all_weights(Path(cached).parent, config):
             return f"downloaded, in {constants.HF_HUB_CACHE}"
     free, size = free_gib(Path(constants.HF_HUB_CACHE)), checkpoint.weight_bytes(config) / GIB
     if free < size:
         raise UsageError(f"{free:,.0f} GiB free in {constants.HF_HUB_CACHE}, but the weights need {size:,.0f}")
     return f"to be downloaded, {size:,.0f} of {free:,.0f} GiB free"
+
+
+def has_all_weights(snapshot: Path, config: RunConfig) -> bool:
+    """Whether the hub's cache has every file of a model's weights: a download may have been broken off."""
+    try:
+        return bool(weight_files(snapshot, config.model, is_loaded=True))
+    except UsageError:
+        return False
 
 
 def memory(config: RunConfig) -> str:
@@ -332,7 +341,7 @@ CHECKS = (
     ),
     Requirement(
         "telemetry",
-        lambda run: gpu_names(exporter.read(run.telemetry_url)[1]),
+        lambda run: gpu_names(exporter.read(run.telemetry_url).models),
         attrgetter("telemetry_url"),
         first=True,
     ),

@@ -98,7 +98,7 @@ def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGen
     library = workload or official_samples(plan, tokenizer)
     run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
     run.facts.weights = quantization.format_of(config) if config.is_in_process else None
-    run.adopt(replace(plan, official_data=library.official))
+    run.adopt(replace(plan, official_data=library.official, notes=(*plan.notes, *library.notes)))
     run.warn_short()
     if plan.replay:
         display.say(str(plan.replay))

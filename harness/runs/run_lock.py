@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.core import reading
+from harness.core.file_limits import MIB
 
 LOCK_FILE = ".running"  # in the run's folder, until its status says how it ended
-LARGEST_LOCK_FILE = reading.MIB
+LARGEST_LOCK_FILE = MIB
 
 Life = Literal["running", "over", "not known"]
 

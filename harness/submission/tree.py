@@ -146,4 +146,4 @@ def copy(source: Path, target: Path, names: Sequence[str]) -> None:
         try:
             shutil.copyfile(source / name, target / name)
         except OSError as error:
-            raise UsageError(f"{source / name}: {why(error)}; is the run whole?") from None
+            raise UsageError(f"{source / name}: {why(error)}; a submission needs it.") from None

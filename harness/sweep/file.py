@@ -27,8 +27,9 @@ from harness.config.mlperf import SCENARIOS
 from harness.config.run import RunConfig, scenario_of
 from harness.core import files, given_values, secrets
 from harness.core.errors import UsageError
+from harness.core.file_limits import MIB
 from harness.core.message_text import why
-from harness.core.reading import MIB, as_text, load_yaml, read_text
+from harness.core.reading import as_text, load_yaml, read_text
 
 BASELINE = "baseline"
 LARGEST_SWEEP_FILE = 4 * MIB

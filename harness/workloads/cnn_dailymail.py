@@ -2,9 +2,9 @@
 
 import errno
 import hashlib
-import json
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -16,12 +16,19 @@ from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT
 from harness.config.run import RunConfig
 from harness.core import given_values, locations, reading
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_ARTICLES, LARGEST_LIST
+from harness.core.stored_text import data_files
 from harness.workloads.hub import download, read_saved
+from harness.workloads.request_keys import unread_keys, unread_note
 from harness.workloads.requests_file import SURROGATES, TokenIds, token_ids
 from harness.workloads.sample_library import Library
 
 CNN_DATASET, CNN_SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 CNN_COLUMNS = ("article", "highlights")
+READ_KEYS = ("tok_input", "instruction")  # of MLCommons' records, beside article and summary
+CHECKED_RECORDS = 8  # whose token ids are held against their articles
+CHECKED_CHARACTERS = 100  # of each article; its end may have been cut off
+SHOWN_CHARACTERS = 60  # of a text in a message
 
 
 class Article(NamedTuple):
@@ -30,6 +37,8 @@ class Article(NamedTuple):
     article: str
     reference: str
     tokens: TokenIds | None
+    instruction: str = ""  # that the data have around it
+    unread: tuple[str, ...] = ()  # the names of the keys that nobody reads
 
 
 def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
@@ -49,14 +58,49 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
         records = [records[index] for index in order["index"][:whole]]
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
-    prompts = [record.tokens or tokenizer.encode(PROMPT.format(input=record.article)) for record in records[:count]]
+    used = records[:count]
+    prompts = [record.tokens or tokenizer.encode(PROMPT.format(input=record.article)) for record in used]
     limit = len(tokenizer)
     for number, prompt in enumerate(prompts):
         if not all(0 <= token < limit for token in prompt):
             raise UsageError(f"{source}: sample {number} has token ids outside the model's vocabulary of {limit:,}.")
-    articles, references, _ = map(list, zip(*records[:count], strict=True))
-    library = Library(prompts, source, references=references, articles=articles)
+    check_tokenizer(used, tokenizer, source)
+    articles = [record.article for record in used]
+    references = [record.reference for record in used]
+    library = Library(prompts, source, references=references, articles=articles, notes=tuple(data_notes(used)))
     return replace(library, official=not config.dataset_path or is_official(library, len(records), config.category))
+
+
+def check_tokenizer(records: Sequence[Article], tokenizer: Any, source: str) -> None:
+    """Raises UsageError where token ids that came with the data are not those of their articles by this tokenizer: a
+    few are decoded, since files of other models have the same name and the same keys.
+    """
+    encoded = [number for number, record in enumerate(records) if record.tokens]
+    step = max(1, len(encoded) // CHECKED_RECORDS)
+    for number in encoded[::step]:
+        record = records[number]
+        text = tokenizer.decode(record.tokens, skip_special_tokens=True)
+        if without_spaces(record.article)[:CHECKED_CHARACTERS] not in without_spaces(text):
+            raise UsageError(
+                f"{source}: record {number}: tok_input is not its article by this model's tokenizer: it reads "
+                f"{text[:SHOWN_CHARACTERS]!r}, the article {record.article[:SHOWN_CHARACTERS]!r}: take the file that "
+                "was made for this model, or remove tok_input."
+            )
+
+
+def without_spaces(text: str) -> str:
+    return "".join(text.split())
+
+
+def data_notes(records: Sequence[Article]) -> Iterator[str]:
+    """What a reader must know of how the prompts were made of the data."""
+    instructions = {record.instruction for record in records if not record.tokens} - {"", PROMPT}
+    if instructions:
+        shown = min(instructions)[:SHOWN_CHARACTERS]
+        yield f"not read: 'instruction' {shown!r}; MLPerf's stands around each article"
+    unread = Counter(name for record in records for name in record.unread)
+    if unread:
+        yield unread_note(unread, "record")
 
 
 def find(config: RunConfig) -> str:
@@ -87,8 +131,8 @@ def check_sum(path: Path) -> None:
     """Holds a data file against the checksum that MLCommons' downloader left beside it, if it did: lines of an MD5 and
     a name, in a file that ends in .md5. Raises UsageError where they differ.
     """
-    for listed in sorted(path.parent.glob("*.md5")) if path.is_file() else ():
-        for line in reading.read_text(listed).splitlines():
+    for listed in data_files(path.parent, "*.md5") if path.is_file() else ():
+        for line in reading.read_text(listed, LARGEST_LIST).splitlines():
             wanted, _, name = line.partition(" ")
             if PurePath(name.strip(" *")).name != path.name:
                 continue
@@ -128,7 +172,7 @@ def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> 
 
 def from_json(path: Path) -> list[Article]:
     """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
-    data = given_values.read_given("--dataset-path", path, "JSON", json.loads)
+    data = given_values.read_given("--dataset-path", path, "JSON", reading.parse_json, most=LARGEST_ARTICLES)
     if not isinstance(data, list) or not data:
         raise UsageError(f"--dataset-path {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
     return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]
@@ -147,7 +191,8 @@ def checked_article(item: Any, where: str, names: Sequence[str] = ("input", "out
     if tokens is not None:
         token_ids(tokens, where, "'tok_input'")
     article, reference = (item[key] for key in names)
-    return Article(article, reference, tokens)
+    unread = unread_keys(item, (*names, *READ_KEYS))
+    return Article(article, reference, tokens, str(item.get("instruction") or ""), tuple(unread))
 
 
 def from_columns(data: Any, source: str) -> list[Article]:

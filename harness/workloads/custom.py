@@ -2,8 +2,9 @@
 each answer.
 """
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config import mlperf
 from harness.config.lengths import Shared
@@ -12,6 +13,7 @@ from harness.config.workload import WORKLOADS, Workload, WorkloadProfile, is_pro
 from harness.core.errors import UsageError
 from harness.core.given_values import unknown_file_error
 from harness.core.message_text import first_line
+from harness.engines.protocol import MessagePrompt
 from harness.workloads import hub, requests_file
 from harness.workloads.requests_file import StoredRequest, StoredRequests, TokenIds
 from harness.workloads.sample_library import Library, Salt
@@ -21,6 +23,8 @@ from harness.workloads.trace_replay import library_of_trace
 # Which of ShareGPT's conversations count, in tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
 SHAREGPT_LEAST, SHAREGPT_PROMPT, SHAREGPT_WHOLE = 4, 1024, 2048
 NO_TEMPLATE = "the tokenizer has no chat template: messages are lines such as `User: ...`, the last is `Assistant:`"
+UNCHECKED_IDS = "prompt_token_ids: not checked, since no text stands beside them"
+UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are counted without those of the server's"
 
 
 def load(config: RunConfig, tokenizer: Any) -> Library | None:
@@ -52,51 +56,34 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     return from_requests(config, tokenizer, workload.imitates, found)
 
 
+class Usable(NamedTuple):
+    """The requests of a workload that are asked, their prompts and the most tokens of each answer; `unfit` were left
+    out for their lengths.
+    """
+
+    requests: list[StoredRequest]
+    prompts: list[TokenIds]
+    new_tokens: list[int]
+    unfit: int
+
+
 def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRequests) -> Library:
     """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
-    most = config.sample_limit
-    if config.max_new_tokens != mlperf.MAX_NEW_TOKENS and (
-        found.is_sharegpt or all(each.max_tokens or each.answer for each in found.requests[:most])
-    ):
-        raise UsageError(
-            f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: remove the flag."
-        )
-    whole = min(SHAREGPT_WHOLE, config.least_context)
-    chosen, prompts, new, unfit = list[StoredRequest](), list[TokenIds](), list[int](), 0
-    for request in found.requests:
-        if len(prompts) == most:
-            break
-        prompt = encode(request, tokenizer, found.where(request))
-        answer = longest(request, config, tokenizer)
-        is_usual = min(len(prompt), answer) >= SHAREGPT_LEAST and len(prompt) <= SHAREGPT_PROMPT
-        if found.is_sharegpt and not (is_usual and len(prompt) + answer <= whole):
-            unfit += 1
-            continue
-        chosen.append(request)
-        prompts.append(prompt)
-        new.append(answer)
-    if not prompts:
-        raise UsageError(f"{found.path}: no conversation fits {whole:,} tokens.")
-    notes = [found.left_out]
-    if found.is_sharegpt:
-        notes.append(
-            f"ShareGPT: left out {found.passed_over:,} conversations without a question and its answer, and {unfit:,} "
-            f"that are not of {SHAREGPT_LEAST} to {SHAREGPT_PROMPT:,} tokens, {whole:,} with the answer"
-        )
-    if not tokenizer.chat_template and any(request.kind == "messages" for request in chosen):
-        notes.append(NO_TEMPLATE)
-    kept = found.requests[: len(found.requests) - unfit]
+    check_length_flag(config, found)
+    usable = usable_requests(config, tokenizer, found)
+    kept = found.requests[: len(found.requests) - usable.unfit]
     content, sharing, salt = digest(kept, config.max_new_tokens), Shared(salt=config.salt or "none"), None
+    notes = [found.left_out, found.unread, *workload_notes(config, tokenizer, found, usable)]
     if sharing.salt != "none":  # after the token that begins every text, where there is one
-        begins = all(prompt[0] == tokenizer.bos_token_id for prompt in prompts)
+        begins = all(prompt[0] == tokenizer.bos_token_id for prompt in usable.prompts)
         salt = Salt(words_of(tokenizer), int(begins), sharing.salt == "start")
         content = digest(content, sharing)
         notes.append(sharing.text.removeprefix("; "))
     keeps_turns = found.turns and config.concurrency is not None  # else nobody waits for an answer
-    talks = [request.number for request in chosen] if keeps_turns else None
+    talks = [request.number for request in usable.requests] if keeps_turns else None
     return with_request_set(
-        Library(prompts, str(found.path), new, conversations=talks, salt=salt),
-        lambda index: found.where(chosen[index]),
+        Library(usable.prompts, str(found.path), usable.new_tokens, conversations=talks, salt=salt),
+        lambda index: found.where(usable.requests[index]),
         name=config.workload_name,
         about=about,
         samples=len(kept),
@@ -106,6 +93,73 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
     )
 
 
+def check_length_flag(config: RunConfig, found: StoredRequests) -> None:
+    """Raises UsageError for --max-new-tokens where every request says how long its answer is."""
+    if config.max_new_tokens == mlperf.MAX_NEW_TOKENS:
+        return
+    asked = found.requests[: config.sample_limit]
+    if found.is_sharegpt or all(request.max_tokens or request.answer for request in asked):
+        raise UsageError(
+            f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: remove the flag."
+        )
+
+
+def usable_requests(config: RunConfig, tokenizer: Any, found: StoredRequests) -> Usable:
+    """The requests that are asked, no more than the run takes. Raises UsageError where none is left."""
+    whole = min(SHAREGPT_WHOLE, config.least_context)
+    usable = Usable([], [], [], 0)
+    unfit = 0
+    for request in found.requests:
+        if len(usable.prompts) == config.sample_limit:
+            break
+        prompt = encode(request, tokenizer, found.where(request), config.endpoint_api == "chat")
+        answer = longest(request, config, tokenizer)
+        is_usual = min(len(prompt), answer) >= SHAREGPT_LEAST and len(prompt) <= SHAREGPT_PROMPT
+        if found.is_sharegpt and not (is_usual and len(prompt) + answer <= whole):
+            unfit += 1
+            continue
+        usable.requests.append(request)
+        usable.prompts.append(prompt)
+        usable.new_tokens.append(answer)
+    if not usable.prompts:
+        raise UsageError(f"{found.path}: no conversation fits {whole:,} tokens.")
+    return usable._replace(unfit=unfit)
+
+
+def workload_notes(config: RunConfig, tokenizer: Any, found: StoredRequests, usable: Usable) -> Iterator[str]:
+    """What a reader of the report must know of how the requests were made."""
+    whole, is_chat = min(SHAREGPT_WHOLE, config.least_context), config.endpoint_api == "chat"
+    if found.is_sharegpt:
+        yield (
+            f"ShareGPT: left out {found.passed_over:,} conversations without a question and its answer, and "
+            f"{usable.unfit:,} that are not of {SHAREGPT_LEAST} to {SHAREGPT_PROMPT:,} tokens, {whole:,} with the "
+            "answer"
+        )
+    has_messages = any(request.kind == "messages" for request in usable.requests)
+    if has_messages and not tokenizer.chat_template:
+        yield UNCOUNTED_TEMPLATE if is_chat else NO_TEMPLATE
+    if any(request.kind == "prompt_token_ids" for request in usable.requests):
+        yield UNCHECKED_IDS
+    if not is_chat:
+        return
+    control = control_tokens(tokenizer) - {tokenizer.bos_token_id}
+    rendered = sum(
+        request.kind != "messages" and not control.isdisjoint(prompt)
+        for request, prompt in zip(usable.requests, usable.prompts, strict=True)
+    )
+    if rendered:
+        yield (
+            f"{rendered:,} prompts hold tokens of a chat template already, and the server puts them into its own once "
+            "more: --endpoint-api completions sends them as they are"
+        )
+
+
+def control_tokens(tokenizer: Any) -> set[int]:
+    """The token ids that structure a text, such as those of a chat template."""
+    added = tokenizer.added_tokens_decoder.items()
+    return set(tokenizer.all_special_ids) | {token for token, about in added if about.special}
+
+
 def longest(request: StoredRequest, config: RunConfig, tokenizer: Any) -> int:
     """The most tokens of an answer: what the request says, the length of the one that it got, or --max-new-tokens."""
     if request.max_tokens or not request.answer:
@@ -113,23 +167,52 @@ def longest(request: StoredRequest, config: RunConfig, tokenizer: Any) -> int:
     return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
 
 
-def encode(request: StoredRequest, tokenizer: Any, where: str) -> TokenIds:
-    """A request's prompt as token ids. Raises UsageError where the model has no such token, or refuses the chat."""
+def encode(request: StoredRequest, tokenizer: Any, where: str, as_messages: bool = False) -> TokenIds:
+    """A request's prompt as token ids; `as_messages`: a conversation keeps its messages, which a server is sent. Raises
+    UsageError where the model has no such token, or refuses the chat.
+    """
+    if request.kind == "messages" and as_messages:
+        return MessagePrompt(counted_chat(request.prompt, tokenizer), request.prompt)
     if request.kind == "messages":
         return chat(request.prompt, tokenizer, where)
     if request.kind == "prompt":
-        return list(tokenizer.encode(request.prompt))
+        return with_one_beginning(tokenizer.encode(request.prompt), tokenizer)
     if not all(0 <= token < len(tokenizer) for token in request.prompt):
         raise UsageError(f"{where}: token ids outside the model's vocabulary of {len(tokenizer):,}.")
     return list(request.prompt)
 
 
+def with_one_beginning(tokens: Sequence[int], tokenizer: Any) -> TokenIds:
+    """Token ids without the first where two of them begin the text: the tokenizer puts one before a prompt that was
+    rendered with its own.
+    """
+    begin = tokenizer.bos_token_id
+    is_begun_twice = begin is not None and list(tokens[:2]) == [begin, begin]
+    return list(tokens[1:]) if is_begun_twice else list(tokens)
+
+
 def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> TokenIds:
-    """Messages as the tokenizer's chat template has them, or without one as plain lines."""
+    """Messages as the tokenizer's chat template has them, or without one as plain lines. Raises UsageError where the
+    template refuses them.
+    """
     if not tokenizer.chat_template:
-        lines = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
-        return list(tokenizer.encode("\n".join([*lines, "Assistant:"])))
+        return chat_lines(messages, tokenizer)
     try:
-        return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
+        tokens = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     except Exception as error:  # whatever the template's author raises
         raise UsageError(f"{where}: the model's chat template refuses it: {first_line(error)}.") from None
+    return with_one_beginning(tokens, tokenizer)
+
+
+def chat_lines(messages: list[dict[str, str]], tokenizer: Any) -> TokenIds:
+    """Messages as lines such as `User: ...`."""
+    lines = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
+    return list(tokenizer.encode("\n".join([*lines, "Assistant:"])))
+
+
+def counted_chat(messages: list[dict[str, str]], tokenizer: Any) -> TokenIds:
+    """Messages as token ids by which their prompt is counted: a server that is sent them has a template of its own."""
+    try:
+        return chat(messages, tokenizer, "")
+    except UsageError:
+        return chat_lines(messages, tokenizer)

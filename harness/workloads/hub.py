@@ -7,6 +7,7 @@ from harness.config import engine, pretrained
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError, ends_in_one_line
 from harness.core.message_text import first_line, say
+from harness.workloads.prompt_tables import RequestRow, RequestRows
 from harness.workloads.requests_file import CHATS, REQUEST_KINDS, StoredRequests, read_rows
 
 HUB_PREFIX = "hf:"
@@ -26,7 +27,8 @@ def read(config: RunConfig) -> StoredRequests:
             f"--workload {config.workload}: no column {' or '.join(columns)}; it has "
             f"{', '.join(data.column_names)}{wanted}."
         )
-    return read_rows(Path(config.workload), list(data), "row", column)
+    rows = [RequestRow(*row) for row in enumerate(data, start=1)]
+    return read_rows(Path(config.workload), RequestRows(rows, "row"), column)
 
 
 def load_rows(workload: str) -> Any:

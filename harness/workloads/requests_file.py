@@ -1,31 +1,38 @@
-"""A file of requests that the user named: JSON lines, ShareGPT's JSON, or conversations of role and content."""
+"""A file of requests that the user named: rows with a prompt each, ShareGPT's JSON, or conversations of role and
+content.
+"""
 
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
-from harness.config.lengths import MOST_TOKENS
-from harness.core import given_values, word_list
+from harness.core import given_values
 from harness.core.errors import UsageError
-
-LARGEST_REQUESTS_FILE_BYTES = 2**30  # ShareGPT's published file has 0.64 GiB
-RequestKind = Literal["prompt", "messages", "prompt_token_ids"]
-# The longest answer by the names that OpenAI, vLLM's benchmarks, guidellm and others have for it.
-LENGTH_KEYS = word_list.names_in(
-    """
-    max_tokens max_completion_tokens max_output_tokens max_new_tokens output_tokens output_tokens_count output_len
-    output_length
-    """
+from harness.core.file_limits import LARGEST_WORKLOAD
+from harness.workloads.prompt_tables import RequestRow, RequestRows, parse_text, rows_of
+from harness.workloads.request_keys import (
+    KEYS_BESIDE_A_PROMPT,
+    UnsentKeyError,
+    answer_limit,
+    check_sent,
+    request_of,
+    system_prompt,
+    unread_keys,
+    unread_note,
 )
+
+RequestKind = Literal["prompt", "messages", "prompt_token_ids"]
 REQUEST_KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
 CHATS = ("conversations", "conversation", "messages")  # what a conversation is called
 MOST_BAD = 0.1  # share of a file's rows that may be none: they are left out and counted
 ROLES = ("system", "user", "assistant")
 # In ShareGPT's `from`.
 ASKING_ROLES, ANSWERING_ROLES = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")
+MESSAGE_KEYS = ("role", "content", "from", "value")
+TEXT_PARTS = ("text", "input_text", "output_text")  # the types of a message's parts that hold text
 MOST_CHARACTERS = 2**22  # of a prompt: some million tokens
 SURROGATES = re.compile(r"[\ud800-\udfff]")
 TokenIds = list[int]
@@ -48,7 +55,8 @@ class StoredRequest(NamedTuple):
 
 class StoredRequests(NamedTuple):
     """A file's requests; `unit` is what its rows are called in messages. `passed_over` conversations hold no question
-    that could be asked; `left_out` says how many rows were none, and why the first.
+    that could be asked; `left_out` says how many rows were none, and why the first; `unread` names the keys that nobody
+    read.
     """
 
     path: Path
@@ -58,71 +66,141 @@ class StoredRequests(NamedTuple):
     turns: bool  # whether several requests may be of one conversation
     is_sharegpt: bool  # whether each is the first question of a conversation, with the answer that it got
     left_out: str
+    unread: str = ""
 
     def where(self, request: StoredRequest) -> str:
         return f"{self.path}: {self.unit} {request.number}"
 
 
+class ReadRow(NamedTuple):
+    """What a row came to: its requests, the names of the keys that nobody read, and what kind of row it is."""
+
+    requests: list[StoredRequest]
+    unread: list[str]
+    is_chat: bool = False
+    is_sharegpt: bool = False
+
+
 def read(path: Path, column: str = "") -> StoredRequests:
-    """The requests of --workload's file, JSON lines or a JSON list of the same rows; `column` is the key of a row's
-    prompt, where it is not one of `KINDS`. Raises UsageError in one line that names the file and the row.
+    """The requests of --workload's file: JSON lines, a JSON list of the same rows, a table, or a prompt a line;
+    `column` is the key of a row's prompt, where it is not one of `REQUEST_KINDS`. Raises UsageError in one line that
+    names the file and the row.
     """
-    text = given_values.read_given("--workload", path, "text", str, most=LARGEST_REQUESTS_FILE_BYTES).removeprefix(
-        "\ufeff"
-    )  # as Windows writes it
-    if text.lstrip().startswith("["):
-        return read_rows(path, parse_text(text, str(path)), "record", column)
-    return read_rows(path, text.split("\n"), "line", column)
+    text = given_values.read_given("--workload", path, "text", str, most=LARGEST_WORKLOAD)
+    names = (column,) if column else (*REQUEST_KINDS, *CHATS)
+    return read_rows(path, rows_of(path, text, names), column)
 
 
-def read_rows(path: Path, rows: list[Any], unit: str, column: str) -> StoredRequests:
+def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     """Requests of rows: one each, or one for each turn of a conversation. Rows that are none are left out and counted,
-    up to a share of MOST_BAD. Raises UsageError for the first of more, and where no request is in any.
+    up to a share of MOST_BAD. Raises UsageError for the first of more, where no request is in any, and for a key that
+    would have to be sent.
     """
-    found: list[StoredRequest] = []
+    found: list[ReadRow] = []
     faults: list[UsageError] = []
-    passed_over = pairs = talks = 0
-    for number, row in enumerate(rows, start=1):
-        if isinstance(row, str) and not row.strip():
-            continue
-        where = f"{path}: {unit} {number}"
+    for row in rows.rows:
         try:
-            item = parse_text(row, where) if unit == "line" else row
-            dialog = None if column else conversation(item)
-            if dialog is None:
-                made = [stored_request(item, number, where, column)]
-            elif any("role" in message for message in dialog):
-                made = [*chat_turns(dialog, number, where)]
-                talks += 1
-            else:
-                made = [StoredRequest(number, "prompt", asked, answer=answer) for asked, answer in turns(dialog)]
-                pairs += len(made)
-            found += made
-            passed_over += not made
+            found.append(read_row(row, f"{path}: {rows.unit} {row.number}", column))
+        except UnsentKeyError:
+            raise
         except UsageError as error:
             faults.append(error)
-    if len(faults) > MOST_BAD * len(rows):
+    if len(faults) > MOST_BAD * len(rows.rows):
         raise faults[0]
-    if not found:
-        raise UsageError(
-            f"{path}: no {'conversation has a question with an answer' if passed_over else 'request is in it'}."
-        )
-    fault = str(faults[0]).removesuffix(".").removeprefix(f"{path}: ") if faults else ""
-    left_out = f"{len(faults):,} of {len(rows):,} {unit}s were left out, the first: {fault}" if faults else ""
-    return StoredRequests(path, tuple(found), unit, passed_over, bool(talks), pairs == len(found), left_out)
+    requests = [request for row in found for request in row.requests]
+    passed_over = sum(not row.requests for row in found)
+    if not requests:
+        nothing = "no conversation has a question with an answer" if passed_over else "no request is in it"
+        raise UsageError(f"{path}: {nothing}.")
+    left_out = ""
+    if faults:
+        fault = str(faults[0]).removesuffix(".").removeprefix(f"{path}: ")
+        left_out = f"{len(faults):,} of {len(rows.rows):,} {rows.unit}s were left out, the first: {fault}"
+    unread = Counter(name for row in found for name in row.unread)
+    return StoredRequests(
+        path,
+        tuple(requests),
+        rows.unit,
+        passed_over,
+        turns=any(row.is_chat for row in found),
+        is_sharegpt=all(row.is_sharegpt for row in found if row.requests),
+        left_out=left_out,
+        unread=unread_note(unread, rows.unit),
+    )
 
 
-def conversation(item: Any) -> Dialog | None:
-    """The messages of a row that is a conversation, or holds one: of role and content, or ShareGPT's from and value.
-    None for any other row, also for `messages` that do not end with an answer: they are one request.
+def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
+    """The requests of a row. Raises UsageError for one that is none."""
+    item = parse_text(row.value, where) if row.is_text else row.value
+    if isinstance(item, str):
+        return ReadRow([StoredRequest(row.number, "prompt", words(item, where))], [])
+    if isinstance(item, dict):
+        item = request_of(item)
+        if not column:  # of a table whose column is named the others may be anything
+            check_sent(item, where)
+    name, dialog = ("", None) if column else conversation(item)
+    if dialog is None:
+        return plain_row(item, row.number, where, column)
+    beside = {} if item is dialog else item
+    unread = [*unread_keys(beside, (name, *KEYS_BESIDE_A_PROMPT)), *unread_message_keys(dialog)]
+    limit, system = answer_limit(beside, where), system_prompt(beside, where)
+    is_chat = any("role" in message for message in dialog)
+    if is_chat:
+        turns = [*chat_turns(with_system(dialog, system, where), row.number, where)]
+    else:
+        turns = [*sharegpt_turns(dialog, system, row.number)]
+    requests = [turn._replace(max_tokens=limit) for turn in turns]
+    return ReadRow(requests, unread, is_chat=is_chat, is_sharegpt=not is_chat)
+
+
+def plain_row(item: Any, number: int, where: str, column: str) -> ReadRow:
+    """The one request of a row with a prompt. Raises UsageError for an object that is none."""
+    if not isinstance(item, dict):
+        raise UsageError(f"{where}: not an object with a prompt.")
+    request = stored_request(item, number, where, column)
+    unread = unread_keys(item, (column or request_kind(item, where), *KEYS_BESIDE_A_PROMPT))
+    if not column and isinstance(item.get("messages"), list):
+        unread += unread_message_keys(item["messages"])
+    return ReadRow([request], unread)
+
+
+def conversation(item: Any) -> tuple[str, Dialog | None]:
+    """The key and the messages of a row that is a conversation, or holds one: of role and content, or ShareGPT's from
+    and value. None for any other row, also for `messages` that do not end with an answer: they are one request.
     """
-    found = [item] if isinstance(item, list) else [item.get(name) for name in CHATS] if isinstance(item, dict) else []
-    for said in found:
-        if isinstance(said, list) and all(isinstance(message, dict) for message in said):
-            roles = [message.get("role") for message in said]
-            is_request = said is not item and said is found[-1] and ("user" not in roles or roles[-1] != "assistant")
-            return None if is_request else said
-    return None
+    if isinstance(item, list):
+        return "", item if is_dialog(item) else None
+    if not isinstance(item, dict):
+        return "", None
+    for name in CHATS:
+        said = item.get(name)
+        if not is_dialog(said):
+            continue
+        roles = [message.get("role") for message in said]
+        is_request = name == CHATS[-1] and ("user" not in roles or roles[-1] != "assistant")
+        return name, None if is_request else said
+    return "", None
+
+
+def is_dialog(said: Any) -> TypeGuard[Dialog]:
+    return isinstance(said, list) and all(isinstance(message, dict) for message in said)
+
+
+def unread_message_keys(said: Sequence[Any]) -> list[str]:
+    """The names of the keys of a row's messages that nobody read, each once."""
+    names = [name for message in said if isinstance(message, dict) for name in unread_keys(message, MESSAGE_KEYS)]
+    return [f"messages[].{name}" for name in dict.fromkeys(names)]
+
+
+def with_system(said: Dialog, system: str, where: str) -> Dialog:
+    """The messages after a system prompt that stands beside them. Raises UsageError where they have another."""
+    if not system:
+        return said
+    if said and said[0].get("role") == "system":
+        if content_text(said[0].get("content"), where) != system:
+            raise UsageError(f"{where}: two system prompts, one of them in the messages: keep one.")
+        return said
+    return [{"role": "system", "content": system}, *said]
 
 
 def chat_turns(said: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
@@ -131,13 +209,14 @@ def chat_turns(said: Dialog, number: int, where: str) -> Iterator[StoredRequest]
     """
     check_roles(said, where)
     for place, message in enumerate(said):
-        if not is_usable(message.get("content")):
+        if not is_usable(content_text(message.get("content"), where)):
             return
-        if message["role"] == "user":
-            after = said[place + 1] if place + 1 < len(said) else {}
-            answer = after.get("content") if after.get("role") == "assistant" else None
-            history = messages(said[: place + 1], where)
-            yield StoredRequest(number, "messages", history, answer=answer if is_usable(answer) else None)
+        if message["role"] != "user":
+            continue
+        after = said[place + 1] if place + 1 < len(said) else {}
+        answer = content_text(after.get("content"), where) if after.get("role") == "assistant" else None
+        history = messages(said[: place + 1], where)
+        yield StoredRequest(number, "messages", history, answer=answer if is_usable(answer) else None)
 
 
 def check_roles(said: Dialog, where: str) -> None:
@@ -146,39 +225,48 @@ def check_roles(said: Dialog, where: str) -> None:
             raise UsageError(f"{where}: role {message.get('role')!r:.40}; known are {', '.join(ROLES)}.")
 
 
-def stored_request(item: Any, number: int, where: str, column: str = "") -> StoredRequest:
-    """Raises UsageError for an object that is no request."""
-    if not isinstance(item, dict):
-        raise UsageError(f"{where}: not an object with a prompt.")
+def content_text(content: Any, where: str) -> Any:
+    """The text of a message's content, which may come as a list of parts; anything else as it is. Raises UsageError
+    for a part that is no text, such as an image.
+    """
+    if not isinstance(content, list):
+        return content
+    texts = []
+    for part in content:
+        kind = part.get("type", "text") if isinstance(part, dict) else None
+        if kind not in TEXT_PARTS or not isinstance(part.get("text"), str):
+            raise UnsentKeyError(f"{where}: a part of the content is {kind or part!r:.40}: text alone is sent.")
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def request_kind(item: dict[str, Any], where: str) -> RequestKind:
+    """What a row's prompt is. Raises UsageError where it has none, or several."""
+    kinds = [kind for kind in REQUEST_KINDS if item.get(kind) is not None]
+    if len(kinds) != 1:
+        count = "more than one" if kinds else "none"
+        raise UsageError(f"{where}: {count} of {', '.join(REQUEST_KINDS)}; give exactly one.")
+    return kinds[0]
+
+
+def stored_request(item: dict[str, Any], number: int, where: str, column: str = "") -> StoredRequest:
+    """A row's request, with the system prompt beside it. Raises UsageError for an object that is no request."""
+    limit, system = answer_limit(item, where), system_prompt(item, where)
     if column:
         if column not in item:
             raise UsageError(f"{where}: no {column!r}; it has {', '.join(map(str, item))[:200]}.")
-        return StoredRequest(number, "prompt", words(item[column], where, column), longest(item, where))
-    kinds = [kind for kind in REQUEST_KINDS if item.get(kind) is not None]
-    if len(kinds) != 1:
-        raise UsageError(
-            f"{where}: {'more than one' if kinds else 'none'} of {', '.join(REQUEST_KINDS)}; give exactly one."
-        )
-    kind = kinds[0]
-    return StoredRequest(number, kind, READERS[kind](item[kind], where), longest(item, where))
-
-
-def parse_text(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: not JSON: {' '.join(str(error).split())}.") from None
-
-
-def longest(item: dict[str, Any], where: str) -> int | None:
-    """The longest answer that a request asks for, under whichever name; None where it does not say."""
-    found = {name: item[name] for name in LENGTH_KEYS if item.get(name) is not None}
-    for name, value in found.items():
-        if not (type(value) is int and 0 < value <= MOST_TOKENS):
-            raise UsageError(f"{where}: {name} must be a whole number from 1 to {MOST_TOKENS:,}; it is {value!r:.40}.")
-    if len(set(found.values())) > 1:
-        raise UsageError(f"{where}: {' and '.join(f'{name} {found[name]:,}' for name in found)} disagree: keep one.")
-    return next(iter(found.values()), None)
+        kind: RequestKind = "prompt"
+        prompt: Any = words(item[column], where, column)
+    else:
+        kind = request_kind(item, where)
+        prompt = READERS[kind](item[kind], where)
+    if system and kind == "prompt_token_ids":
+        raise UnsentKeyError(f"{where}: a system prompt beside token ids is not sent: put it into them, or remove it.")
+    if system and kind == "prompt":
+        kind, prompt = "messages", [{"role": "user", "content": prompt}]
+    if system:
+        prompt = messages(with_system(prompt, system, where), where)
+    return StoredRequest(number, kind, prompt, limit)
 
 
 def words(value: Any, where: str, name: str = "prompt") -> str:
@@ -194,12 +282,17 @@ def words(value: Any, where: str, name: str = "prompt") -> str:
 
 def messages(value: Any, where: str) -> list[dict[str, str]]:
     """A chat, each message with role and content, that ends with the user's word. Raises UsageError."""
-    if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
+    if not is_dialog(value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")
     check_roles(value, where)
     if not value or value[-1]["role"] != "user":
         raise UsageError(f"{where}: the last of messages must be the user's.")
-    return [{"role": item["role"], "content": words(item.get("content"), where, "content")} for item in value]
+    found = []
+    for message in value:
+        check_sent(message, where)
+        content = words(content_text(message.get("content"), where), where, "content")
+        found.append({"role": message["role"], "content": content})
+    return found
 
 
 def token_ids(value: Any, where: str, name: str = "prompt_token_ids") -> TokenIds:
@@ -215,18 +308,25 @@ READERS: dict[RequestKind, Callable[[Any, str], Any]] = {
 }
 
 
-def turns(conversation: Dialog) -> Iterator[tuple[str, str]]:
-    """The first question that an answer follows, and that answer; nothing where there is none."""
-    for first, then in pairwise(conversation):
+def sharegpt_turns(said: Dialog, system: str, number: int) -> Iterator[StoredRequest]:
+    """The first question that an answer follows, after the system prompt where there is one; nothing where there is no
+    such question.
+    """
+    for message in said:
+        if message.get("from") == "system" and is_usable(message.get("value")):
+            system = system or message["value"]
+    for first, then in pairwise(said):
         question, answer = first.get("value"), then.get("value")
-        if (
-            first.get("from") in ASKING_ROLES
-            and then.get("from") in ANSWERING_ROLES
-            and is_usable(question)
-            and is_usable(answer)
-        ):
-            yield question, answer
+        is_asked = first.get("from") in ASKING_ROLES and is_usable(question)
+        is_answered = then.get("from") in ANSWERING_ROLES and is_usable(answer)
+        if not (is_asked and is_answered):
+            continue
+        if not system:
+            yield StoredRequest(number, "prompt", question, answer=answer)
             return
+        chat = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+        yield StoredRequest(number, "messages", chat, answer=answer)
+        return
 
 
 def is_usable(text: Any) -> TypeGuard[str]:

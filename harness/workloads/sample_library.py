@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 
 from harness.config.lengths import SALT_TOKENS, Shared
 from harness.config.workload import RequestSet
+from harness.engines.protocol import MessagePrompt
 from harness.workloads.requests_file import TokenIds
 
 
@@ -37,6 +38,8 @@ class Salt(NamedTuple):
         tokens = Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
         rest = self.after + SALT_TOKENS if self.replaces else self.after
         salted = [*prompt[: self.after], *tokens, *prompt[rest:]]
+        if isinstance(prompt, MessagePrompt):
+            return MessagePrompt(salted, prompt.messages, tokens)
         return salted[: len(prompt)] if self.replaces else salted
 
 
@@ -61,6 +64,7 @@ class Library:
     words: Sequence[int] = ()  # the token ids of which random prompts are made
     references: Sequence[str] = ()
     articles: Sequence[str] = ()
+    notes: tuple[str, ...] = ()  # what a reader must know of how they were made
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
         """A sample's prompt, salted, and the most tokens of its answer; `order` and `round` are those of the request

@@ -12,12 +12,12 @@ from harness.config.run import RunConfig
 from harness.config.workload import SYNTHETIC_COUNT, RequestSet, Workload, WorkloadProfile
 from harness.core import reading
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_PROFILE
 from harness.core.given_values import read_given
 from harness.workloads.requests_file import TokenIds
 from harness.workloads.sample_library import Library, Salt
 
 MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
-LARGEST_PROFILE = 2**16  # bytes of a profile's file
 DESCRIPTION = "random prompts, and answers of exact lengths"
 
 

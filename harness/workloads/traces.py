@@ -1,19 +1,18 @@
 """Recorded arrivals: a CSV file of when each request came, how long it and its answer were, and what it shared."""
 
 import csv
-import math
-import re
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.config.arrival_patterns import ARRIVAL_SHAPES, MOST_RATE, TRACE_COLUMNS, TRACE_PREFIX_COLUMNS
 from harness.config.lengths import MOST_TOKENS
 from harness.core.errors import UsageError
-from harness.core.given_values import read_given, require, unknown_file_error
+from harness.core.file_limits import LARGEST_ARRIVALS
+from harness.core.given_values import not_taken, read_given, unknown_file_error
+from harness.core.plain_numbers import decimal_number, whole_number
 
 # Recorded arrivals: a CSV file of when each request came, how long it and its answer were, and what it shared.
 FLAG = "--arrivals"
-LARGEST_TRACE_BYTES = 2**30
 LONGEST_TRACE_S = 10**10
 PAGE = "docs/workloads.md#recorded-arrivals"
 
@@ -50,7 +49,7 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
     """
     if not path.exists():
         raise unknown_file_error(FLAG, str(path), list(ARRIVAL_SHAPES))
-    text = read_given(FLAG, path, "text", str, most=LARGEST_TRACE_BYTES).removeprefix("\ufeff")
+    text = read_given(FLAG, path, "text", str, most=LARGEST_ARRIVALS)
     if text.partition("\n")[0].strip() not in (TRACE_COLUMNS, TRACE_COLUMNS + TRACE_PREFIX_COLUMNS):
         raise UsageError(
             f"{path}: not a trace; the first line must be {TRACE_COLUMNS}[{TRACE_PREFIX_COLUMNS}]: "
@@ -87,12 +86,10 @@ def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recor
     if len(cells) != len(names):
         raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
     seconds, prompt, answer, prefix, shared = *cells, *("", "")[len(cells) - 3 :]
-    try:
-        at = float(seconds)
-    except ValueError:
-        at = math.nan
+    at = decimal_number(seconds)
     wanted = f"a number from 0 to {LONGEST_TRACE_S:,}; convert dates to seconds since the first request"
-    require(0 <= at <= LONGEST_TRACE_S, f"{where}: seconds", wanted, seconds)
+    if at is None or at > LONGEST_TRACE_S:
+        raise not_taken(f"{where}: seconds", wanted, seconds)
     length = whole(f"{where}: input_tokens", prompt, MOST_TOKENS)
     new = whole(f"{where}: output_tokens", answer, MOST_TOKENS)
     beginning = whole(f"{where}: prefix_tokens", shared, length) if prefix else 0
@@ -102,6 +99,7 @@ def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recor
 
 
 def whole(name: str, text: str, most: int) -> int:
-    found = int(float(text)) if re.fullmatch(r"[0-9]{1,7}(\.0*)?", text) else -1  # 47.0, as pandas writes it
-    require(1 <= found <= most, name, f"a whole number from 1 to {most:,}", text)
+    found = whole_number(text)
+    if not found or found > most:
+        raise not_taken(name, f"a whole number from 1 to {most:,}", text)
     return found

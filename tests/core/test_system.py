@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.core import nvml, system
 from harness.core.nvml import GPU
@@ -75,6 +77,20 @@ def fake_nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ("GPU-cccc,0", []),
         ("MIG-x", [-0.5]),
         ("MIG-y", []),
+        (" 1 , 0 ", [1, 0]),
+        ("0,0", []),
+        ("0,-1,1", [0]),
+        ("NoDevFiles", []),
+        ("1gpu2,2ampere", [1, 2]),
+        ("+1", [1]),
+        ("00,1", [0, 1]),
+        ("0,GPU-aaaa", [0]),
+        ("GPU-aaaa,1", [0]),
+        ("GPU-bbbb", []),  # of two cards
+        ("GPU-aaaa,GPU-aaaa-1", []),
+        ("MIG-x,MIG-x", []),
+        ("0 1", [0]),
+        ("١", []),
     ],
 )
 def test_which_cards_cuda_leaves(fake_nvml: pytest.MonkeyPatch, chosen: str | None, cards: list[float]) -> None:
@@ -82,6 +98,30 @@ def test_which_cards_cuda_leaves(fake_nvml: pytest.MonkeyPatch, chosen: str | No
         fake_nvml.setenv("CUDA_VISIBLE_DEVICES", chosen)
     assert nvml.gpus() == [GPU(f"card {card}", int(10 * (card + 1) * GIB)) for card in cards]
     assert nvml.gpu_memory_used() == sum(int(card + 1) * GIB for card in cards)
+
+
+@given(text=st.text("0123,-+ GPUMIg", max_size=12) | st.sampled_from(["GPU-a,GPU-b", "MIG-a,1", "GPU-a,GPU-a"]))
+def test_the_words_are_those_that_torch_reads(text: str) -> None:
+    """Torch reads the variable as CUDA does, and does not need a GPU for it."""
+    cuda = pytest.importorskip("torch").cuda
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", text)
+        try:
+            words = cuda._parse_visible_devices()
+        except ValueError:  # a sign alone, which it takes for a number
+            return
+    assert nvml.device_words(text) == [*map(str, words)]
+
+
+def test_a_card_that_is_split_tells_neither_power_nor_energy(fake_nvml: pytest.MonkeyPatch) -> None:
+    class Split(NVML):
+        nvmlDeviceGetMigMode = staticmethod(lambda card: (card, 1))
+        nvmlDeviceGetTotalEnergyConsumption = staticmethod(lambda card: 5000)
+
+    fake_nvml.setitem(sys.modules, "pynvml", Split)
+    assert nvml.energies_mj() == [5000, None, None]
+    assert gpu_readings.joules(1) == 5.0 and gpu_readings.joules(2) is None
+    assert [gpu_readings.power_w(Split, card) for card in (0, 1)] == [300, None]
 
 
 def test_vllm_for_the_cpu_uses_no_gpu(fake_nvml: pytest.MonkeyPatch) -> None:

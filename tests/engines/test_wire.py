@@ -19,7 +19,7 @@ from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
 from harness.engines import discovery, openai, server_metrics
 from harness.engines.answer_delivery import Delivery, ServerUse, TokenCounts
-from harness.engines.completions import BROKEN, EventReader, error_message, piece, read_usage
+from harness.engines.completions import BROKEN, EventReader, error_message, piece
 from harness.engines.openai import OpenAI
 from harness.engines.request_formats import NEUTRAL
 from harness.report import answer as answers
@@ -204,20 +204,6 @@ def test_an_unknown_word_for_the_end_is_noted_and_doubts_nothing() -> None:
     found = ServerUse.of([Delivery(9, 9, end="end_turn"), Delivery(9, 9, end="end_turn"), Delivery(9, 9)])
     assert [*found.disagreements] == []
     assert tells(found.notes[0], "2 answers", "'end_turn'", "`stop`")
-
-
-@pytest.mark.parametrize(
-    ("usage", "counts"),
-    [
-        ({"prompt_tokens": 10, "completion_tokens": 8, "total_tokens": 26}, (10, 16)),  # reasoning apart
-        ({"prompt_tokens": 10, "completion_tokens": 16, "total_tokens": 26}, (10, 16)),
-        ({"prompt_tokens": 10.0, "completion_tokens": 16.0}, (10, 16)),
-        ({"prompt_tokens": 10.5, "completion_tokens": "16"}, (None, None)),
-    ],
-)
-def test_counts_of_a_server(usage: dict[str, Any], counts: tuple[int | None, int | None]) -> None:
-    found = read_usage(usage)
-    assert found and (found.prompt_tokens, found.output_tokens) == counts
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,8 @@ def page(text: str) -> Iterator[str]:
 def test_the_servers_gpus_alone_are_read() -> None:
     with page(PAGE) as url:
         (columns,), models = (
-            list(found) for found in (exporter.read([f"{url}?gpu=0"])[0].values(), exporter.read([f"{url}?gpu=0"])[1])
+            list(found)
+            for found in (exporter.read([f"{url}?gpu=0"]).gpus.values(), exporter.read([f"{url}?gpu=0"]).models)
         )
         assert len(exporter.read([f"{url}?host=node7"])[0]) == len(exporter.read([f"{url}?gpu=0,1"])[0]) == 2
     assert models == ["NVIDIA H100 80GB HBM3"]
@@ -87,8 +88,52 @@ def test_parts_of_a_gpu_are_one_gpu() -> None:
         for part, value in enumerate(values)
     )
     with page(rows) as url:
-        (found,) = exporter.read([f"{url}?gpu=0"])[0].values()
-    assert found == {"memory_gib": 31.25, "power_w": 300}
+        found = exporter.read([f"{url}?gpu=0"])
+    assert [*found.gpus.values()] == [{"memory_gib": 31.25}] and len(found.split) == 1
+
+
+MIG = 'gpu="0",Hostname="n",modelName="H100",GPU_I_PROFILE="3g.40gb",GPU_I_ID="{part}"'
+
+
+@pytest.mark.parametrize(
+    ("active", "utilization", "load"),
+    [((0.97, 0.4), (0, 0), 97.0), ((0.97,), (), 97.0), ((), (0, 0), None), ((), (50, 60), None), ((), (), None)],
+)
+def test_the_load_of_a_split_gpu_is_its_parts_or_unknown(
+    active: tuple[float, ...], utilization: tuple[float, ...], load: float | None
+) -> None:
+    """DCGM's GPU_UTIL is 0 there by design, and the power is the whole card's."""
+    fields = {
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE": active,
+        "DCGM_FI_DEV_GPU_UTIL": utilization,
+        "DCGM_FI_DEV_POWER_USAGE": (512.0, 512.0),
+        "DCGM_FI_DEV_FB_USED": (1024, 1024),
+    }
+    rows = "".join(
+        f"{name}{{{MIG.format(part=part)}}} {value}\n"
+        for name, values in fields.items()
+        for part, value in enumerate(values)
+    )
+    with page(rows) as url:
+        found = exporter.read([f"{url}?gpu=0"])
+    (columns,) = found.gpus.values()
+    assert columns == {"memory_gib": 2.0} | ({} if load is None else {"load_percent": load})
+    lines = [*exporter.gaps(found, Recording([1.0, 2.0], {"gpu0_power_w": [None, None]}))]
+    assert len(lines) == 1 and "1 of 1 GPUs are split (MIG)" in lines[0]
+
+
+def test_of_a_whole_gpu_the_share_of_busy_engines_is_not_its_load() -> None:
+    row = '{gpu="0",Hostname="n",GPU_I_ID="",GPU_I_PROFILE=""}'
+    text = f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{row} 0.5\nDCGM_FI_DEV_GPU_UTIL{row} 99\nDCGM_FI_DEV_POWER_USAGE{row} 300\n"
+    with page(text) as url:
+        found = exporter.read([f"{url}?gpu=0"])
+    assert [*found.gpus.values()] == [{"load_percent": 99.0, "power_w": 300.0}] and not found.split
+
+
+def test_a_damaged_row_does_not_cost_the_others() -> None:
+    rows = 'DCGM_FI_DEV_POWER_USAGE{gpu="0",Hostname="n"} \nDCGM_FI_DEV_FB_USED{gpu="0",Hostname="n"} 1024\n'
+    with page(rows) as url:
+        assert list(exporter.read([f"{url}?gpu=0"]).gpus.values()) == [{"memory_gib": 1.0}]
 
 
 def test_values_that_no_gpu_has_are_left_out() -> None:
@@ -127,7 +172,7 @@ def test_a_page_that_is_none_ends_in_a_line_with_the_flag_and_soon(kind: str) ->
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics?gpu=0"
         with pytest.raises(UsageError, match="--telemetry-url"):
             exporter.read([url])
-        assert exporter.readings([url]) == ({}, [])  # during a test: a gap
+        assert exporter.readings([url]) == ({}, [], [])  # during a test: a gap
         assert time.monotonic() - begin < patience(20 * discovery.PAGE_S)
 
 
@@ -149,8 +194,8 @@ def test_a_gpu_without_a_model_is_unknown() -> None:
         ("?uuid=7", PAGE, "name the server's GPUs"),
         ("?gpu=0,7", PAGE, "no GPU 7"),
         ("?host=node8", PAGE, "no GPU of host node8"),
-        ("?gpu=0", "<html><body>503</body></html>", "is it a DCGM exporter's page"),
-        ("?gpu=0", "vllm:num_requests_running 1\n", "is it a DCGM exporter's page"),
+        ("?gpu=0", "<html><body>503</body></html>", "no field of DCGM's"),
+        ("?gpu=0", "vllm:num_requests_running 1\n", "no field of DCGM's"),
         ("?gpu=0", 'DCGM_FI_DEV_GPU_UTIL{gpu="0"', "not an exporter's page"),
     ],
 )
@@ -170,7 +215,7 @@ def test_it_needs_an_endpoint() -> None:
 
 
 def test_an_exporter_that_goes_away_leaves_a_gap() -> None:
-    assert exporter.readings(["http://127.0.0.1:9/metrics?gpu=0"]) == ({}, [])
+    assert exporter.readings(["http://127.0.0.1:9/metrics?gpu=0"]) == ({}, [], [])
 
 
 @pytest.mark.parametrize(

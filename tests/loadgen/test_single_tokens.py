@@ -94,7 +94,7 @@ def test_one_answer_in_a_hundred_is_one_token(official: bool, tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["offline", "server"])
 def test_empty_answers_end_a_run(scenario: str, tmp_path: Path) -> None:
-    done = measured(tmp_path, Fake(fault="empty", after=30), scenario)
+    done = measured(tmp_path, Fake(fault="empty", after=30, usage=False), scenario)
     assert done.code == 3, done.output
     assert "without a single token" in done.status["reason"]
     assert "Traceback" not in done.output

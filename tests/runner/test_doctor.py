@@ -15,6 +15,7 @@ from harness.config import checkpoint
 from harness.config.run import RunConfig
 from harness.core import locations, nvml, vllm_source
 from harness.core.errors import UsageError
+from harness.core.file_limits import GIB
 from harness.runner import doctor, server_probe
 from tests.conftest import ROOT, called, ended
 from tests.support.fake_servers import Fake, serving
@@ -121,11 +122,11 @@ def test_an_empty_submodule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_weights_and_one_sequence_against_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "gpus", lambda: [nvml.GPU("a card", 17 * nvml.GIB)])
-    monkeypatch.setattr(checkpoint, "weight_bytes", lambda config: 15 * nvml.GIB)
+    monkeypatch.setattr(nvml, "gpus", lambda: [nvml.GPU("a card", 17 * GIB)])
+    monkeypatch.setattr(checkpoint, "weight_bytes", lambda config: 15 * GIB)
     asked = RunConfig(model="demo", tensor_parallel_size=1)
     doctor.memory(asked)  # 15.3 GiB are vLLM's
-    monkeypatch.setattr(checkpoint, "cache_bytes", lambda config, tokens: nvml.GIB)
+    monkeypatch.setattr(checkpoint, "cache_bytes", lambda config, tokens: GIB)
     with pytest.raises(UsageError, match=r"15 GiB of weights and 1 for 1,024 tokens do not fit: 15\.3 GiB"):
         doctor.memory(asked)
     with pytest.raises(UsageError, match="--max-model-len"):

@@ -222,8 +222,8 @@ def test_an_address_is_not_fetched_and_a_large_file_has_a_remedy(tmp_path: Path,
         with pytest.raises(UsageError, match="download the file"):
             custom.load(config(**flags), None)
     (tmp_path / "large.csv").write_text("x" * 100)
-    monkeypatch.setattr(traces, "LARGEST_TRACE_BYTES", 64)
-    with pytest.raises(UsageError, match=r"larger than 0 MiB: .*head -n 100000 large.csv"):
+    monkeypatch.setattr(traces, "LARGEST_ARRIVALS", 64)
+    with pytest.raises(UsageError, match=r"larger than 64 bytes: .*head -n 100000 large.csv"):
         traces.read_trace(tmp_path / "large.csv")
 
 
@@ -276,7 +276,7 @@ def test_rows_without_lengths_are_left_out_and_whole_numbers_may_end_in_point_ze
     trace = traces.read_trace(path)
     assert [(one.prompt_tokens, one.output_tokens) for one in trace.requests] == [(47, 18), (60, 20)]
     assert (trace.empty, trace.span_s) == (1, 2.0)
-    for cell in ("47.5", "1e3", "-1", "nan"):
+    for cell in ("47.5", "1e-3", "-1", "nan", "４７"):
         path.write_text(f"seconds,input_tokens,output_tokens\n5,{cell},18\n7,60,20\n")
         with pytest.raises(UsageError, match="line 2: input_tokens"):
             traces.read_trace(path)

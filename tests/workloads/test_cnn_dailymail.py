@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness.config import mlperf
+from harness.config.mlperf import PROMPT
 from harness.config.models import DEMO
 from harness.config.pretrained import load_tokenizer
 from harness.config.run import RunConfig
@@ -104,8 +105,40 @@ def test_prompts_are_the_fixed_instruction_around_the_article(tokenizer: Any):
 
 
 def test_tokens_that_come_with_the_data_are_used_as_they_are(tokenizer: Any, file):
-    library = load(config(file(changed(tok_input=[7, 8, 9]))), tokenizer, 5)
-    assert library.prompts[3] == [7, 8, 9]
+    whole = RECORDS[3]["tok_input"]
+    for tokens in (whole, whole[1:], [*whole, 7], whole[: len(whole) // 2]):  # another beginning or end, cut
+        library = load(config(file(changed(tok_input=tokens))), tokenizer, 5)
+        assert library.prompts[3] == tokens and library.notes == ()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_token_ids_of_another_tokenizer_are_refused_with_both_texts(tokenizer: Any, file, count: int):
+    """A file of another model has the same name, the same keys, and ids of the same vocabulary."""
+    shifted = [record | {"tok_input": [(token + 7) % 700 for token in record["tok_input"]]} for record in RECORDS[:5]]
+    path = file(shifted)
+    line = refusal(path, tokenizer, count)
+    read, article = tokenizer.decode(shifted[0]["tok_input"], skip_special_tokens=True), shifted[0]["input"]
+    assert line.startswith(f"{path}: record 0: tok_input") and repr(read[:60]) in line and repr(article[:60]) in line
+
+
+def test_of_many_records_a_few_are_enough_to_find_another_tokenizer(tokenizer: Any, file):
+    records = [record | {"tok_input": [9, 8, 7]} for record in RECORDS]
+    assert "tok_input" in refusal(file(records), tokenizer, 256)
+    bare = [{key: value for key, value in record.items() if key != "tok_input"} for record in RECORDS]
+    path = file([*bare[:100], records[100], *bare[101:]])
+    assert load(config(path), tokenizer, 100).notes == ()
+    assert "record 100:" in refusal(path, tokenizer, 101)
+
+
+def test_what_is_not_read_of_the_data_is_named(tokenizer: Any, file):
+    records = [
+        {"input": record["input"], "output": record["output"], "prompt_style": "x", "id": 1} for record in RECORDS[:5]
+    ]
+    assert load(config(file(records)), tokenizer, 5).notes == ("not read: 'prompt_style' in 5 records",)
+    other = [record | {"instruction": "Summarize the news:"} for record in records]
+    assert any("Summarize the news:" in note for note in load(config(file(other)), tokenizer, 5).notes)
+    same = [record | {"instruction": PROMPT} for record in RECORDS[:5]]
+    assert load(config(file(same)), tokenizer, 5).notes == ()
 
 
 def test_datacenter_keeps_the_order_of_the_data(tokenizer: Any):
@@ -179,7 +212,7 @@ def test_a_file_that_is_no_data_set_is_named(tokenizer: Any, file, data: Any, me
 
 def test_files_that_cannot_be_read_are_named(tokenizer: Any, tmp_path: Path):
     assert "No such file" in refusal(tmp_path / "none.json", tokenizer)
-    (tmp_path / "binary.json").write_bytes(b"\xff\xfe[]")
+    (tmp_path / "binary.json").write_bytes(b"\x80\x81[]")
     assert "not text in UTF-8" in refusal(tmp_path / "binary.json", tokenizer)
 
 
@@ -204,9 +237,10 @@ def test_token_ids_outside_the_vocabulary_name_the_sample(tokenizer: Any, file, 
 
 
 def test_the_last_token_of_the_vocabulary_is_inside(tokenizer: Any, file):
-    library = load(config(file(changed(tok_input=[len(tokenizer) - 1]))), tokenizer, 5)
-    assert library.prompts[3] == [len(tokenizer) - 1]
-    refusal(file(changed(tok_input=[len(tokenizer)])), tokenizer)
+    last = [*RECORDS[3]["tok_input"], len(tokenizer) - 1]
+    library = load(config(file(changed(tok_input=last))), tokenizer, 5)
+    assert library.prompts[3] == last
+    assert "vocabulary" in refusal(file(changed(tok_input=[len(tokenizer)])), tokenizer)
 
 
 def test_prompts_that_do_not_fit_name_the_longest_and_what_it_needs():

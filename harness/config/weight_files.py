@@ -1,0 +1,104 @@
+"""The files of a checkpoint that an engine loads: those of its index, and no second copy of the weights."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.core import files
+from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_SETTINGS, MIB
+from harness.core.stored_text import POINTER, data_files, is_pointer
+
+# By format, in the order in which engines look for them: the index of the shards, and the name of weights in one file.
+FORMATS = (
+    ("safetensors", "model.safetensors.index.json", "model.safetensors"),
+    ("bin", "pytorch_model.bin.index.json", "pytorch_model.bin"),
+    ("pt", "", ""),
+)
+SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.\w+")
+# What training leaves beside the weights, adapters to them, and Mistral's own copy of them.
+NO_WEIGHTS = re.compile(r"(adapter_model|training_args|optimizer|scheduler|scaler|rng_state|trainer_state).*")
+OWN_COPY = "consolidated"
+LARGEST_HEADER = 100 * MIB  # of a file of safetensors, as its library has it
+
+
+def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
+    """Return the files of a folder's weights that an engine loads; none where there are none. Raises UsageError where
+    `is_loaded` and a file is missing, cut short, or a pointer of Git LFS; `name` is what the user calls the model.
+    """
+    for suffix, index, whole in FORMATS:
+        found = loaded_files(folder, suffix, index, whole)
+        if not found:
+            continue
+        if is_loaded:
+            check_files(found, name)
+        return [path for path in found if path.exists()]
+    return []
+
+
+def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path]:
+    """Return the files of one format that an engine would load, those that are missing among them."""
+    if index and (folder / index).is_file():
+        return [folder / shard for shard in shards_of(folder / index)]
+    found = [path for path in data_files(folder, f"*.{suffix}") if not NO_WEIGHTS.fullmatch(path.name)]
+    own = [path for path in found if not path.name.startswith(OWN_COPY)] or found
+    if folder / whole in own:
+        return [folder / whole]
+    return whole_set(own)
+
+
+def shards_of(index: Path) -> list[str]:
+    """Return the names of the shards that an index lists. Raises UsageError for a damaged one."""
+    match files.read_json(index, LARGEST_SETTINGS * 16):
+        case {"weight_map": {**weights}} if weights:
+            return sorted({str(name) for name in weights.values()})
+    raise UsageError(f"{index}: no weight_map in it: it may be damaged; copy it again.")
+
+
+def whole_set(found: Sequence[Path]) -> list[Path]:
+    """Return the files with the shards that are missing of them, by their names, as in model-00001-of-00002."""
+    wanted = list(found)
+    for path in found:
+        shard = SHARD.fullmatch(path.name)
+        if not shard:
+            continue
+        for number in range(1, int(shard[3]) + 1):
+            other = path.with_name(f"{shard[1]}-{number:05}-of-{shard[3]}{path.suffix}")
+            if other not in wanted:
+                wanted.append(other)
+    return sorted(wanted)
+
+
+def check_files(found: Sequence[Path], name: str) -> None:
+    """Raises UsageError for the first file that cannot be loaded."""
+    missing = [path.name for path in found if not path.exists()]
+    if missing:
+        raise UsageError(
+            f"--model {name}: {missing[0]} is missing, {len(missing):,} of {len(found):,} files of its weights: copy "
+            "the folder again, or download the model again."
+        )
+    for path in found:
+        if is_pointer(path):
+            raise UsageError(f"--model {name}: {path.name} is {POINTER}.")
+        if is_cut_short(path):
+            raise UsageError(f"--model {name}: {path.name} is cut short: copy it again, or download it again.")
+
+
+def is_cut_short(path: Path) -> bool:
+    """Return whether a file of safetensors is shorter than its own header says; False of any other file."""
+    size = path.stat().st_size
+    if path.suffix != ".safetensors":
+        return False
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length <= LARGEST_HEADER:
+            return False
+        if size < 8 + length:
+            return True
+        try:
+            header = json.loads(file.read(length))
+            ends = [about["data_offsets"][1] for name, about in header.items() if name != "__metadata__"]
+            return size < 8 + length + max(ends, default=0)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return False

@@ -1,0 +1,32 @@
+"""Numbers as people and programs write them, in ASCII digits alone."""
+
+import math
+import re
+
+WHOLE = re.compile(r"[0-9]{1,25}(?:\.0*)?(?:[eE]\+?[0-9]{1,2})?")
+DECIMAL = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]{1,3})?|[0-9]+\.")
+
+
+def whole_number(value: object) -> int | None:
+    """Return the whole number that a value is, as in 16, 16.0, "16" or "1e3"; None for any other, also below zero.
+
+    pandas writes a column of whole numbers with a decimal point where a cell is empty, and CSV files hold text alone.
+    """
+    if isinstance(value, str):
+        if not WHOLE.fullmatch(value.strip()):
+            return None
+        digits, _, exponent = value.strip().lower().partition("e")
+        return int(int(digits.partition(".")[0]) * 10 ** int(exponent or 0))
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        return None
+    if isinstance(value, int):
+        return value
+    return int(value) if value.is_integer() else None
+
+
+def decimal_number(text: str) -> float | None:
+    """Return the number that a text is, from 0 on; None for any other text, also infinity."""
+    if not DECIMAL.fullmatch(text.strip()):
+        return None
+    number = float(text)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,134 @@
+"""How a file's text is stored, by its first bytes: encoding, compression, or what else than text it is."""
+
+import codecs
+import gzip
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+from zlib import error as DamagedStream  # noqa: N812  # an exception's name
+
+HEAD_BYTES = 64  # enough of a file to tell its form
+BUFFER_BYTES = 2**16
+POINTER = "a Git LFS pointer, not the file: run `git lfs pull` in the folder"
+POINTER_MARK = b"version https://git-lfs"
+GZIP = b"\x1f\x8b"
+# UTF-32's marks begin as UTF-16's do, so they come first.
+BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# What files begin with that are no text: what such a file is, and how to get at its text.
+OTHER_FORMS = (
+    (POINTER_MARK, POINTER),
+    (b"/annex/objects/", "a git-annex pointer, not the file: run `git annex get` in the folder"),
+    (b"\x00\x05\x16\x07", "what a Mac leaves beside a file (AppleDouble): name the file without `._`"),
+    (b"PAR1", "a Parquet file, not text: --workload hf:FOLDER reads the Parquet files of a folder"),
+    (b"ARROW1", "an Arrow file, not text: save it as JSON lines"),
+    (b"PK\x03\x04", "a zip archive or a spreadsheet, not text: unpack it, or save it as CSV"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd: unpack it with `zstd -d`"),
+    (b"BZh", "compressed by bzip2: unpack it with `bunzip2`"),
+    (b"\xfd7zXZ\x00", "compressed by xz: unpack it with `unxz`"),
+    (b"%PDF-", "a PDF, not text"),
+    (b"SQLite format 3\x00", "a database (SQLite), not text"),
+    (b"\x89HDF", "an HDF5 file, not text"),
+    (b"\x93NUMPY", "a NumPy array, not text"),
+)
+# What a stream raises that is cut short or damaged.
+DAMAGED_STREAM = (EOFError, DamagedStream, gzip.BadGzipFile)
+
+
+class NoTextError(ValueError):
+    """A file that is no text, or not wholly there; the message says what it is, and what to do."""
+
+
+class TooLongError(ValueError):
+    """A compressed file that holds more than its kind can be."""
+
+
+class LimitedStream(io.RawIOBase):
+    """The bytes of another stream, at most so many: a kilobyte of a compressed file may stand for gigabytes."""
+
+    def __init__(self, source: gzip.GzipFile, most: int) -> None:
+        self.source, self.left = source, most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill a buffer. Raises TooLongError beyond the limit, NoTextError for a damaged stream."""
+        try:
+            data = self.source.read(len(buffer))
+        except DAMAGED_STREAM as error:
+            raise NoTextError(f"a damaged gzip file ({str(error).rstrip('.')}): copy it again") from None
+        self.left -= len(data)
+        if self.left < 0:
+            raise TooLongError
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class TextForm(NamedTuple):
+    """How a text is stored."""
+
+    encoding: str
+    is_gzip: bool = False
+
+
+def text_form(head: bytes) -> TextForm:
+    """Return how a text is stored that begins with these bytes. Raises NoTextError for what is no text."""
+    for mark, what in OTHER_FORMS:
+        if head.startswith(mark):
+            raise NoTextError(what)
+    if head.startswith(GZIP):
+        return TextForm("utf-8", is_gzip=True)
+    for mark, encoding in BYTE_ORDER_MARKS:
+        if head.startswith(mark):
+            return TextForm(encoding)
+    # Text begins with a character of ASCII nearly always, of which UTF-16 makes one byte and a zero.
+    if len(head) > 1 and head[0] and not head[1]:
+        return TextForm("utf-16-le")
+    if len(head) > 1 and head[1] and not head[0]:
+        return TextForm("utf-16-be")
+    return TextForm("utf-8")
+
+
+@contextmanager
+def decoded(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWrapper]:
+    """Yield the text of a file of bytes, its line ends as they are, of at most `most` bytes where it is compressed.
+    Raises NoTextError, TooLongError.
+    """
+    stream: io.BufferedReader = file  # type: ignore[assignment]
+    form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])
+    if form.is_gzip:
+        stream = io.BufferedReader(LimitedStream(gzip.GzipFile(fileobj=file), most), BUFFER_BYTES)
+        form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])
+        if form.is_gzip:
+            raise NoTextError("compressed twice: unpack it with `gunzip`")
+    text = io.TextIOWrapper(stream, encoding=form.encoding, errors=errors, newline="")
+    try:
+        yield text
+    except UnicodeDecodeError:
+        raise NoTextError(f"not text in {form.encoding.upper().removesuffix('-SIG')}") from None
+    finally:
+        text.detach()
+
+
+def is_pointer(path: Path) -> bool:
+    """Return whether a file is what Git LFS leaves where it did not run."""
+    with path.open("rb") as file:
+        return file.read(len(POINTER_MARK)) == POINTER_MARK
+
+
+def is_litter(path: Path) -> bool:
+    """Return whether a file belongs to no data: what a Mac or Windows leaves in the folders that it copies."""
+    return path.name.startswith("._") or path.name in (".DS_Store", "Thumbs.db", "desktop.ini")
+
+
+def data_files(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of a folder that match a pattern, in order of their names, without litter."""
+    return sorted(path for path in folder.glob(pattern) if not is_litter(path))

@@ -1,0 +1,71 @@
+"""One answer as it comes over the wire: its tokens, and when its messages came."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from harness.engines.answer_delivery import RUSH_S
+from harness.engines.completions import CompletionChunk
+from harness.engines.server_usage import StatedUsage
+
+ALIVE_S = 1.0  # an answer that goes on says so this often
+
+# Makes the token ids of pieces, and returns the half of a character that they end with.
+Encoder = Callable[[Sequence[CompletionChunk]], tuple[list[int], str]]
+
+
+class AnswerReading:
+    """What has come of one answer. `first` are the token ids that came at once with the first, `opening` counts those
+    of the whole read of the connection that brought it, `messages` those with tokens, and `rushed` those that came
+    less than RUSH_S after the one before.
+    """
+
+    def __init__(self, encode: Encoder, ids_out: bool) -> None:
+        self.pieces: list[CompletionChunk] = []
+        self.first: Sequence[int] = ()
+        self.usage: StatedUsage | None = None
+        self.has_text = False
+        self.count = self.messages = self.rushed = self.opening = 0
+        self._encode, self._ids_out = encode, ids_out
+        self._held = 0  # messages with tokens of this read
+        self._before = self._heard = time.monotonic()
+
+    @property
+    def end(self) -> CompletionChunk | None:
+        """The message that ended it; None as long as it goes on."""
+        return next((piece for piece in self.pieces if piece.end), None)
+
+    def add(self, piece: CompletionChunk) -> Sequence[int]:
+        """Take a message. Return the answer's first token ids where it brought them, else none."""
+        self.pieces.append(piece)
+        has_tokens = bool(piece.ids if self._ids_out else piece.text)
+        self._held += has_tokens
+        self.has_text = self.has_text or has_tokens
+        self.count += max(1, len(piece.ids or ()))
+        self.usage = piece.usage or self.usage  # the last counts all of the answer
+        if self.first:
+            return ()
+        self.first, half = self._encode(self.pieces)
+        if self.first:
+            self.pieces = [CompletionChunk(text=half, end=piece.end, word=piece.word, model=piece.model)]
+        return self.first
+
+    def take_whole(self, piece: CompletionChunk) -> None:
+        """Take an answer that came in one document."""
+        self.pieces.append(piece)
+        self.usage, self.has_text = piece.usage, bool(piece.ids if self._ids_out else piece.text)
+
+    def end_read(self, now: float) -> bool:
+        """Note that all messages of a read were taken, which came at `now`, by time.monotonic. Return whether to say
+        that the answer goes on.
+        """
+        if self._held:
+            is_rushed = self.messages > 0 and now - self._before < RUSH_S
+            self.rushed += self._held - 1 + is_rushed
+            self.messages, self._before, self._held = self.messages + self._held, now, 0
+        if self.first and not self.opening:
+            self.opening = len(self.first) + len(self._encode(self.pieces)[0])
+            return False
+        if now - self._heard <= ALIVE_S:
+            return False
+        self._heard = now
+        return True

@@ -1,0 +1,108 @@
+"""A server's own counts of one answer, by whichever names and rules it counts."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from harness.core import word_list
+from harness.core.plain_numbers import whole_number
+from harness.engines.answer_delivery import SAME_COUNT, TokenCounts
+
+MOST_COUNT = 2**31  # of tokens that a server may name
+DETAILS = word_list.names_in(
+    "prompt_tokens_details input_tokens_details completion_tokens_details output_tokens_details tokens"
+)  # dictionaries within `usage`, whose counts are read as if they stood in it
+PROMPT_NAMES = word_list.names_in("prompt_tokens input_tokens promptTokenCount inputTokens prompt_eval_count")
+OUTPUT_NAMES = word_list.names_in("completion_tokens output_tokens candidatesTokenCount outputTokens eval_count")
+TOTAL_NAMES = word_list.names_in("total_tokens totalTokenCount totalTokens")
+# Prompt tokens that were not computed again, by OpenAI, vLLM and SGLang, DeepSeek, Anthropic, Moonshot, Gemini, ...
+CACHED_NAMES = word_list.names_in(
+    """
+    cached_tokens prompt_cache_hit_tokens cache_read_input_tokens cache_read_tokens num_cached_tokens
+    cachedContentTokenCount cacheReadInputTokens cached_prompt_tokens
+    """
+)
+# Prompt tokens that were put into a cache: counted beside the others where those that were read are.
+CACHE_WRITE_NAMES = word_list.names_in(
+    "cache_creation_input_tokens cache_write_tokens cacheWriteInputTokens cache_creation_tokens"
+)
+REASONING_NAMES = word_list.names_in("reasoning_tokens thoughtsTokenCount thinking_tokens")
+APART_NAME = "cache_read_input_tokens"  # of a convention that always counts a prompt's cached tokens apart
+
+
+class StatedUsage(NamedTuple):
+    """The counts that a server states. `unexplained` are those of its total that are neither prompt nor output: the
+    server may leave out what it thought, or what came from its cache.
+    """
+
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    unexplained: int = 0
+
+    def counts(self, came: int) -> TokenCounts:
+        """Return the counts of an answer of which `came` tokens were counted here: what the total has beyond prompt
+        and output is output only where that many came.
+        """
+        output = self.output_tokens
+        with_rest = (output or 0) + self.unexplained
+        if self.unexplained and not is_near(output or 0, came) and is_near(with_rest, came):
+            return TokenCounts(self.prompt_tokens, with_rest, self.cached_tokens)
+        return TokenCounts(self.prompt_tokens, output, self.cached_tokens, self.unexplained)
+
+
+def is_near(stated: int, came: int) -> bool:
+    return abs(stated - came) <= SAME_COUNT * came
+
+
+def read_usage(said: Any) -> StatedUsage | None:
+    """Return a server's counts of one answer; None where it gives none. A zero is no count of a prompt or an answer:
+    servers write it where they do not count.
+    """
+    if not isinstance(said, dict):
+        return None
+    found = flat_counts(said)
+    prompt, output = first_count(found, PROMPT_NAMES), first_count(found, OUTPUT_NAMES)
+    cached, written = first_count(found, CACHED_NAMES), first_count(found, CACHE_WRITE_NAMES) or 0
+    total, reasoning = first_count(found, TOTAL_NAMES), first_count(found, REASONING_NAMES) or 0
+    prompt, output = prompt or None, output or None
+    unexplained = max(0, (total or 0) - (prompt or 0) - (output or 0)) if prompt else 0
+    apart = (cached or 0) + written
+    if reasoning and unexplained == reasoning:
+        output, unexplained = (output or 0) + reasoning, 0
+    elif apart and unexplained == apart:
+        prompt, unexplained = (prompt or 0) + apart, 0
+    elif prompt and apart and not total and (APART_NAME in found or apart > prompt):
+        prompt += apart
+    if cached is not None and cached > (prompt or cached):
+        cached = None  # of another prompt than the one that is counted
+    return StatedUsage(prompt, output, cached, unexplained)
+
+
+def flat_counts(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counts of `usage`, those of its details among them; what stands outside them wins."""
+    found: dict[str, Any] = {}
+    for name in DETAILS:
+        details = said.get(name)
+        if isinstance(details, dict):
+            found |= details
+    return found | {name: value for name, value in said.items() if name not in DETAILS and value is not None}
+
+
+def first_count(found: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    """Return the count that stands under the first of the names that has one."""
+    for name in names:
+        count = whole_number(found.get(name))
+        if count is not None and count < MOST_COUNT:
+            return count
+    return None
+
+
+def usage_in(message: Mapping[str, Any]) -> StatedUsage | None:
+    """Return the counts that a message of an answer holds, wherever in it: Moonshot has them in the choice, Groq in an
+    object of its own.
+    """
+    choices = message.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    own = message.get("x_groq")
+    places = (message.get("usage"), first.get("usage"), own.get("usage") if isinstance(own, dict) else None)
+    return next((stated for stated in map(read_usage, places) if stated), None)

@@ -1,0 +1,32 @@
+"""Others' requests at a server, where its own metrics show more than this run sent and got."""
+
+from collections.abc import Iterator, Sequence
+from statistics import median_low
+
+from harness.engines.server_metrics import GENERATED, growth
+from harness.loadgen.test_run import Recording
+
+# An engine's counters may be ahead of what came: by the tokens that end answers, and by requests that were broken off.
+MORE_SHARE, MORE_TOKENS = 0.1, 100
+
+
+def signs_of_others(
+    recording: Recording, in_flight: int, before: Sequence[str], after: Sequence[str], came: int | None
+) -> Iterator[str]:
+    """Yield what a server's metrics contradict of what this client knows: more requests running than it had in flight
+    at most, and more tokens generated than `came` to it; None: that is not known.
+    """
+    running = [value for value in recording.column("requests_running") if value is not None]
+    # The middle of the readings: one alone may fall between the end of an answer and the next request.
+    if running and median_low(running) > in_flight:
+        yield (
+            f"others use the server: {median_low(running):,.0f} requests ran at once by its metrics, this run had "
+            f"{in_flight:,} in flight at most"
+        )
+    generated = growth(before, after)(GENERATED)
+    if came is None or generated is None:
+        return
+    if generated - came > max(MORE_SHARE * came, MORE_TOKENS):
+        yield (
+            f"others use the server: it generated {generated:,.0f} tokens by its metrics, {came:,} of them for this run"
+        )

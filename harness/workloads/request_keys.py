@@ -1,0 +1,170 @@
+"""What the keys beside a request's prompt mean: how long its answer may be, its system prompt, and what is not sent.
+
+A key that would change the request, and that nobody sends, is refused by name; one that is not known is counted, so
+that the notes name it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from harness.config.lengths import MOST_TOKENS
+from harness.core import word_list
+from harness.core.errors import UsageError
+from harness.core.plain_numbers import whole_number
+
+# The longest answer by the names that OpenAI, vLLM's benchmarks, guidellm, llama.cpp, Ollama and others have for it.
+LENGTH_KEYS = word_list.names_in(
+    """
+    max_tokens max_completion_tokens max_output_tokens max_new_tokens output_tokens output_tokens_count output_len
+    output_length n_predict num_predict expected_output_len expected_output_tokens num_output_tokens max_output_len
+    max_output_length max_out_len max_gen_len max_gen_toks max_gen_tokens max_generation_length max_decode_len
+    max_decode_length max_tokens_to_sample max_answer_len max_answer_tokens max_response_tokens answer_len
+    completion_len completion_length completion_tokens decode_len gen_len generation_length generation_len
+    new_tokens num_new_tokens num_tokens_to_generate output_sequence_length osl output_token_count request_output_len
+    response_len response_length response_tokens target_output_len target_output_tokens tokens_to_generate
+    maxtokens maxoutputtokens maxnewtokens numpredict
+    """
+)
+# These are the answer's length in some programs, and that of prompt and answer in others.
+AMBIGUOUS_LENGTHS = word_list.names_in("max_length max_len max_total_tokens max_seq_len max_sequence_length")
+SYSTEM_KEYS = word_list.names_in("system system_prompt system_message system_instruction sys_prompt")
+KEYS_BESIDE_A_PROMPT = (*LENGTH_KEYS, *SYSTEM_KEYS)
+# Dictionaries of parameters, whose keys are read as if they stood beside the prompt.
+PARAMETER_KEYS = word_list.names_in(
+    "sampling_params sampling_parameters parameters options generation_config generation_kwargs gen_kwargs extra_body"
+)
+BODY_KEYS = word_list.names_in("body payload request")  # a request within a row, as OpenAI's batch files have it
+# Names, notes and lengths of the prompt, which change no request. With temperature 0 a seed has no effect either.
+HARMLESS_KEYS = frozenset(
+    word_list.names_in(
+        """
+        id idx index uid uuid guid key hash name custom_id request_id conversation_id conv_id chat_id session_id
+        question_id prompt_id sample_id qid row_id source category subcategory topic task task_type domain subject
+        subset split dataset dataset_name language lang tag tags label labels license author date created
+        created_at updated_at tstamp url method version difficulty metadata meta comment comments note notes
+        user user_id seed stream stream_options store service_tier turn prompt_len prompt_length prompt_tokens
+        input_len input_length input_tokens num_prompt_tokens input_sequence_length isl redacted openai_moderation
+        toxic weight
+        """
+    )
+)
+# What changes an answer, by name, and the values with which it is as this program asks: greedy, by the prompt alone.
+NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(word_list.names_in("temperature presence_penalty frequency_penalty min_p epsilon_cutoff"), (0,)),
+    **dict.fromkeys(word_list.names_in("top_p typical_p repetition_penalty length_penalty"), (1,)),
+    **dict.fromkeys(word_list.names_in("n best_of num_return_sequences num_beams beam_width"), (1,)),
+    **dict.fromkeys(word_list.names_in("min_tokens min_new_tokens min_length min_output_tokens"), (0, 1)),
+    "top_k": (-1, 0),
+    "tool_choice": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "add_generation_prompt": (True,),
+    "add_special_tokens": (True,),
+    "skip_special_tokens": (True,),
+    **dict.fromkeys(
+        word_list.names_in(
+            """
+            stop stop_token_ids stop_sequences stop_strings bad_words logit_bias logprobs top_logprobs prompt_logprobs
+            echo suffix do_sample use_beam_search no_repeat_ngram_size ignore_eos tools functions function_call
+            parallel_tool_calls guided_json guided_regex guided_choice guided_grammar structured_outputs json_schema
+            grammar reasoning_effort enable_thinking chat_template chat_template_kwargs
+            continue_final_message image images image_url image_urls video videos audio audios
+            multi_modal_data mm_processor_kwargs lora lora_name lora_request adapter adapter_id tool_calls tool_call_id
+            """
+        ),
+        (),
+    ),
+}
+MOST_NAMED = 8  # keys that a note names
+
+
+class UnsentKeyError(UsageError):
+    """A key that would change a request, and that is not sent: no row of the file is as its author meant it."""
+
+
+def request_of(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a row as one flat request: what it keeps in a body, or in a dictionary of parameters, stands beside the
+    rest.
+    """
+    flat = dict(item)
+    for name in BODY_KEYS:
+        if isinstance(flat.get(name), dict):
+            flat |= flat.pop(name)
+    for name in PARAMETER_KEYS:
+        if isinstance(flat.get(name), dict):
+            flat |= flat.pop(name)
+    return flat
+
+
+def answer_limit(item: Mapping[str, Any], where: str) -> int | None:
+    """Return the longest answer that a request asks for, under whichever name; None where it does not say. Raises
+    UsageError.
+    """
+    found = {}
+    for name, value in item.items():
+        if value is not None and name.lower() in LENGTH_KEYS:
+            length = whole_number(value)
+            if not length or length > MOST_TOKENS:
+                raise UsageError(
+                    f"{where}: {name} must be a whole number from 1 to {MOST_TOKENS:,}; it is {value!r:.40}."
+                )
+            found[name] = length
+    if len(set(found.values())) > 1:
+        lengths = " and ".join(f"{name} {length:,}" for name, length in found.items())
+        raise UsageError(f"{where}: {lengths} disagree: keep one.")
+    return next(iter(found.values()), None)
+
+
+def system_prompt(item: Mapping[str, Any], where: str) -> str:
+    """Return the system prompt that stands beside a request's prompt; empty for none. Raises UsageError."""
+    found = {name: value for name, value in item.items() if name.lower() in SYSTEM_KEYS and value not in (None, "")}
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise UsageError(f"{where}: {name} is not text.")
+    if len(set(found.values())) > 1:
+        raise UsageError(f"{where}: {' and '.join(found)} differ: keep one system prompt.")
+    return next(iter(found.values()), "")
+
+
+def check_sent(item: Mapping[str, Any], where: str) -> None:
+    """Raises UnsentKeyError for a key that would change the request, and that is not sent."""
+    for name, value in item.items():
+        if value is not None and name.lower() in AMBIGUOUS_LENGTHS:
+            raise UnsentKeyError(
+                f"{where}: {name} is the length of an answer in some programs, of prompt and answer in others: name it "
+                "max_tokens, or remove it."
+            )
+        neutral = NEUTRAL_VALUES.get(name.lower())
+        if neutral is None or is_neutral(value, neutral):
+            continue
+        raise UnsentKeyError(
+            f"{where}: {name} {value!r:.40} is not sent: every answer is greedy, by its prompt alone: remove the key."
+        )
+
+
+def is_neutral(value: Any, neutral: Iterable[Any]) -> bool:
+    """Return whether a value leaves a request as it is sent: none at all, or one of the neutral ones."""
+    if value is None or value is False or value in ("", [], {}):
+        return True
+    return any(value == each or str(value) in (str(each), f"{each}.0") for each in neutral)
+
+
+def unread_keys(item: Mapping[str, Any], read: Iterable[str]) -> list[str]:
+    """Return the names of an object's keys that nobody reads, but for those that are known to be harmless."""
+    found = []
+    for name, value in item.items():
+        plain_name = name.lower()
+        is_known = name in read or plain_name in read or plain_name in HARMLESS_KEYS
+        is_as_sent = plain_name in NEUTRAL_VALUES and is_neutral(value, NEUTRAL_VALUES[plain_name])
+        if value is not None and not is_known and not is_as_sent:
+            found.append(name)
+    return found
+
+
+def unread_note(counts: Mapping[str, int], unit: str) -> str:
+    """Return the note that names the keys which nobody read, each with its number of rows; empty for none."""
+    if not counts:
+        return ""
+    named = [f"{name!r} in {count:,} {unit}s" for name, count in [*counts.items()][:MOST_NAMED]]
+    if len(counts) > MOST_NAMED:
+        named.append(f"{len(counts) - MOST_NAMED:,} more keys")
+    return f"not read: {', '.join(named)}"
