@@ -19,15 +19,11 @@ from benchmarks.search import (
     MORE,
     OTHERS,
     UNSEEN,
-    Batching,
     Bench,
     Case,
-    Pace,
-    Prefill,
     find_rate,
-    shared,
-    uneven,
 )
+from benchmarks.simulated_servers import Engine, Pace, Prefill, shared
 from harness.benchmark import rate as rates
 from harness.benchmark.rate import DoneTests, SearchedRate, rate_source
 from harness.config import mlperf
@@ -163,7 +159,7 @@ def test_a_slow_server_is_searched_for_as_long_as_it_takes() -> None:
 
 
 def test_a_request_alone_over_a_limit_ends_a_search() -> None:
-    server = Bench(Case("", uneven(60, alone_s=0.05), limits=INTERACTIVE), 1)
+    server = Bench(Case("", shared(60, alone_s=0.05, prompts=0.75), limits=INTERACTIVE), 1)
     facts = search.search(server)
     assert facts.candidate.rate == 0
     plan = resolve(RunConfig(scenario="interactive", server_target_qps="max"), [], 0)
@@ -177,7 +173,7 @@ def test_an_engine_that_keeps_up_with_all_that_is_sent() -> None:
     class Instant(Bench):
         at_once = 64
 
-    server = Instant(Case("", Batching(0.004, 1e-9)), 1)
+    server = Instant(Case("", Engine(0.004, 1e-9)), 1)
     facts = search.search(server)
     most = 1.3 * 64 / facts.alone.latency_s
     assert facts.candidate.rate == pytest.approx(most) and "nothing tells a limit" in facts.candidate.reason
