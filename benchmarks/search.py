@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.simulated_servers import (
     UNLIMITED,
+    Answers,
     Disaggregated,
     Engine,
     Pace,
@@ -27,17 +28,23 @@ from benchmarks.simulated_servers import (
     shared,
 )
 from harness.config.mlperf import SCENARIO, Limits
-from harness.config.patterns import Poisson
+from harness.config.patterns import SURE_QUERIES, Poisson
+from harness.core.errors import OutOfTimeError
+from harness.loadgen.admission import Admission
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.outcome import Times as Latencies
-from harness.rates import law, search
-from harness.rates.law import Alone, Goal
-from harness.rates.search import Candidate
+from harness.rates import quick, search
+from harness.rates.arrivals import arrival_times
+from harness.rates.first_requests import LONE_REQUESTS, LONE_S, Burst
+from harness.rates.full_tests import FullTests, first_rate
+from harness.rates.goal import Goal
+from harness.rates.measurements import Candidate, Measurements
+from harness.rates.server_model import LoneRequest
+from harness.rates.simulation import allowed_late
 from harness.results import load
 
-FULL_S, SURE = 600.0, 459
-ATTEMPTS, HOLD = 3, 0.95
-ALONE, ALONE_S, BURST = 10, 20.0, 32  # as harness/rates/probing.py has them
+FULL_S = 600.0  # seconds of a full test
+HOLD = 0.95  # of the sequences of arrivals must be VALID
 FEW, SEQUENCES, OF_FEW = 5000, 20, 200  # queries of a full test; sequences that tell its truth
 SERVER, INTERACTIVE = SCENARIO["server"].limits, SCENARIO["interactive"].limits
 assert SERVER and INTERACTIVE
@@ -212,7 +219,7 @@ class RefusedError(Exception):
 
 @dataclass
 class Bench:
-    """Tests of one server, one after the other, in virtual time."""
+    """Tests of one server, one after the other, in virtual time. It has what `harness.rates.search` asks of a bench."""
 
     case: Case
     seed: int
@@ -220,27 +227,41 @@ class Bench:
     probes: list[Outcome] = field(default_factory=list)
     replicas: float = 1.0  # of an autoscaler
     in_flight: int = UNLIMITED  # requests that the client has at the server at most
+    until_s: float = math.inf  # virtual time, after which nothing more is measured
+    may_shorten: bool = False  # whether probes may have fewer queries than LoadGen needs for a verdict
 
     @property
     def at_once(self) -> int:
-        return 10**9
+        return self.in_flight
 
     @property
     def goal(self) -> Goal:
-        return Goal(FULL_S, SURE, self.case.limits.ttft, self.case.limits.tpot)
+        return Goal(FULL_S, SURE_QUERIES, self.case.limits.ttft, self.case.limits.tpot, 1, self.seed)
 
-    def alone(self) -> Alone:
+    def lone_request(self) -> LoneRequest:
         """Ten requests one after the other, or some for 20 s."""
         spent, found = self.spent_s, list[tuple[float, float, float]]()
-        while len(found) < ALONE and self.spent_s < spent + ALONE_S:
-            first, last = (float(times[0]) for times in self.serve(np.zeros(1)))
+        while len(found) < LONE_REQUESTS and self.spent_s < spent + LONE_S:
+            answers = self.serve(np.zeros(1))
+            first, last = float(answers.first[0]), float(answers.last[0])
             found.append((first, (last - first) / max(self.tokens(1)[0] - 1, 1), last))
-        return Alone(*np.mean(found, axis=0).tolist())
+        return LoneRequest(*np.mean(found, axis=0).tolist())
 
-    def burst(self, alone: Alone) -> float:
-        """Requests/s of some at once, beside what one alone takes. Raises RefusedError."""
-        _, last = self.serve(np.zeros(BURST))
-        return BURST / max(float(last.max()) - alone.latency_s, 0.1 * float(last.max()))
+    def burst(self, size: int) -> Burst:
+        """So many requests at once."""
+        answers = self.serve(np.zeros(size))
+        refused = int(answers.is_refused.sum())
+        return Burst(size - refused, refused, float(answers.last.max()))
+
+    def say(self, text: str) -> None:
+        """Nobody reads it."""
+
+    @property
+    def left_s(self) -> float:
+        return self.until_s - self.spent_s
+
+    def limit_in_flight(self, most: int) -> None:
+        self.in_flight = most
 
     def tokens(self, count: int) -> Times:
         return self.case.server.requests(count)[1]
@@ -248,34 +269,43 @@ class Bench:
     def prompts(self, count: int) -> Times:
         return self.case.server.requests(count)[0]
 
-    def serve(self, arrivals: Times) -> tuple[Times, Times]:
-        """When each request's first token and last token is there. Raises RefusedError; IndexError where not all are
-        answered an hour after the last one came."""
+    def serve(self, arrivals: Times) -> Answers:
+        """The answers to requests that come at these times. Raises IndexError where not all are answered an hour after
+        the last one came."""
         random = np.random.default_rng([self.seed, len(self.probes), 1])
-        seconds = int(arrivals[-1]) + 3600
-        found = self.case.server.answer(
-            arrivals, self.case.pace.speeds(seconds, self.spent_s, random), self.in_flight, self.replicas
-        )
-        if found.is_refused.any():
-            raise RefusedError
+        speeds = self.case.pace.speeds(int(arrivals[-1]) + 3600, self.spent_s, random)
+        found = self.case.server.answer(arrivals, speeds, self.in_flight, self.replicas)
         self.replicas = found.replicas
         self.spent_s += float(found.last.max())
-        return found.first, found.last
+        if self.spent_s > self.until_s:
+            self.spent_s = self.until_s
+            raise OutOfTimeError
+        return found
 
     def probe(self, chosen: Candidate) -> Outcome:
         return self.test(chosen.rate, chosen.seconds)
 
+    def full_test(self, qps: float) -> Outcome:
+        """A full test. Raises RefusedError: in ten minutes a refusal is a failure."""
+        test = self.test(qps, FULL_S)
+        if test.refused:
+            raise RefusedError
+        return test
+
     def test(self, qps: float, seconds: float) -> Outcome:
         """One test, with the verdict that LoadGen would give it. Every test has the same sequence of arrivals."""
-        count = math.ceil(max(qps * seconds, SURE))
-        arrivals = np.cumsum(np.random.default_rng([self.seed]).exponential(size=count)) / qps
-        first, last = self.serve(arrivals)
-        tokens = self.tokens(count)
-        waits, each = 1000 * (first - arrivals), 1000 * (last - first) / np.maximum(tokens - 1, 1)
+        count = math.ceil(qps * seconds if self.may_shorten else max(qps * seconds, SURE_QUERIES))
+        arrivals = arrival_times(self.seed, count) / qps
+        answers = self.serve(arrivals)
+        is_answered = ~answers.is_refused
+        refused = count - int(is_answered.sum())
+        came, first, last = (times[is_answered] for times in (arrivals, answers.first, answers.last))
+        tokens, prompts = self.tokens(count)[is_answered], self.prompts(count)[is_answered]
+        waits, each = 1000 * (first - came), 1000 * (last - first) / np.maximum(tokens - 1, 1)
         late = max((waits > self.goal.ttft_ms).sum(), (each > self.goal.tpot_ms).sum())
-        ttft, tpot, whole = map(times_of, (waits, each, 1000 * (last - arrivals)))
+        ttft, tpot, whole = map(times_of, (waits, each, 1000 * (last - came)))
         kept = ttft["p99"] <= self.goal.ttft_ms and tpot["p99"] <= self.goal.tpot_ms
-        valid = kept and late <= law.allowed_late(count)
+        valid = kept and late <= allowed_late(count)
         probe = Outcome(
             load=qps,
             unit=Poisson.unit,
@@ -286,7 +316,9 @@ class Bench:
             sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
             duration_s=float(arrivals[-1]),
             more=needed(count, int(late)) if kept and not valid else None,
-            queue=load.from_times(arrivals, first - arrivals, last, self.prompts(count), tokens),
+            queue=load.from_times(came, first - came, last, prompts, tokens),
+            refused=refused or None,
+            full_at=Admission([*zip(came, last, strict=True)], list(answers.last[answers.is_refused])).full_at,
         )
         self.probes.append(probe)
         return probe
@@ -301,7 +333,7 @@ def times_of(values: Times) -> dict[str, float]:
 def needed(count: int, late: int) -> int:
     """Queries within the limit that early stopping wants beyond `count`."""
     more = 1
-    while law.allowed_late(count + more) < late:
+    while allowed_late(count + more) < late:
         more += 10
     return more
 
@@ -310,14 +342,15 @@ def truth(case: Case) -> float:
     """The highest rate that holds a full test with 19 of 20 sequences of arrivals, of a server that has run for an
     hour: an autoscaler with all its replicas, a server that refuses with as many in flight as it takes."""
     bench = Bench(case, 0, in_flight=case.full_at)
-    low, high = 0.0, 4 * bench.burst(bench.alone())
+    low, high = 0.0, 4 * search.burst_qps(bench, Measurements(bench.goal, bench.lone_request()))
 
     def holds(rate: float) -> bool:
         lost, sequences = 0, OF_FEW if rate * FULL_S < FEW else SEQUENCES
         for seed in range(1000, 1000 + sequences):
             settled = Bench(case, seed, spent_s=3600.0 + 37 * seed, replicas=case.most_replicas, in_flight=case.full_at)
             try:
-                lost += not settled.test(rate, FULL_S).valid
+                test = settled.test(rate, FULL_S)
+                lost += not test.valid or bool(test.refused)
             except IndexError:  # an hour after the last query it has not answered all
                 return False
             if lost > (1 - HOLD) * sequences + 1e-9:
@@ -335,27 +368,38 @@ class Found:
     """What a search came to."""
 
     rate: float | None
-    attempts: int
+    tried: list[float]  # rates of the full tests
+    has_first_held: bool
     probes: int
     minutes: float  # of the search
+
+    @property
+    def attempts(self) -> int:
+        return len(self.tried)
 
 
 def find_rate(bench: Bench) -> Found:
     """The harness's search, and its full tests."""
-    try:
-        facts = search.search(bench)
-    except RefusedError:
-        return Found(None, 0, 0, 0.0)
-    minutes, tests, probes = bench.spent_s / 60, list(facts.probes), len(facts.probes)
-    rate, best, attempts = facts.chosen.rate or None, None, 0
-    while rate and attempts < ATTEMPTS:
-        tests.append(bench.test(rate, FULL_S))
-        attempts += 1
-        best = rate if tests[-1].has_held else best
-        if best and attempts > 1:
+    found = search.search(bench)
+    minutes, full = bench.spent_s / 60, list[Outcome]()
+    rate = first_rate(found) or None
+    while rate:
+        try:
+            full.append(bench.full_test(rate))
+        except RefusedError:
             break
-        rate = search.rate_after(tests, bench.goal)
-    return Found(best, attempts, probes, minutes)
+        rate = FullTests(full, found.probes, bench.goal, found.lone).next_rate
+    best = max((test.load for test in full if test.has_held), default=None)
+    has_held = bool(full) and full[0].has_held
+    return Found(best, [test.load for test in full], has_held, len(found.probes), minutes)
+
+
+def quick_estimate(bench: Bench) -> quick.Estimate:
+    """The harness's quick estimate."""
+    bench.until_s, bench.may_shorten = quick.CEILING_S, True
+    found = search.estimate(bench)
+    full_at = bench.in_flight if bench.in_flight < UNLIMITED else None
+    return quick.estimate_of(found, {"its limits": quick.for_any_arrivals(bench.goal)}, "", full_at)
 
 
 def cells_of(found: Found, best: float) -> str:

@@ -151,6 +151,8 @@ class Engine:
             replica = np.random.default_rng(count + 2).integers(0, self.replicas, count)
         for n in range(self.replicas):
             mine = np.flatnonzero(replica == n)
+            if not mine.size:
+                continue
             own = self.serve(arrivals[mine], prompts[mine], steps[mine], speeds, in_flight // self.replicas)
             for whole, part in zip(found[:3], own[:3], strict=True):
                 whole[mine] = part
@@ -209,7 +211,7 @@ def run_steps(came, work, steps, speeds, costs, limits, scaling, is_static):  # 
             free = max(at_once - running, 0)
             if tail - head >= free + queue:
                 is_refused[arrived] = True
-                first[arrived] = last[arrived] = came[arrived]
+                first[arrived] = last[arrived] = now
             else:
                 waiting[tail] = arrived
                 tail += 1

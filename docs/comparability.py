@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import crosscheck
 from docs.wrapping import wrapped
-from harness.benchmark import rate
+from harness.benchmark import trial_rate
 from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
 from harness.config.run import RunConfig
@@ -39,7 +39,7 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "`--fail-if`: tokens/s, ...": regression.IGNORED,
     "`--fail-if`: latencies": regression.OF_LATENCIES,
     "`--fail-if`: answers": regression.OF_ANSWERS,
-    "Offline run of the history, for `auto`": rate.IGNORED,
+    "Offline run of the history, for `auto`": trial_rate.IGNORED,
     "earlier runs of the history, for the scatter": summary.IGNORED,
     "runs of one entry of a submission": tree.IGNORED,
     "entries of one submission": refusals.IGNORED,

@@ -2,13 +2,15 @@
 
 import contextlib
 import gc
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from harness import engines
 from harness.benchmark import doctor
-from harness.benchmark.rate import DoneTests, find_rate, rate_source
+from harness.benchmark.load_source import DoneTests
+from harness.benchmark.rate import find_rate, left_s, rate_source, require_time
 from harness.config import checkpoint
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
@@ -22,7 +24,8 @@ from harness.loadgen.folder import FOLDER, BenchmarkRun, RunFolder, finish, hist
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog, start
-from harness.rates import probing
+from harness.rates import bench
+from harness.rates.server_model import LoneRequest
 from harness.report import answer
 from harness.report import report as rendering
 from harness.results import accuracy, load, metrics, profile
@@ -121,9 +124,11 @@ def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | Non
     """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
     workload = custom.load(config, tokenizer)
     request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
-    return resolve(
+    plan = resolve(
         config, system.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
-    ), workload
+    )
+    require_time(plan)
+    return plan, workload
 
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
@@ -157,10 +162,12 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user asked to continue."""
     config, evaluation = run.config, None
     if config.mode != "performance":
+        begin = time.monotonic()
         folder = session.test("accuracy", run.plan)
         session.display.stage("scoring")
         evaluation = accuracy.evaluate(folder, run.plan, session.library, tokenizer)
         session.display.done(f"accuracy {evaluation.verdict}: {answer.scores(evaluation)}")
+        session.began += time.monotonic() - begin  # --minutes are those of the speed
         if has_failed_gate(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
@@ -178,7 +185,8 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = load.outcome_of(test, run.plan, session.folder.path)
-        tests = DoneTests(run.facts.probes, [*attempts, attempt])
+        lone = LoneRequest(*run.facts.lone_request_s) if run.facts.lone_request_s else None
+        tests = DoneTests(run.facts.probes, [*attempts, attempt], left_s(run, session), lone)
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
         if not better:
             break
@@ -192,9 +200,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
             attempt = best
         run.adopt(last)
     if run.plan.concurrency or run.config.batches:  # a point of the curve as the others
-        run.facts.probes.append(attempt)
-        run.save()
-        probing.leave_row(run.display, attempt)
+        bench.leave_row(run.display, bench.keep_test(run, run.plan, attempt))
         return
     speed = f"{number(attempt.tokens_per_sec)} output tokens/s" if attempt.tokens_per_sec else "no tokens"
     run.display.done(f"performance test: {attempt.verdict.word}, {speed}")

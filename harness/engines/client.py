@@ -33,7 +33,7 @@ from aiohttp import (
 )
 
 from harness.config import checkpoint, engine, run
-from harness.core.errors import BenchmarkError, EndpointError, EngineError, UsageError, first_line
+from harness.core.errors import BenchmarkError, EndpointError, EngineError, ServerFullError, UsageError, first_line
 from harness.core.secrets import HEADERS
 from harness.engines.completions import (
     BYTES_PER_TOKEN,
@@ -41,6 +41,7 @@ from harness.engines.completions import (
     LENGTH,
     MOST_BYTES,
     MOST_REFUSAL,
+    OVERLOADED,
     CompletionChunk,
     EventReader,
     RequestFormat,
@@ -56,6 +57,7 @@ TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 91
 REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", "transfer-encoding", "connection"}
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
 IDLE_S = 2.0
+FULL = (429, 503)  # statuses of a server that has no room for a request
 SPARE_MESSAGES = 1000  # of an answer: a server may send some without a token
 ALIVE_S = 1.0  # an answer that goes on says so this often
 TEXT_SHARE = 0.9  # of an engine's tokens that its text, encoded here, has at least
@@ -142,7 +144,9 @@ class Client:
         async with self.post(address, body, exchange) as response:
             chunks = limit_bytes(response, address, MOST_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens)
             if response.status != 200:
-                raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
+                said = await refusal(response)
+                error = ServerFullError if is_full(response, said) else EndpointError
+                raise error(f"{address} answered {response.status}: {said}")
             reader, pieces = EventReader(address), list[CompletionChunk]()
             first: Sequence[int] = ()
             usage: TokenCounts | None = None
@@ -261,7 +265,7 @@ class Client:
                 f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
             ) from None
         except ClientPayloadError:
-            raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
+            raise ServerFullError(f"{address} broke the connection off in the middle of an answer") from None
         except (ClientError, ConnectionError) as error:
             said = str(error.message if isinstance(error, ClientResponseError) else error)
             if found := re.search(r"content-encoding: (.*?)\.(?: |$)", said):  # of an answer that aiohttp cannot read
@@ -269,7 +273,7 @@ class Client:
                     f"--endpoint {address} compresses its answers ({found[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
                 ) from None
-            raise EndpointError(f"{address} broke the connection off: {error_message(said)}") from None
+            raise ServerFullError(f"{address} broke the connection off: {error_message(said)}") from None
 
 
 def note_sent() -> TraceConfig:
@@ -282,6 +286,11 @@ def note_sent() -> TraceConfig:
     trace = TraceConfig()
     trace.on_request_chunk_sent.append(note_time)
     return trace
+
+
+def is_full(response: ClientResponse, said: str) -> bool:
+    """Whether a server refuses a request for want of room, by its status, its headers or its words."""
+    return response.status in FULL or "Retry-After" in response.headers or OVERLOADED in said.lower()
 
 
 async def refusal(response: ClientResponse) -> str:

@@ -225,6 +225,13 @@ class OpenAI(Engine):
         few, most = self.config.model_spec.sequences, self.config.most_in_flight
         return min(most, len(self.config.endpoint) * few) if few else most
 
+    def limit_in_flight(self, most: int) -> int:
+        each = max(1, most // len(self.config.endpoint))
+        self.config = self.config.changed(max_in_flight=each)
+        self._slots = asyncio.Semaphore(self.config.most_in_flight)
+        self.args["max_in_flight"] = each
+        return each
+
     def prometheus_metrics(self) -> list[str]:
         with suppress(TimeoutError):
             return self.spawn(self._read_metrics()).result(timeout=2 * PAGE_S)

@@ -5,6 +5,7 @@ Queries come in on LoadGen's threads, answers leave from the engine's loop.
 
 import asyncio
 import itertools
+import math
 import secrets
 import threading
 import time
@@ -22,10 +23,19 @@ import mlperf_loadgen as lg
 from harness.config.engine import may_fail
 from harness.config.plan import Plan
 from harness.core import files, screen, system
-from harness.core.errors import EmptyAnswerError, EndpointError, EngineError, LoadGenError, first_line
+from harness.core.errors import (
+    EmptyAnswerError,
+    EndpointError,
+    EngineError,
+    LoadGenError,
+    OutOfTimeError,
+    ServerFullError,
+    first_line,
+)
 from harness.engines import discovery
 from harness.engines.protocol import Delivery, Engine, Exchange, Result, ServerUse
 from harness.loadgen import outcome, patterns, recorder, test_run
+from harness.loadgen.admission import Admission, advice
 from harness.loadgen.folder import FOLDER, RunFolder, Test
 from harness.loadgen.requests import ANSWERS, TRACE, Request, take_times, write_requests
 from harness.loadgen.watchdog import Watchdog
@@ -49,11 +59,13 @@ class SUT:
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     max_failed: str = "0"  # as the flag has it
     expected: int = 0  # queries, about, where LoadGen does not issue all at once
+    is_probe: bool = False  # whether a refusal by a full server is a measurement, and no failure
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
         self.counters, self.requests = screen.Counters(), list[Request]()
         self.deliveries, self.sent_tokens = list[Delivery](), 0  # of the answered ones
+        self.admission = Admission()
         self._tasks = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
         self._issues = Counter[int]()  # of each sample so far
         self._failed = 0
@@ -97,24 +109,42 @@ class SUT:
             self.failure = self.failure or error
 
     async def attempt(self, request: Request) -> None:
-        """Answers a request, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
+        """Answers a request, or counts it as refused or as failed. Raises EndpointError for one that failed beyond
+        --max-failed, and for a refusal that does not mean that the server is full."""
+        number = self.admission.send(time.perf_counter())
         try:
             await self.answer(request)
+            sent_s = request.begin_s + request.sent_ms / 1e3 if request.sent_ms else None
+            self.admission.answer(number, time.perf_counter(), sent_s)
+        except ServerFullError as error:
+            if self.is_probe:
+                self.admission.refuse(number, time.perf_counter(), error)
+                self.end_without_answer(request, error)
+            else:
+                self.admission.drop(number)
+                self.count_failure(request, error, advice(len(self.admission.in_progress)))
         except EndpointError as error:
-            self._failed += 1
-            total = max(self.expected, self.counters.issued)
-            most = may_fail(self.max_failed, total)
-            if self._failed > most:
-                if not most:
-                    raise
-                raise EndpointError(
-                    f"{error} (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
-                ) from error
-            request.failure = str(error)
-            # LoadGen waits for every answer: it gets one of PLACEHOLDER tokens, or an empty one where it is scored.
-            if self.timed and self.streams and not self.by_client and request.ttft_ms is None:
-                self.report(lg.FirstTokenComplete, request.id, [0])
-            self.end(request, [0] * test_run.PLACEHOLDER * self.timed)
+            self.admission.drop(number)
+            self.count_failure(request, error)
+
+    def count_failure(self, request: Request, error: EndpointError, remedy: str = "") -> None:
+        """Counts a failed request. Raises EndpointError, with a remedy, beyond --max-failed."""
+        self._failed += 1
+        total = max(self.expected, self.counters.issued)
+        most = may_fail(self.max_failed, total)
+        if self._failed > most:
+            count = (
+                f" (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})" if most else ""
+            )
+            raise EndpointError(f"{error}{count}{remedy}") from error
+        self.end_without_answer(request, error)
+
+    def end_without_answer(self, request: Request, error: EndpointError) -> None:
+        """LoadGen waits for every answer: it gets one of PLACEHOLDER tokens, or an empty one where it is scored."""
+        request.failure = str(error)
+        if self.timed and self.streams and not self.by_client and request.ttft_ms is None:
+            self.report(lg.FirstTokenComplete, request.id, [0])
+        self.end(request, [0] * test_run.PLACEHOLDER * self.timed)
 
     async def answer(self, request: Request) -> None:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
@@ -174,7 +204,7 @@ class SUT:
         report([lg.QuerySampleResponse(id, address, length * data.itemsize, count or length)])
 
 
-def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:
+def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int, is_probe: bool = False) -> SUT:
     """The system under test of a plan's scenario, of about so many queries; 0: LoadGen issues all at once."""
     pattern = plan.pattern
     return SUT(
@@ -186,6 +216,7 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
         timed=timed,
         max_failed=plan.config.max_failed,
         expected=expected,
+        is_probe=is_probe,
     )
 
 
@@ -321,6 +352,8 @@ class LoadGenSession:
         self.settings, self.tests = LoadGenSettings(), itertools.count()
         self.run = secrets.token_hex(8)  # as no other is called
         self.warned = False  # of other programs, which every test's record has
+        self.began = time.monotonic()
+        self.until = math.inf  # by time.monotonic: when its tests and trials are over
 
     def test(self, mode: Test, plan: Plan, audit: str = "") -> Path:
         """Runs one test to its end; the folder of its logs. Raises EngineError, BenchmarkError.
@@ -336,14 +369,14 @@ class LoadGenSession:
         self.drive(mode, plan, folder)
         return folder
 
-    def drive(self, mode: Test, plan: Plan, folder: Path) -> None:
+    def drive(self, mode: Test, plan: Plan, folder: Path, is_probe: bool = False) -> SUT:
         """One LoadGen test on the engine, watched; what is known of each request stays in its folder, with times only
         of a test that measures: LoadGen's, where it takes them. Raises LogError where its trace is of others."""
         settings = self.settings.of(plan, folder)
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
-        tested = make_sut(self.engine, self.samples(plan), plan, mode != "accuracy", total or 0)
+        tested = make_sut(self.engine, self.samples(plan), plan, mode != "accuracy", total or 0, is_probe)
         shown, least_s = plan.pattern.progress(plan) if mode == "performance" else (total, 0.0)
         watch = partial(self.watch, tested, folder, shown, least_s, clock_offset())
         self.watchdog.reset()
@@ -360,9 +393,11 @@ class LoadGenSession:
         else:
             take_times(requests, folder)
         write_requests(folder, requests)
+        return tested
 
     def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
         """Shows how far a test is. Raises what failed in it, or why the run cannot go on."""
+        self.require_time()
         moved = clock_offset() - offset
         if tested.timed and not tested.by_client and abs(moved) > CLOCK_SET_S:
             raise LoadGenError(
@@ -381,6 +416,11 @@ class LoadGenSession:
         if tested.failure is not None:
             raise tested.failure
         self.watchdog.check_run(folder, busy)
+
+    def require_time(self) -> None:
+        """Raises OutOfTimeError once its time is over."""
+        if time.monotonic() > self.until:
+            raise OutOfTimeError("the time for measuring is over.")
 
     @contextmanager
     def measuring(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
@@ -437,6 +477,7 @@ class LoadGenSession:
         self.watchdog.reset()
 
         def watch() -> None:
+            self.require_time()
             self.display.tick()
             self.watchdog.check_run(self.folder.path)
 

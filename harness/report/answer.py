@@ -24,8 +24,17 @@ def tested(summary: Summary) -> Table:
     columns = metrics.columns(metrics.TABLES[unit], summary.tests, unit, "load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
+    if any(test.speed_range for test in summary.tests):
+        columns["tests, tokens/s"] = repeated
     columns["why"] = lambda test: test.why or test.verdict.word * (test.verdict.tone == "careful")
     return Table.of(summary.tests, columns, "loads")
+
+
+def repeated(outcome: Outcome) -> str:
+    """How many tests of a load its figures are of, and the range of their speeds."""
+    if not outcome.repeats or not outcome.speed_range:
+        return "1"
+    return f"{len(outcome.repeats)}, {' to '.join(map(number, outcome.speed_range))}"
 
 
 POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
@@ -134,7 +143,8 @@ def standing(found: Outcome) -> str:
         return joined(": ", "over the limits", " and ".join(found.over))
     if Doubt.BUSY in found.doubts:  # nobody can tell
         return "not judged: the machine was busy"
-    return f"{f'all of {number(found.queries)} requests ' if Doubt.FEW in found.doubts else ''}within the limits"
+    over = f", {found.over_in} tests" if found.over_in else ""
+    return f"{f'all of {number(found.queries)} requests ' if Doubt.FEW in found.doubts else ''}within the limits{over}"
 
 
 def levels(summary: Summary) -> list[Cells]:

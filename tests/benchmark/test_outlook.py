@@ -14,14 +14,16 @@ import pytest
 from benchmarks.random_llama import QUANTIZATION
 from harness.__main__ import main
 from harness.benchmark import steps
-from harness.benchmark.rate import after_trial, rate_source
+from harness.benchmark.levels import after_trial
+from harness.benchmark.rate import rate_source
 from harness.config import checkpoint
 from harness.config.mlperf import SCENARIO, Scenario
 from harness.config.plan import Plan, minutes, resolve
 from harness.config.run import RunConfig
 from harness.core import command
 from harness.core.errors import UsageError
-from harness.rates.probing import OFFLINE_MARGIN, Trial
+from harness.rates.bench import OFFLINE_MARGIN
+from harness.rates.trials import Trial
 from tests.conftest import ROOT, called, ended
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.benchmark.rate import LatencyTrial
+from harness.benchmark.trial_rate import LatencyTrial
 from harness.config.patterns import SURE_P90_QUERIES
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig
@@ -13,7 +13,7 @@ from harness.core.errors import UsageError
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import session
 from harness.loadgen.patterns import Batches, trial, trial_size
-from harness.rates.probing import Trial
+from harness.rates.trials import Trial
 from tests import made
 from tests.conftest import run, tells
 

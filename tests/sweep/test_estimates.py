@@ -10,7 +10,7 @@ from rich.console import Console
 from harness.core.screen import Display
 from harness.loadgen.outcome import Queue
 from harness.rates import quick
-from harness.rates.law import Goal
+from harness.rates.goal import Goal
 from harness.sweep import experiment, file, findings, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, Job, Lane, Watch, outcome_of

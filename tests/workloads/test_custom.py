@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.benchmark.rate import known_offline
+from harness.benchmark.trial_rate import known_offline
 from harness.config.checkpoint import load_tokenizer
 from harness.config.plan import Plan, resolve
 from harness.config.run import RunConfig

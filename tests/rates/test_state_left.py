@@ -1,0 +1,40 @@
+"""What must be said of a result where the search changed the server."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.search import ALL, Bench
+from harness.loadgen.outcome import Outcome
+from harness.rates import search
+from harness.rates.state_left import state_left
+from tests import made
+from tests.conftest import tells
+from tests.rates.outcomes import full, overloaded, steady
+
+
+def drifted(drift: float) -> Outcome:
+    test = full(40, 50, True)
+    assert test.queue
+    return test.model_copy(update={"queue": replace(test.queue, drift=drift)})
+
+
+def test_a_server_that_became_faster_within_a_test() -> None:
+    assert tells(state_left([steady(30, 100), drifted(0.37)]), "of the state that the search left", "37%", "faster")
+    assert tells(state_left([drifted(-0.2)]), "20% slower")
+    assert state_left([drifted(0.07), steady(30, 100)]) == ""
+
+
+def test_a_rate_that_held_after_a_lower_one_had_failed() -> None:
+    said = state_left([overloaded(27, 21, 9000), steady(42, 100)])
+    assert tells(said, "42 queries/s held after 27 had failed")
+    assert state_left([overloaded(60, 50, 9000), steady(48, 100)]) == ""
+    refused = made.changed(overloaded(27, 21, 9000), refused=9, full_at=3)
+    assert state_left([refused, steady(42, 100)]) == ""  # with fewer in flight
+
+
+@pytest.mark.parametrize(("name", "is_said"), [("an autoscaler to 3 replicas", True), ("shared, 30/s, 30 ms", False)])
+def test_an_autoscaler_is_noticed_and_a_steady_server_is_not(name: str, is_said: bool) -> None:
+    bench = Bench(next(case for case in ALL if case.name == name), 0)
+    search.search(bench)
+    assert bool(state_left(bench.probes)) is is_said
