@@ -33,9 +33,11 @@ from harness.core.errors import OutOfTimeError
 from harness.loadgen.admission import Admission
 from harness.loadgen.outcome import Outcome
 from harness.loadgen.outcome import Times as Latencies
+from harness.loadgen.test_run import Recording
 from harness.rates import quick, search
 from harness.rates.arrivals import arrival_times
-from harness.rates.first_requests import LONE_REQUESTS, LONE_S, Burst
+from harness.rates.clock import clock_fall
+from harness.rates.first_requests import LONE_REQUESTS, LONE_S, BurstResult
 from harness.rates.full_tests import FullTests, first_rate
 from harness.rates.goal import Goal
 from harness.rates.measurements import Candidate, Measurements
@@ -44,6 +46,7 @@ from harness.rates.simulation import allowed_late
 from harness.results import load
 
 FULL_S = 600.0  # seconds of a full test
+HIGHEST_CLOCK_MHZ, CLOCK_STEP_MHZ = 1980, 15  # of an H200
 HOLD = 0.95  # of the sequences of arrivals must be VALID
 FEW, SEQUENCES, OF_FEW = 5000, 20, 200  # queries of a full test; sequences that tell its truth
 SERVER, INTERACTIVE = SCENARIO["server"].limits, SCENARIO["interactive"].limits
@@ -247,11 +250,11 @@ class Bench:
             found.append((first, (last - first) / max(self.tokens(1)[0] - 1, 1), last))
         return LoneRequest(*np.mean(found, axis=0).tolist())
 
-    def burst(self, size: int) -> Burst:
+    def burst(self, size: int) -> BurstResult:
         """So many requests at once."""
         answers = self.serve(np.zeros(size))
         refused = int(answers.is_refused.sum())
-        return Burst(size - refused, refused, float(answers.last.max()))
+        return BurstResult(size - refused, refused, float(answers.last.max()))
 
     def say(self, text: str) -> None:
         """Nobody reads it."""
@@ -296,6 +299,7 @@ class Bench:
         """One test, with the verdict that LoadGen would give it. Every test has the same sequence of arrivals."""
         count = math.ceil(qps * seconds if self.may_shorten else max(qps * seconds, SURE_QUERIES))
         arrivals = arrival_times(self.seed, count) / qps
+        began_s = self.spent_s
         answers = self.serve(arrivals)
         is_answered = ~answers.is_refused
         refused = count - int(is_answered.sum())
@@ -317,11 +321,23 @@ class Bench:
             duration_s=float(arrivals[-1]),
             more=needed(count, int(late)) if kept and not valid else None,
             queue=load.from_times(came, first - came, last, prompts, tokens),
+            clock_fall=self.clock_fall(began_s, float(arrivals[-1])),
             refused=refused or None,
             full_at=Admission([*zip(came, last, strict=True)], list(answers.last[answers.is_refused])).full_at,
         )
         self.probes.append(probe)
         return probe
+
+    def clock_fall(self, began_s: float, seconds: float) -> float | None:
+        """What a recording of the card's clock tells; None of a server without one."""
+        if not self.case.pace.heat:
+            return None
+        readings = np.arange(1, int(seconds) + 1)
+        clocks = HIGHEST_CLOCK_MHZ * self.case.pace.clock(began_s + readings)
+        stepped = CLOCK_STEP_MHZ * np.rint(clocks / CLOCK_STEP_MHZ)
+        return clock_fall(
+            Recording([float(second) for second in readings], {"gpu0_clock_mhz": stepped.tolist()}), seconds
+        )
 
 
 def times_of(values: Times) -> dict[str, float]:

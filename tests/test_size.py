@@ -10,9 +10,9 @@ import pytest
 from harness.config.run import RunConfig
 from tests.conftest import ROOT
 
-TOKENS = 168_445  # names, operators, numbers and strings of harness/
+TOKENS = 178_000  # names, operators, numbers and strings of harness/
 TEMPLATE_LINES = 940  # of templates/, without the schema, which is generated
-FLAGS = 64  # of run.py
+FLAGS = 65  # of run.py
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 
 

@@ -23,7 +23,7 @@ from harness.loadgen.patterns import trial_size
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.test_run import RECORDING, Recording, TestRun
 from harness.rates.clock import clock_fall
-from harness.rates.first_requests import LONE_REQUESTS, LONE_S, Burst, run_burst, run_lone_requests
+from harness.rates.first_requests import LONE_REQUESTS, LONE_S, BurstResult, run_burst, run_lone_requests
 from harness.rates.goal import Goal
 from harness.rates.measurements import PROBE_S, Candidate, probe_s
 from harness.rates.server_model import LoneRequest
@@ -80,7 +80,7 @@ class Bench:
         self.run.facts.lone_request_s = (found.ttft_s, found.tpot_s, found.latency_s)
         return found
 
-    def burst(self, size: int) -> Burst:
+    def burst(self, size: int) -> BurstResult:
         """Send so many requests at once."""
         self.session.display.stage(f"{size} requests at once", "load")
         return self.session.measure(run_burst(self.tolerant_engine(size, is_probe=True), self.prompts(size), self.plan))

@@ -24,7 +24,7 @@ MOST_BURST_S = 60.0  # seconds of a burst, if its requests were answered one aft
 FITS_SHARE = 0.1  # of a burst's time, beyond that of a lone request: a smaller share shows no limit
 
 
-class Burst(NamedTuple):
+class BurstResult(NamedTuple):
     """Requests that were sent at once: how many were answered and how many refused, and the seconds until the last
     answer."""
 
@@ -51,9 +51,7 @@ def burst_size(wanted: int, at_once: int, lone: LoneRequest) -> int:
     return max(1, min(wanted, at_once, MOST_BURST_REQUESTS, in_time))
 
 
-async def run_lone_requests(
-    engine: TolerantEngine, prompts: Sequence[Prompt], most_s: float = LONE_S
-) -> LoneRequest:
+async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], most_s: float = LONE_S) -> LoneRequest:
     """Send prompts one after the other for so many seconds at most; return the median of their times.
 
     The first of several is not counted: it may wait for the engine's start. Raises EngineError, EndpointError where
@@ -89,8 +87,8 @@ async def run_lone_request(engine: TolerantEngine, prompt: Prompt) -> Request:
     return request
 
 
-async def run_burst(engine: TolerantEngine, prompts: Sequence[Prompt], plan: Plan) -> Burst:
+async def run_burst(engine: TolerantEngine, prompts: Sequence[Prompt], plan: Plan) -> BurstResult:
     """Send prompts at once and wait for all answers. Raises EngineError, EndpointError."""
     begin = time.perf_counter()
     await asyncio.gather(*(ask(engine, prompt, plan.pattern) for prompt in prompts))
-    return Burst(engine.answered, len(engine.admission.refused), time.perf_counter() - begin)
+    return BurstResult(engine.answered, len(engine.admission.refused), time.perf_counter() - begin)

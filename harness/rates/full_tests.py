@@ -10,16 +10,17 @@ from harness.loadgen.outcome import Outcome
 from harness.rates.clock import heat_margin
 from harness.rates.goal import Goal
 from harness.rates.measurements import ROOM_SHARE, Measurements, rate_on_line
+from harness.rates.prediction import rate_toward_limit
 from harness.rates.server_model import LoneRequest, ServerModel
-from harness.rates.simulation import allowed_late, rate_toward_limit
+from harness.rates.simulation import allowed_late
 
 # Each constant was chosen by the cases of benchmarks.search that it names.
 MOST_FULL_TESTS = 4
-FIRST_SHARE = 0.98  # of a candidate, for what a minute cannot see ("an H200 of at most 208, Interactive")
-SAFE_SHARE = 0.98  # of a rate by a model, for the next test after one that failed: it varies by chance
+FIRST_SHARE = 0.975  # of a candidate, for what a minute cannot see ("an H200 of at most 208, Interactive")
+SAFE_SHARE = 0.97  # of a rate by a model, for the next test after one that failed: it varies by chance
 TAIL_SHARE = 0.15  # of a limit, by which a latency grows beyond its p99 where e times fewer queries exceed it ("2/s")
 LAST_SHARE = 0.95  # of a rate, for the last test that there is
-RETRY_SHARE = 0.98  # of a rate that failed: the next is no higher
+RETRY_SHARE = 0.97  # of a rate that failed: the next is no higher
 LEAST_RETRY_SHARES = (0.8, 0.8, 0.6)  # of a rate that failed: the next is no lower, after one, two, three failures
 UNTOLD_SHARE = 0.9  # of a rate that failed, where nothing tells how much too high it was
 WORTHWHILE_RATIO = 1.02  # of a higher rate to one that held with room

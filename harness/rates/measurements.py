@@ -8,10 +8,10 @@ from typing import NamedTuple
 from harness.config.patterns import SURE_QUERIES
 from harness.core.document import number
 from harness.loadgen.outcome import SETTLED, Outcome
-from harness.rates.first_requests import Burst
+from harness.rates.first_requests import BurstResult
 from harness.rates.goal import Goal
+from harness.rates.prediction import LEAST_RATIO
 from harness.rates.server_model import LoneRequest, ServerModel, is_full
-from harness.rates.simulation import LEAST_RATIO
 
 PROBE_S = 30.0  # seconds of a probe, at least; also as many queries as early stopping takes
 CONFIRMING_S = 60.0  # seconds of a probe at the candidate, at least
@@ -40,7 +40,7 @@ class Measurements:
     goal: Goal
     lone: LoneRequest = LoneRequest()
     probes: list[Outcome] = field(default_factory=list)
-    burst: Burst | None = None
+    burst: BurstResult | None = None
     has_confirmed: bool = False  # whether a probe at the candidate was run
 
     @property

@@ -13,8 +13,9 @@ from harness.core.schema import Model
 from harness.loadgen.outcome import SURE, Queue
 from harness.rates.goal import Goal
 from harness.rates.measurements import Measurements
+from harness.rates.prediction import rate_within
 from harness.rates.server_model import completed_error
-from harness.rates.simulation import EngineModel, Limits, rate_within
+from harness.rates.simulation import EngineModel, TimeLimits
 
 FILE = "estimate.json"
 QUICK_FLAG = r" --quick([ =][01])?(?= |$)"  # in the words of a command
@@ -184,7 +185,7 @@ def range_by_burst(found: Measurements, goal: Goal) -> tuple[float, Measured]:
     qps = burst.qps(lone)
     answer_s = lone.latency_s - lone.ttft_s
     limit_s = goal.tpot_ms / 1000 * answer_s / lone.tpot_s if lone.tpot_s else inf
-    rate = rate_within(EngineModel(answer_s, qps, inf, BURST_PROMPTS, 0.0, 0.0), Limits(inf, limit_s), goal)
+    rate = rate_within(EngineModel(answer_s, qps, inf, BURST_PROMPTS, 0.0, 0.0), TimeLimits(inf, limit_s), goal)
     return BURST_SHARE * min(rate, qps), qps
 
 

@@ -6,7 +6,8 @@ from typing import NamedTuple, Self
 
 from harness.loadgen.outcome import Outcome, Queue
 from harness.rates.goal import Goal
-from harness.rates.simulation import EngineModel, Limits, rate_after_test, rate_toward_limit, rate_within
+from harness.rates.prediction import rate_after_test, rate_toward_limit, rate_within
+from harness.rates.simulation import EngineModel, TimeLimits
 
 TELLING_SHARE = 0.3  # of a limit; a lower p99 does not tell how near the limit is
 LEAST_WAIT_SHARE = 0.5  # of TTFT's limit, that a query may wait at least
@@ -103,7 +104,7 @@ class ServerModel(NamedTuple):
         """
         ttft_share, tpot_share = shares
         limits, model = self.limits(goal), self.engine_model
-        p99 = Limits(
+        p99 = TimeLimits(
             wait_s=telling(ttft_share * goal.ttft_ms / 1000 - self.ttft_s, limits.wait_s),
             answer_s=telling(tpot_share * goal.tpot_ms / 1000 * self.sharing.tokens, limits.answer_s),
         )
@@ -132,12 +133,12 @@ class ServerModel(NamedTuple):
             return EngineModel(full_s, NO_COST_QPS, self.full_running, seen.prompts, spread, scatter)
         return EngineModel(lone_s, others / (full_s - lone_s), self.full_running, seen.prompts, spread, scatter)
 
-    def limits(self, goal: Goal) -> Limits:
+    def limits(self, goal: Goal) -> TimeLimits:
         """Return what is judged: the wait where TPOT keeps its limit however many wait, else the answer."""
         if self.is_capped:
             wait_s = goal.ttft_ms / 1000 - self.ttft_s
-            return Limits(max(wait_s, LEAST_WAIT_SHARE * goal.ttft_ms / 1000), inf)
-        return Limits(inf, goal.tpot_ms * self.sharing.tokens / 1000)
+            return TimeLimits(max(wait_s, LEAST_WAIT_SHARE * goal.ttft_ms / 1000), inf)
+        return TimeLimits(inf, goal.tpot_ms * self.sharing.tokens / 1000)
 
 
 def telling(p99_s: float, limit_s: float) -> float:

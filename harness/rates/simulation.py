@@ -5,8 +5,6 @@ Systems, 2013, chapter 30): mean TPOT = TPOT of a lone request / (1 - rate / cap
 once, others wait. Times are in seconds, rates in queries/s.
 """
 
-from collections.abc import Callable
-from functools import cache
 from math import floor, inf, sqrt
 from typing import Any, NamedTuple
 
@@ -19,20 +17,21 @@ from harness.rates.goal import Goal
 SIMULATED_QUERIES = 1_200_000  # in all tests together
 FEWEST_TESTS, MOST_TESTS = 60, 100  # with random arrivals
 KNOWN_TESTS = 20  # with LoadGen's own arrivals: the server alone is left to chance
-PASS_SHARE = 0.95  # of the simulated tests must keep the limits
-KNOWN_PASS_SHARE = 0.9  # the same with LoadGen's own arrivals
-LEAST_PARTS, MOST_PARTS = 48, 96  # steps of an answer
+LEAST_PARTS, MOST_PARTS = 48, 96  # steps of an answer ("TPOT, 40/s")
 LIMIT_STEPS = 8  # steps within a wait at its limit, with as many running as ever do
 MOST_STEPS = 24_000  # steps of a test
 SHORTEST_STEPS = 4  # times as many steps, of a server whose answers take next to no time
-MOST_ROUNDS = 10  # simulations for one rate
-CLOSE_SHARE = 0.02  # of a limit: a p99 so near to it ends the simulations
-LEAST_RATIO = 0.5  # of a rate to the last one, where one test alone leads to it
-MOST_SPEED = 1.01  # of a model's, by a p99: means of many queries tell more of a fast server ("capacity, 60/s")
-MOST_OVERLOAD = 1.3  # of a model's capacity, beyond which no test is explained
+FEWEST_QUERIES = 1e-6  # a smaller remainder of a query is an error of rounding
 
 
-class Times(NamedTuple):
+class TimeLimits(NamedTuple):
+    """What the p99 of waits and of answers may be, in seconds; infinite where it is not judged."""
+
+    wait_s: float
+    answer_s: float
+
+
+class SimulatedTimes(NamedTuple):
     """The times of groups of queries in simulated tests, and how many queries each group has. A row for each group, a
     column for each test."""
 
@@ -57,19 +56,12 @@ class Times(NamedTuple):
         return np.take_along_axis(self.seconds, order, axis=0)[first, np.arange(len(first))]
 
 
-class Simulated(NamedTuple):
+class SimulatedTests(NamedTuple):
     """How long queries wait until their prompt is computed, beyond the median, and how long their answers take after
     the first token."""
 
-    waits: Times
-    answers: Times
-
-
-class Limits(NamedTuple):
-    """What the p99 of waits and of answers may be, in seconds; infinite where it is not judged."""
-
-    wait_s: float
-    answer_s: float
+    waits: SimulatedTimes
+    answers: SimulatedTimes
 
 
 class EngineModel(NamedTuple):
@@ -98,81 +90,97 @@ class EngineModel(NamedTuple):
         """Queries/s that it completes at most."""
         return min(self.running / self.full_s, self.capacity) if self.running < inf else self.capacity
 
-    def parts(self, seconds: float, limits: Limits) -> int:
+    def parts(self, seconds: float, limits: TimeLimits) -> int:
         """Return the steps of an answer in the simulation of a test: fine enough for the limit of a wait, no more than
         a test has room for."""
-        fine = max(LEAST_PARTS, int(self.full_s * LIMIT_STEPS / limits.wait_s) if limits.wait_s < inf else 0)
-        return max(1, min(fine, MOST_PARTS, int(MOST_STEPS * self.full_s / seconds)))
+        fine = int(self.full_s * LIMIT_STEPS / limits.wait_s) if limits.wait_s < inf else 0
+        return max(1, min(max(LEAST_PARTS, fine), MOST_PARTS, int(MOST_STEPS * self.full_s / seconds)))
 
-    def simulate(self, rate: float, goal: Goal, limits: Limits) -> Simulated:
+    def simulate(self, rate: float, goal: Goal, limits: TimeLimits) -> SimulatedTests:
         """Simulate full tests at a rate."""
-        random = np.random.default_rng(0)
-        seconds = goal.full_s(rate)
-        parts = self.parts(seconds, limits)
-        source = Arrivals(rate, goal, random)
-        begun = [np.full(source.tests, min(rate * self.lone_s, self.running) / parts)] * parts  # queries, by step
-        came, clocks, prompt_times = list[Any](), [np.zeros(source.tests)], list[Any]()
-        running = sum(begun)
-        waiting = np.zeros(source.tests)
-        step_s = np.full(source.tests, self.lone_s / parts)
-        least_step_s = seconds / (SHORTEST_STEPS * MOST_STEPS)
-        lone_part_s, prompt_work_s = self.lone_s / parts, self.prompts / self.capacity
-        other_part_s = (1 - self.prompts) / self.capacity / parts
-        while clocks[-1].min() < seconds or len(came) < 2 * parts:  # a test may be shorter than an answer
-            clock = clocks[-1] + step_s
-            arrived = source.until(clock, step_s)
-            running = running - begun[-parts]
-            admitted = arrived
-            if self.running < inf:
-                waiting = waiting + arrived
-                admitted = np.minimum(waiting, self.running - running)
-                waiting = waiting - admitted
-            running = running + admitted
-            prompt_s = prompt_work_s * admitted
-            if self.prompt_spread:
-                uneven = np.sqrt(self.prompt_spread * admitted) * random.standard_normal(source.tests)
-                prompt_s = np.maximum(prompt_s + prompt_work_s * uneven, 0.0)
-            step_s = prompt_s + lone_part_s + other_part_s * np.maximum(running - 1, 0.0)
-            step_s = np.maximum(step_s, least_step_s)
-            came.append(arrived)
-            clocks.append(clock)
-            begun.append(admitted)
-            prompt_times.append(prompt_s)
-        clock, admitted = np.array(clocks), np.array(begun[parts:])
-        return Simulated(
-            self.waits(clock, np.array(came), admitted, np.array(prompt_times)),
-            self.answers(clock, np.array(prompt_times), admitted, parts, random),
-        )
+        simulation = Simulation(self, rate, goal, limits)
+        while not simulation.is_over:
+            simulation.step()
+        return SimulatedTests(simulation.waits, simulation.answers)
 
-    def waits(self, clock: Any, came: Any, admitted: Any, prompt_s: Any) -> Times:
-        """Return how long queries wait that came in each step: until the last of them begins, and its prompt is
-        computed with all that begin in the same step."""
-        if self.running == inf:
-            return Times(np.zeros(came.shape), came)
+
+class Simulation:
+    """Several tests of an engine at a rate, at the same time, in steps. A step is a part of an answer: the longer, the
+    more queries run. Each array has a value for each test."""
+
+    def __init__(self, model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> None:
+        self.model = model
+        self.seconds = goal.full_s(rate)
+        self.random = np.random.default_rng(0)
+        self.arrivals = Arrivals(rate, goal, self.random)
+        parts = self.parts = model.parts(self.seconds, limits)
+        self.lone_part_s = model.lone_s / parts
+        self.other_part_s = (1 - model.prompts) / model.capacity / parts
+        self.prompt_work_s = model.prompts / model.capacity
+        self.least_step_s = self.seconds / (SHORTEST_STEPS * MOST_STEPS)
+        tests = self.arrivals.tests
+        running = min(rate * model.lone_s, model.running)
+        self.running, self.waiting = np.full(tests, running), np.zeros(tests)
+        self.step_s = np.full(tests, self.lone_part_s)
+        # Of each step so far.
+        self.clocks = [np.zeros(tests)]
+        self.arrived = list[Any]()
+        self.begun = [np.full(tests, running / parts)] * parts  # those that run at the beginning come first
+        self.prompt_s = list[Any]()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all queries of the tests have come, or, of a test shorter than an answer, an answer has ended."""
+        return bool(self.clocks[-1].min() >= self.seconds) and len(self.arrived) >= 2 * self.parts
+
+    def step(self) -> None:
+        """Let answers end that began an answer's parts ago, let queries begin that came, and compute them all."""
+        model = self.model
+        clock = self.clocks[-1] + self.step_s
+        arrived = admitted = self.arrivals.until(clock, self.step_s)
+        running = self.running - self.begun[-self.parts]
+        if model.running < inf:
+            waiting = self.waiting + arrived
+            admitted = np.minimum(waiting, model.running - running)
+            self.waiting = waiting - admitted
+        self.running = running + admitted
+        prompt_s = self.prompt_work_s * admitted
+        if model.prompt_spread:
+            uneven = np.sqrt(model.prompt_spread * admitted) * self.random.standard_normal(len(clock))
+            prompt_s = np.maximum(prompt_s + self.prompt_work_s * uneven, 0.0)
+        step_s = prompt_s + self.lone_part_s + self.other_part_s * np.maximum(self.running - 1, 0.0)
+        self.step_s = np.maximum(step_s, self.least_step_s)
+        self.clocks.append(clock)
+        self.arrived.append(arrived)
+        self.begun.append(admitted)
+        self.prompt_s.append(prompt_s)
+
+    @property
+    def waits(self) -> SimulatedTimes:
+        """How long queries wait that came in each step: until the last of them begins, and its prompt is computed with
+        all that begin in the same step."""
+        came, clock, prompt_s = np.array(self.arrived), np.array(self.clocks), np.array(self.prompt_s)
         seconds = np.zeros(came.shape)
-        arrived, begun = np.cumsum(came, axis=0), np.cumsum(admitted, axis=0) + 1e-6
+        if self.model.running == inf:
+            return SimulatedTimes(seconds, came)
+        arrived = np.cumsum(came, axis=0)
+        begun = np.cumsum(self.begun[self.parts :], axis=0) + FEWEST_QUERIES
         for test in range(came.shape[1]):
             step = np.searchsorted(begun[:, test], arrived[:, test]).clip(max=len(came) - 1)
             waited_s = (clock[step + 1, test] - clock[1:, test]).clip(min=0.0)
             seconds[:, test] = waited_s + prompt_s[step, test]
             seconds[:, test] -= np.median(np.repeat(seconds[:, test], came[:, test].astype(int)))
-        return Times(seconds, came)
+        return SimulatedTimes(seconds, came)
 
-    def answers(self, clock: Any, prompt_s: Any, admitted: Any, parts: int, random: Any) -> Times:
-        """Return how long answers take that began in each step, without their own prompts."""
-        whole = len(admitted) - parts
-        seconds = clock[1 + parts : 1 + parts + whole] - clock[1 : 1 + whole]
-        own_s = prompt_s[:whole] / np.maximum(admitted[:whole], 1)
-        scattered = (seconds - own_s) * np.exp(self.scatter * random.standard_normal(seconds.shape))
-        return Times(scattered, admitted[:whole])
-
-    def share(self, rate: float, goal: Goal, limits: Limits) -> float:
-        """Return the p99 that is nearer to its limit, as a share of it, that nearly every full test stays below."""
-        found = self.simulate(rate, goal, limits)
-        pass_share = PASS_SHARE if goal.known_seed is None else KNOWN_PASS_SHARE
-        wait_share = found.waits.judged_p99_s(pass_share) / limits.wait_s if limits.wait_s < inf else 0.0
-        answer_share = found.answers.judged_p99_s(pass_share) / limits.answer_s if limits.answer_s < inf else 0.0
-        return max(wait_share, answer_share)
+    @property
+    def answers(self) -> SimulatedTimes:
+        """How long answers take that began in each step, without their own prompts."""
+        clock, prompt_s, begun = np.array(self.clocks), np.array(self.prompt_s), np.array(self.begun[self.parts :])
+        ended = len(begun) - self.parts
+        seconds = clock[1 + self.parts : 1 + self.parts + ended] - clock[1 : 1 + ended]
+        own_s = prompt_s[:ended] / np.maximum(begun[:ended], 1)
+        scatter = np.exp(self.model.scatter * self.random.standard_normal(seconds.shape))
+        return SimulatedTimes((seconds - own_s) * scatter, begun[:ended])
 
 
 class Arrivals:
@@ -184,7 +192,7 @@ class Arrivals:
         self.came: Any = 0
         self.tests = KNOWN_TESTS
         if goal.known_seed is None:
-            self.tests = round(min(MOST_TESTS, max(FEWEST_TESTS, SIMULATED_QUERIES / (rate * goal.full_s(rate)))))
+            self.tests = round(min(MOST_TESTS, max(FEWEST_TESTS, SIMULATED_QUERIES / goal.full_queries(rate))))
         else:
             self.times = arrival_times(goal.known_seed, goal.full_queries(rate)) / rate
 
@@ -200,63 +208,3 @@ class Arrivals:
 def allowed_late(queries: int) -> int:
     """Return how many queries may be over a p99 limit before early stopping is no longer sure at 99 % confidence."""
     return max(0, floor(0.01 * queries - SURE * sqrt(0.0099 * queries) + 0.38))
-
-
-@cache
-def rate_within(model: EngineModel, limits: Limits, goal: Goal) -> float:
-    """Return the highest rate at which nearly every full test keeps the limits."""
-    if limits.answer_s <= model.lone_s:
-        return 0.0
-    start = 0.95 * model.full_capacity
-    if limits.answer_s < inf:  # a p99 is some twice the mean
-        lone_share = model.lone_s / limits.answer_s
-        start = min(start, model.capacity * (1 - lone_share) / (1 + lone_share))
-    return rate_at(lambda rate: model.share(rate, goal, limits), model.full_capacity, start)
-
-
-def rate_at(share_of: Callable[[float], float], capacity: float, rate: float) -> float:
-    """Return the rate at which a p99 is at its limit, by its share of that: each simulation leads to the next rate."""
-    low, high = 0.0, capacity
-    for _ in range(MOST_ROUNDS):
-        share = share_of(rate)
-        if share <= 1:
-            low = rate
-        else:
-            high = rate
-        following = rate_toward_limit(capacity, rate, share)
-        is_narrow = high / max(low, rate / 3) < 1 + CLOSE_SHARE
-        if abs(share - 1) < CLOSE_SHARE or is_narrow:
-            return following
-        rate = following if low < following < high else (low + high) / 2
-    return low or rate
-
-
-def rate_toward_limit(capacity: float, rate: float, share: float) -> float:
-    """Return the rate at which a p99 is at its limit, of which it is a `share` at `rate`.
-
-    Limit over p99 falls evenly with the rate, and to nothing at the capacity. The result is no less than half of
-    `rate`: so far that does not hold.
-    """
-    return max(capacity - (capacity - rate) * share, LEAST_RATIO * rate)
-
-
-@cache
-def speed_after_test(model: EngineModel, rate: float, p99: Limits, limits: Limits, test: Goal) -> float:
-    """Return the speed of a server, 1 as the model has it, by a `test` that measured these p99 at `rate`.
-
-    A server of speed s has all times divided by s: its p99 at `rate` is the model's at rate / s, divided by s. Of two
-    p99 the one that tells the lower speed counts. An infinite one tells nothing.
-    """
-
-    def share_of(modelled_rate: float) -> float:
-        found = model.simulate(modelled_rate, test, limits)
-        pairs = zip(found, p99, strict=True)
-        return min(modelled_rate / rate * times.measured_p99_s / p99_s for times, p99_s in pairs if p99_s < inf)
-
-    return rate / rate_at(share_of, MOST_OVERLOAD * model.full_capacity, min(rate, model.full_capacity))
-
-
-def rate_after_test(model: EngineModel, rate: float, p99: Limits, limits: Limits, test: Goal, goal: Goal) -> float:
-    """Return the highest rate that a full test should keep, once the model is as fast as a test showed."""
-    speed = min(speed_after_test(model, rate, p99, limits, test), MOST_SPEED)
-    return speed * rate_within(model, Limits(speed * limits.wait_s, speed * limits.answer_s), goal)

@@ -14,7 +14,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.rates import quick
-from harness.rates.first_requests import Burst
+from harness.rates.first_requests import BurstResult
 from harness.rates.goal import Goal
 from harness.rates.measurements import Measurements
 from harness.rates.server_model import LoneRequest
@@ -49,13 +49,13 @@ def test_a_slow_server_takes_no_longer_and_has_the_best_so_far(name: str, truth:
 def test_no_rate_is_above_what_a_burst_shows() -> None:
     """32 requests that take as long as one show what they completed, and no capacity."""
     lone, goal = LoneRequest(0.02, 0.0124, 1.59), Goal(600, 459, 2000, 100)
-    fits = Measurements(goal, lone, burst=Burst(32, 0, 1.6))
+    fits = Measurements(goal, lone, burst=BurstResult(32, 0, 1.6))
     assert quick.range_by_burst(fits, goal)[1] is None and fits.burst and fits.burst.qps(lone) == pytest.approx(20)
     found = quick.estimate_of(fits, {"your limits": goal}, "")
     assert tells(str(found), "capacity not reached", "at least 0.3") and "200" not in str(found)
-    limited = Measurements(goal, lone, burst=Burst(32, 0, 3.25))
+    limited = Measurements(goal, lone, burst=BurstResult(32, 0, 3.25))
     assert (quick.range_by_burst(limited, goal)[1] or 0) == pytest.approx(32 / 1.66)
-    slow = Measurements(Goal(600, 459, 2000, 10), lone, burst=Burst(32, 0, 3.25))
+    slow = Measurements(Goal(600, 459, 2000, 10), lone, burst=BurstResult(32, 0, 3.25))
     assert quick.range_by_burst(slow, slow.goal) == (0.0, 0.0)
 
 
