@@ -66,13 +66,19 @@ class FullTests(NamedTuple):
         return ServerModel.fit(self.lone or shortest_times(tests), tests, self.goal)
 
     def share(self, test: Outcome) -> float:
-        """Return the p99 that is nearer to its limit, as a share of it: at least 1 of a test that failed. Where a cap
-        on running requests keeps TPOT within its limit, TTFT alone tells how far that is."""
+        """Return the p99 that is nearer to its limit, as a share of it. Where a cap on running requests keeps TPOT
+        within its limit, TTFT alone tells how far that is."""
         ttft_share, tpot_share = self.goal.shares(test)
-        if not test.has_held:
-            return max(early_stopping_share(test, self.goal), 1.0)
-        is_capped = self.server is not None and self.server.is_capped
+        is_capped = test.has_held and self.server is not None and self.server.is_capped
         return ttft_share if is_capped else max(ttft_share, tpot_share)
+
+    def point(self, test: Outcome) -> tuple[float, float]:
+        """Return a test's rate, and the latency that decided it as a share of its limit: at least 1 where it failed."""
+        queries = test.queries or round(test.load * (test.duration_s or 0.0))
+        share = self.share(test) / passing_share(queries)
+        if test.has_held:
+            return test.load, share
+        return test.load, max(early_stopping_share(test, self.goal) or share, 1.0)
 
     @property
     def next_rate(self) -> float | None:
@@ -111,11 +117,10 @@ class FullTests(NamedTuple):
         other: then the rate is the one that the worst p99 of all of them allows.
         """
         higher, lower = self.failed[-2:]
-        safe = passing_share(self.goal.full_queries(lower.load))
-        found = rate_on_line((lower.load, self.share(lower)), (higher.load, self.share(higher)), safe)
+        found = rate_on_line(self.point(lower), self.point(higher))
         if found is not None:
             return found
-        worst = max(self.share(test) for test in self.full)
+        worst = max(share for _, share in map(self.point, self.full))
         return SAFE_SHARE * self.modelled_rate(lower, (worst, worst))
 
     def higher_rate(self, held: Outcome) -> float | None:
@@ -126,8 +131,7 @@ class FullTests(NamedTuple):
     def rate_between(self, held: Outcome, failed: Outcome) -> float:
         """Return the rate between one that held and one that failed, at which limit over p99 is 1."""
         gap = failed.load - held.load
-        safe = passing_share(self.goal.full_queries(held.load))
-        found = rate_on_line((held.load, self.share(held)), (failed.load, self.share(failed)), safe)
+        found = rate_on_line(self.point(held), self.point(failed))
         step = (found - held.load) / gap if found is not None else LEAST_STEP
         return held.load + min(max(step, LEAST_STEP), MOST_STEP) * gap
 
@@ -145,7 +149,7 @@ class FullTests(NamedTuple):
         if found == inf or has_become_faster:
             found = server.highest_rate(self.goal) * (1 + max(queue.drift, 0.0))
         if test.more is not None and test.rate < server.capacity < inf:  # its p99 alone is within the limits
-            share = early_stopping_share(test, self.goal)
+            _, share = self.point(test)
             found = min(found, rate_toward_limit(server.capacity, test.rate, share) * test.load / test.rate)
         return untold if found == inf else found
 
@@ -171,25 +175,26 @@ class FullTests(NamedTuple):
         return said
 
 
-def early_stopping_share(test: Outcome, goal: Goal) -> float:
-    """Return the latency that decides a test, as a share of its limit: the p99, or a higher percentile where early
-    stopping alone wants more queries. So many queries are over the limit, and fewer may be.
+def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
+    """Return the latency that decided a test whose p99 alone is within its limit, as a share of that: a percentile
+    above it. So many queries are over the limit, and fewer may be. None of any other test.
 
     Beyond the p99 the tail of a latency is taken to be exponential.
     """
     share = max(goal.shares(test))
     queries = test.queries or round(test.load * (test.duration_s or 0.0))
     if test.more is None or share >= 1 or not queries:
-        return share
+        return None
     late = max(allowed_late(queries + test.more), 1)
     allowed = max(allowed_late(queries), 0.5)  # of none that may be over it, the slowest of twice as many queries
     if allowed >= late or late >= 0.01 * queries:
-        return max(share, 1.0)
+        return 1.0
     return 1 + (1 - share) * log(late / allowed) / log(0.01 * queries / late)
 
 
 def passing_share(queries: int) -> float:
-    """Return the p99, as a share of its limit, with which early stopping is still sure in a test of so many queries."""
+    """Return the p99, as a share of its limit, with which early stopping is still sure in a test of so many queries:
+    the fewer there are, the higher is the percentile that has to be within the limit."""
     allowed = max(allowed_late(queries), 0.5)
     return 1 - TAIL_SHARE * log(max(0.01 * queries / allowed, 1.0))
 

@@ -53,7 +53,8 @@ def test_two_failed_tests_lead_to_the_limit_between_rate_and_p99() -> None:
     """1 / p99 falls evenly: 0.8 at 60, 0.9 at 56, so that the limit is reached at 52, and early stopping is sure a
     little below."""
     found = after(full(60, 125.0, False), full(56, 100 / 0.9, False))
-    assert found == pytest.approx(56 - (1 / passing_share(33_600) - 0.9) / (0.1 / 4)) and 51 < found < 52
+    expected = 56 - (1 / passing_share(33_600) - 0.9) / (0.1 / 4)
+    assert found == pytest.approx(expected, rel=1e-3) and 51 < found < 52
     assert passing_share(2_000) < 0.92 < 0.97 < passing_share(33_600) < 1
 
 
@@ -133,8 +134,8 @@ def test_early_stopping_alone_tells_how_far_it_was() -> None:
     """Of 2,100 queries ten may be over the limit; 17 were, so that the 99.5th percentile is above it."""
     more = next(count for count in range(2000) if allowed_late(2100 + count) >= 17)
     test = full(3.5, 85, False, capacity=5.0, more=more, queries=2100)
-    assert 1.2 < early_stopping_share(test, GOAL) < 1.6
-    assert early_stopping_share(full(3.5, 85, True, capacity=5.0), GOAL) == pytest.approx(0.85)
+    assert 1.2 < (early_stopping_share(test, GOAL) or 0) < 1.6
+    assert early_stopping_share(full(3.5, 85, True, capacity=5.0), GOAL) is None
     lower, plain = after(test), after(made.changed(test, more=None))
     assert lower is not None and plain is not None and lower < min(plain, 0.95 * 3.5)
 
