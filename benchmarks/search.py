@@ -1,12 +1,13 @@
 """The search for the highest rate against simulated servers whose highest rate is known.
 
-    python -m benchmarks.search [NAME ...]
+    python -m benchmarks.search [--searches N] [--quick] [NAME ...]
 
 Each server of benchmarks.simulated_servers runs in virtual time under random arrivals and is judged as LoadGen judges;
 the search is the harness's own. The truth is the highest rate at which 19 of 20 sequences of arrivals are VALID over
 the full test: of 20 sequences where a test has many queries, of 200 where it has few, since chance decides more of it.
 """
 
+import argparse
 import math
 import sys
 from collections.abc import Sequence
@@ -418,20 +419,92 @@ def quick_estimate(bench: Bench) -> quick.Estimate:
     return quick.estimate_of(found, {"its limits": quick.for_any_arrivals(bench.goal)}, "", full_at)
 
 
+@dataclass
+class Totals:
+    """What all searches came to."""
+
+    ratios: list[float] = field(default_factory=list)  # of what holds; 0 where a search had no answer
+    full_tests: list[int] = field(default_factory=list)
+    first_held: list[bool] = field(default_factory=list)
+
+    def add(self, found: Found, best: float) -> None:
+        self.ratios.append((found.rate or 0.0) / best)
+        self.full_tests.append(found.attempts)
+        self.first_held.append(found.has_first_held)
+
+    def __str__(self) -> str:
+        searches = len(self.ratios)
+        near = sum(ratio >= 0.95 for ratio in self.ratios)
+        few = sum(count <= 2 for count in self.full_tests)
+        return (
+            f"{searches} searches: {near} found 0.95 of what holds or more, the lowest {min(self.ratios):.3f}, "
+            f"{self.ratios.count(0.0)} none; {few} took one or two full tests; the first held in {sum(self.first_held)}"
+        )
+
+
 def cells_of(found: Found, best: float) -> str:
     rate = "none" if found.rate is None else f"{found.rate:.4g}"
     ratio = "" if found.rate is None else f"{found.rate / best:.3f}"
     return f"{rate} | {ratio} | {found.attempts} | {found.probes} | {found.minutes:.1f}"
 
 
-def main(names: Sequence[str]) -> None:
+def seeds_of(case: Case, number: int, count: int) -> list[int]:
+    """The seeds of a case's searches: other arrivals each."""
+    if case.searches > 1:
+        return list(range(max(case.searches, count)))
+    return [number + 1000 * n for n in range(count)]
+
+
+def run_searches(names: Sequence[str], count: int) -> None:
+    """Search on each server, and say what was found of what holds."""
     print("| server | highest rate, queries/s | found | of it | full tests | probes | minutes |\n|---|" + "---|" * 6)
+    totals = Totals()
     for number, case in enumerate(ALL):
         if names and case.name not in names:
             continue
         best = truth(case)
-        for seed in range(case.searches) if case.searches > 1 else [number]:
-            print(f"| {case.name} | {best:.4g} | {cells_of(find_rate(Bench(case, seed)), best)} |", flush=True)
+        for seed in seeds_of(case, number, count):
+            found = find_rate(Bench(case, seed))
+            totals.add(found, best)
+            print(f"| {case.name} | {best:.4g} | {cells_of(found, best)} |", flush=True)
+    print(f"\n{totals}")
+
+
+def run_estimates(names: Sequence[str], count: int) -> None:
+    """Estimate on each server, and say whether what holds is within the range."""
+    print("| server | highest rate, queries/s | range | right | minutes |\n|---|" + "---|" * 4)
+    right = {True: list[bool](), False: list[bool]()}
+    for number, case in enumerate(ALL):
+        if names and case.name not in names:
+            continue
+        best = truth(case)
+        for seed in seeds_of(case, number, count):
+            bench = Bench(case, seed)
+            found = quick_estimate(bench)
+            ends = found.ranges.get("its limits")
+            if ends is None:
+                print(
+                    f"| {case.name} | {best:.4g} | none: {', '.join(found.doubts)} | | {bench.spent_s / 60:.1f} |",
+                    flush=True,
+                )
+                continue
+            low, high = ends
+            is_right = low <= best and (high is None or best <= high)
+            right[case.is_steady].append(is_right)
+            shown = f"{low:.3g} or more" if high is None else f"{low:.3g} to {high:.3g}"
+            print(f"| {case.name} | {best:.4g} | {shown} | {is_right} | {bench.spent_s / 60:.1f} |", flush=True)
+    for is_steady, found_right in right.items():
+        print(f"{'steady' if is_steady else 'changing'} servers: {sum(found_right)} of {len(found_right)} ranges right")
+
+
+def main(words: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="servers; all without")
+    parser.add_argument("--searches", type=int, default=1, help="searches on each, with other arrivals")
+    parser.add_argument("--quick", action="store_true", help="quick estimates in place of searches")
+    given = parser.parse_args(words)
+    run = run_estimates if given.quick else run_searches
+    run(given.names, given.searches)
 
 
 if __name__ == "__main__":

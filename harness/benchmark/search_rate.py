@@ -31,12 +31,19 @@ class SearchedRate(RateSource):
     corrections = MOST_FULL_TESTS - 1
     before = TestPart(
         "search for the highest rate",
-        f"{TYPICAL_PROBES} probes or so of at least {minutes(PROBE_S)} each, then one to {MOST_FULL_TESTS} full tests",
+        f"{TYPICAL_PROBES} probes or so of at least {minutes(PROBE_S)} each",
         SEARCH_S,
     )
 
     def least_s(self, plan: Plan) -> float | None:
         return plan.min_duration_s + SEARCH_S
+
+    def total(self, plan: Plan) -> str:
+        """As of every source; and what may follow, or when it ends."""
+        said = super().total(plan)
+        if plan.config.minutes:
+            return f"{said}; about {minutes(60 * plan.config.minutes)} at most"
+        return f"{said}; up to {MOST_FULL_TESTS - 1} more full tests may follow"
 
     def find(self, bench: Bench) -> Plan:
         plan = bench.plan

@@ -13,6 +13,7 @@ from harness.core.processes import with_flag
 from harness.loadgen.folder import FOLDER
 from harness.loadgen.log import Latency
 from harness.loadgen.outcome import KINDS, MOST, Doubt, Outcome
+from harness.rates.state_left import state_left
 from harness.results import accuracy, advice, metrics
 from harness.results.performance import Performance
 from harness.results.summary import Summary
@@ -324,6 +325,8 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
         yield f"{number(failed)} of {number((test.samples or 0) + failed)} requests failed and are left out"
         yield from (f"failed: {failure}" for failure in test.failures[:MOST_REASONS])
     yield from (f"LoadGen error: {error}" for error in test.errors[:1])
+    if summary.scenario.pattern.unit == Poisson.unit:
+        yield state_left([*(summary.run.search or []), *(summary.run.attempts or [])])
     yield advice.client(test)
     yield from advice.unsteady(test)
 

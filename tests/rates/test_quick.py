@@ -14,6 +14,7 @@ from harness.config.plan import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.rates import quick
+from harness.rates.bench import at_rate
 from harness.rates.first_requests import BurstResult
 from harness.rates.goal import Goal
 from harness.rates.measurements import Measurements
@@ -118,6 +119,13 @@ def test_it_is_for_scenarios_with_a_rate_and_makes_no_test() -> None:
     plan = resolve(RunConfig(quick=True, tpot_limit=50), [], 0)
     assert [*quick.goals(plan)] == ["your limits"] and quick.goals(plan)["your limits"].tpot_ms == 50
     assert [*quick.goals(resolve(config, [], 0))] == ["Server's limits", "Interactive's limits"]
+
+
+def test_its_probes_may_have_fewer_queries_than_a_verdict_takes() -> None:
+    plan = resolve(RunConfig(quick=True, model="demo"), [], 0)
+    assert at_rate(plan, 5.0, 20.0).queries == 100
+    searched = resolve(RunConfig(scenario="server", server_target_qps="max", model="demo"), [], 0)
+    assert at_rate(searched, 5.0, 20.0).queries >= 459  # type: ignore[operator]
 
 
 FLAGS = ("--scenario", "server", "--quick", "--total-sample-count", "16")

@@ -1,13 +1,17 @@
 """What must be said of a result where the search changed the server."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benchmarks.search import ALL, Bench
+from harness.loadgen.folder import RunFolder
 from harness.loadgen.outcome import Outcome
 from harness.rates import search
 from harness.rates.state_left import state_left
+from harness.report import answer
+from harness.report import report as rendering
 from tests import made
 from tests.conftest import tells
 from tests.rates.outcomes import full, overloaded, steady
@@ -31,6 +35,15 @@ def test_a_rate_that_held_after_a_lower_one_had_failed() -> None:
     assert state_left([overloaded(60, 50, 9000), steady(48, 100)]) == ""
     refused = made.changed(overloaded(27, 21, 9000), refused=9, full_at=3)
     assert state_left([refused, steady(42, 100)]) == ""  # with fewer in flight
+
+
+def test_the_page_says_so(tmp_path: Path) -> None:
+    folder = made.run(tmp_path / "20260131-000000-x", scenario="server", server_target_qps="max")
+    probes = [overloaded(27, 21, 9000), steady(42, 100)]
+    made.note(RunFolder(folder.parent, folder.name), probes=probes)
+    summary = rendering.build(folder)
+    assert any(tells(line.text, "of the state that the search left") for line in answer.lines(summary, True))
+    assert "of the state that the search left" in (folder / "report.md").read_text()
 
 
 @pytest.mark.parametrize(("name", "is_said"), [("an autoscaler to 3 replicas", True), ("shared, 30/s, 30 ms", False)])
