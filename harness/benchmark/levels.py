@@ -1,8 +1,8 @@
-"""How many requests in flight: levels one after the other, or the highest that keeps both limits."""
+"""Levels of concurrency: one after the other, or the highest that keeps both limits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import isqrt
+from math import inf, isqrt
 from time import monotonic
 from typing import NamedTuple
 
@@ -18,13 +18,13 @@ from harness.rates.goal import Goal
 from harness.rates.measurements import PROBE_S
 from harness.rates.trials import TRIAL_S
 
-LEVEL_RATIO = 4  # of one level to the next, of those that are chosen here
-FINAL_RATIO = 1.1  # of the lowest level too high to the highest that held, where the search ends
-MOST_LEVEL_TESTS = 24  # of a search
-MOST_REPEATS = 3  # tests of a level near its limit
-CLEAR_RATIO = 1.5  # of a p99 to its limit, or of the limit to it: beyond, one test tells
-LEAST_LEVELS = 3  # of a search
-MOST_SEARCH_S = 1800.0  # seconds after which no further level is tested
+LEVEL_RATIO = 4  # Levels that are chosen here rise by this ratio.
+FINAL_RATIO = 1.1  # A search ends where the lowest level too high is nearer than this ratio to the highest that held.
+MOST_LEVEL_TESTS = 24
+MOST_REPEATS = 3  # A level near its limit is tested so often.
+CLEAR_RATIO = 1.5  # A p99 that is farther than this ratio from its limit tells by one test.
+LEAST_LEVELS = 3  # A search tests so many levels at least.
+MOST_SEARCH_S = 1800.0  # No further level is tested after these seconds.
 
 
 class LevelCurve(RateSource):
@@ -65,7 +65,7 @@ class LevelSearch(RateSource):
     before = TestPart(
         "search for the highest concurrency",
         f"{minutes(LEAST_LEVELS * PROBE_S)} to {minutes(MOST_SEARCH_S)}: levels of at least {minutes(PROBE_S)}, each "
-        f"after a trial of at most {minutes(TRIAL_S)}",  # which tells LoadGen its rate
+        f"after a trial of at most {minutes(TRIAL_S)}",  # The trial tells LoadGen its rate.
         LEAST_LEVELS * PROBE_S,
         "at least ",
     )
@@ -82,13 +82,13 @@ class LevelSearch(RateSource):
 
     def find(self, bench: Bench) -> Plan:
         until = min(monotonic() + MOST_SEARCH_S, bench.until - level_s(bench.plan))
-        found = LevelSearchState(bench.goal, lambda level: tested_level(bench, level), until)
-        highest = found.highest(max(1, bench.at_once // 4), MOST_AT_ONCE)
-        if found.is_out_of_time:
+        search = LevelSearchState(bench.goal, lambda level: tested_level(bench, level), until)
+        highest = search.highest(max(1, bench.at_once // 4), MOST_AT_ONCE)
+        if search.is_out_of_time:
             bench.say("no further level is tested: the time for the search is over")
         if highest:
             return after_trial(bench, highest)
-        tested = min(found.levels, default=1)
+        tested = min(search.levels, default=1)
         if tested > 1:
             raise NotAcceptedError(
                 f"{plural(tested, 'request')} in flight, the lowest level that was tested, exceed the limits, and the "
@@ -124,26 +124,26 @@ def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
 def after_trial(bench: Bench, level: int) -> Plan:
     """Return the plan of a test with so many requests in flight, and the rate that LoadGen has to expect there, by a
     short trial."""
-    found = bench.trial(replace(bench.plan, concurrency=level))
-    rate = OFFLINE_MARGIN * found.samples_per_sec
-    note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {found})"
+    trial = bench.trial(replace(bench.plan, concurrency=level))
+    rate = OFFLINE_MARGIN * trial.samples_per_sec
+    note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {trial})"
     return bench.plan.with_note(note, concurrency=level, target_qps=rate)
 
 
 def tested_level(bench: Bench, level: int) -> Outcome | None:
     """Test a level for a short time; return what all tests of it came to. None where the server refuses some of so many
     requests, as a trial shows."""
-    found = bench.trial(replace(bench.plan, concurrency=level), is_probe=True)
-    if found.full_at is not None:
-        bench.say(f"{level:,} in flight: the server refused some, full at {found.full_at:,} in flight")
+    trial = bench.trial(replace(bench.plan, concurrency=level), is_probe=True)
+    if trial.full_at is not None:
+        bench.say(f"{level:,} in flight: the server refused some, full at {trial.full_at:,} in flight")
         return None
-    rate = OFFLINE_MARGIN * found.samples_per_sec
+    rate = OFFLINE_MARGIN * trial.samples_per_sec
     return bench.test(as_probe(replace(bench.plan, concurrency=level, target_qps=rate)))
 
 
 class Level(NamedTuple):
-    """What is known of a level: how often it was tested, and, over all tests together, the p99 that is nearer to its
-    limit, as a share of it; infinite where the server refused some of its requests."""
+    """The tests of a level: their number, and the p99 over all of them together that is nearer to its limit, as a share
+    of it; infinite where the server refused some of its requests."""
 
     tests: int
     share: float
@@ -154,7 +154,7 @@ class Level(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Whether another test would not change that: it is far from its limit, or was tested several times."""
+        """Another test would not change that: it is far from its limit, or was tested several times."""
         is_near = 1 / CLEAR_RATIO < self.share < CLEAR_RATIO
         return self.tests >= MOST_REPEATS or not is_near or (self.tests > 1 and not self.holds)
 
@@ -166,7 +166,7 @@ class LevelSearchState:
     count as one.
     """
 
-    def __init__(self, goal: Goal, test: Callable[[int], Outcome | None], until: float = float("inf")) -> None:
+    def __init__(self, goal: Goal, test: Callable[[int], Outcome | None], until: float = inf) -> None:
         self.goal, self.test, self.until = goal, test, until
         self.levels: dict[int, Level] = {}
         self.tests = 0
@@ -205,8 +205,9 @@ class LevelSearchState:
     def ends(self, most: int) -> tuple[int, int]:
         """Return the highest level that holds below the lowest that does not, 0 for none, and the latter, `most` + 1
         for none."""
-        high = min((level for level, found in self.levels.items() if not found.holds), default=most + 1)
-        low = max((level for level, found in self.levels.items() if found.holds and level < high), default=0)
+        high = min((level for level, tests in self.levels.items() if not tests.holds), default=most + 1)
+        held = [level for level, tests in self.levels.items() if tests.holds]
+        low = max((level for level in held if level < high), default=0)
         return low, high
 
     def judge(self, level: int, is_final: bool) -> None:
@@ -217,6 +218,6 @@ class LevelSearchState:
             if known and (known.is_sure or (known.holds and not (is_final and known.tests == 1))):
                 return
             self.tests += 1
-            found = self.test(level)
-            share = max(self.goal.shares(found)) if found else float("inf")
+            outcome = self.test(level)
+            share = max(self.goal.shares(outcome)) if outcome else inf
             self.levels[level] = Level((known.tests if known else 0) + 1, share)

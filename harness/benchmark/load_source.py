@@ -1,4 +1,4 @@
-"""Where a run's load comes from: what every source of it has."""
+"""The interface of the sources that a run's load comes from."""
 
 from collections.abc import Sequence
 from math import inf
@@ -12,12 +12,12 @@ from harness.rates.server_model import LoneRequest
 
 
 class DoneTests(NamedTuple):
-    """What a run has tested: its probes, and its full tests, the last of which has just ended."""
+    """The tests of a run so far: its probes, and its full tests, the last of which has just ended."""
 
     probes: Sequence[Outcome] = ()
     attempts: Sequence[Outcome] = ()
-    left_s: float = inf  # seconds that --minutes leaves
-    lone: LoneRequest | None = None  # before the tests, where that was measured
+    left_s: float = inf  # --minutes leaves so many seconds.
+    lone: LoneRequest | None = None  # A lone request took so long before the tests, where that was measured.
 
     @property
     def all(self) -> list[Outcome]:
@@ -25,10 +25,10 @@ class DoneTests(NamedTuple):
 
 
 class RateSource:
-    """Where a run's load comes from. As it is, the load was given: there is nothing to find and nothing to correct."""
+    """A source of a run's load. This one has a load that was given: there is nothing to find and nothing to correct."""
 
-    corrections = 0  # attempts with another load, at most
-    before: TestPart | None = None  # the performance test, whatever the plan
+    corrections = 0  # So many attempts with another load may follow.
+    before: TestPart | None = None  # This comes before the performance test, whatever the plan.
 
     def outlook(self, plan: Plan) -> TestPart | None:
         """Return what comes before the performance test; None for nothing."""

@@ -1,4 +1,4 @@
-"""Which source the load of a run comes from, and how it is asked."""
+"""The choice of the source that a run's load comes from."""
 
 from math import inf
 from time import monotonic
@@ -19,7 +19,7 @@ from harness.rates.bench import Bench
 def rate_source(config: RunConfig) -> RateSource:
     """Return where the load of a run comes from: by its pattern, and by what was given for it."""
     pattern = config.scenario_rules.pattern
-    if config.mode == "accuracy" and not (pattern.is_rated and pattern.is_paced):  # LoadGen paces it by its rate
+    if config.mode == "accuracy" and not (pattern.is_rated and pattern.is_paced):  # Else LoadGen paces it by its rate.
         return RateSource()
     match pattern, getattr(config, pattern.rate_flag):
         case Poisson(), _ if config.quick:

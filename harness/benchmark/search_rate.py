@@ -20,9 +20,10 @@ from harness.rates.goal import Goal
 from harness.rates.measurements import PROBE_S, Measurements, probe_s
 from harness.rates.state_left import state_left
 
-TYPICAL_PROBES = 3  # of a search: benchmarks.search
-SEARCH_S = 180.0  # seconds that a search takes before its full test, typically (an H200)
-FULL_TEST_RESERVE = 1.05  # of the time of a full test, that --minutes keeps for it: its last answers come later
+TYPICAL_PROBES = 3  # Most searches of benchmarks.search take so many.
+SEARCH_S = 180.0  # A search takes about so many seconds before its full test (an H200).
+# --minutes keeps this share of a full test's time for it: its last answers come after its last query.
+FULL_TEST_RESERVE = 1.05
 
 
 class SearchedRate(RateSource):
@@ -104,7 +105,7 @@ class CurveRate(RateSource):
             bench.say(f"left out for --minutes {plan.config.minutes:g}: {names} queries/s")
         for qps in rates:
             bench.test(at_rate(plan, qps))
-        if all(probe.has_held for probe in bench.run.facts.probes):  # the capacity is still to be told
+        if all(probe.has_held for probe in bench.run.facts.probes):  # The capacity is not known yet.
             bench.test(at_rate(plan, MOST_RISE_RATIO * rates[-1]))
         return from_curve(plan, bench.run.facts.probes)
 

@@ -19,13 +19,14 @@ from harness.rates.trials import TRIAL_S, Trial
 
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
-# Of an Offline run that tells the rate of another scenario: what leaves requests/s as they are.
+# An Offline run may differ in these, and its requests/s are those of another scenario all the same.
 IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
 
 
 class TrialRate(RateSource):
-    """What a short trial on the loaded engine shows, in Offline the rate for which LoadGen has to plan; where the test
-    ran short by it, what the test itself shows."""
+    """The rate that a short trial on the loaded engine shows, in Offline the one for which LoadGen has to plan.
+
+    Where the test ran short by it, the rate is the one that the test itself shows."""
 
     corrections = 1
     before = TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")

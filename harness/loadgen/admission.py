@@ -1,4 +1,4 @@
-"""Which requests a server took and which it refused: how many it answers at once where it is full."""
+"""The requests that a server took and those that it refused: how many it answers at once where it is full."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -10,9 +10,12 @@ from harness.core.errors import EndpointError, ServerFullError
 class Admission:
     """The requests of a test or a trial at a server. Times are in seconds, by time.perf_counter."""
 
-    answered: list[tuple[float, float]] = field(default_factory=list)  # when each was sent, and when it was answered
-    refused: list[float] = field(default_factory=list)  # when each was refused
-    in_progress: dict[int, float] = field(default_factory=dict)  # when each was sent, by its number
+    answered: list[tuple[float, float]] = field(default_factory=list)
+    """The times at which each was sent, and answered."""
+    refused: list[float] = field(default_factory=list)
+    """The time at which each was refused."""
+    in_progress: dict[int, float] = field(default_factory=dict)
+    """The time at which each was sent, by its number."""
     sent: int = 0
 
     def send(self, at_s: float) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-WORD = 2**32  # values of one draw of the generator
+WORD = 2**32  # One draw of the generator has so many values.
 
 
 @lru_cache(maxsize=16)

@@ -36,7 +36,8 @@ from harness.workloads.cnn_dailymail import Prompt
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
 # engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
 OFFLINE_MARGIN = 1.1
-CLOCK_RECORDING = "clock.csv"  # of a probe, where machine.csv is not recorded
+# A probe has this file in place of machine.csv, where the run itself records nothing.
+CLOCK_RECORDING = "clock.csv"
 
 
 @dataclass
@@ -45,8 +46,8 @@ class Bench:
 
     run: BenchmarkRun
     session: LoadGenSession
-    until: float = inf  # by time.monotonic: when loads are no longer tried
-    may_shorten: bool = False  # whether probes may have fewer queries than LoadGen needs for a verdict
+    until: float = inf  # No load is tried after this time, by time.monotonic.
+    may_shorten: bool = False  # Probes may have fewer queries than LoadGen needs for a verdict.
 
     @property
     def plan(self) -> Plan:
@@ -76,9 +77,9 @@ class Bench:
         self.session.display.stage("a lone request", "load")
         size = LONE_REQUESTS + 1
         most_s = min(LONE_S, self.left_s / 4)
-        found = self.session.measure(run_lone_requests(self.tolerant_engine(size), self.prompts(size), most_s))
-        self.run.facts.lone_request_s = (found.ttft_s, found.tpot_s, found.latency_s)
-        return found
+        lone = self.session.measure(run_lone_requests(self.tolerant_engine(size), self.prompts(size), most_s))
+        self.run.facts.lone_request_s = (lone.ttft_s, lone.tpot_s, lone.latency_s)
+        return lone
 
     def burst(self, size: int) -> BurstResult:
         """Send so many requests at once."""
@@ -96,9 +97,9 @@ class Bench:
 
     def limit_in_flight(self, most: int) -> None:
         """Keep at most so many requests at the server from now on: it refused others."""
-        each = self.session.engine.limit_in_flight(most)
-        config = self.plan.config.changed(max_in_flight=each)
-        note = f"max_in_flight = {each} (the server is full at {most} in flight; the others wait in this client)"
+        per_server = self.session.engine.limit_in_flight(most)
+        config = self.plan.config.changed(max_in_flight=per_server)
+        note = f"max_in_flight = {per_server} (the server is full at {most} in flight; the others wait in this client)"
         self.run.adopt(self.plan.with_note(note, config=config))
 
     def probe(self, candidate: Candidate) -> Outcome:
@@ -119,7 +120,7 @@ class Bench:
         if admission.refused:
             probe = with_refusals(probe, len(admission.refused), admission.full_at or 1)
         probe = probe.model_copy(update={"clock_fall": clock_fall(recording_of(folder), probe.duration_s or 0.0)})
-        if not short.config.quick:  # which has no verdicts
+        if not short.config.quick:  # An estimate has no verdicts to show.
             leave_row(session.display, probe)
         return keep_test(self.run, short, probe)
 
@@ -173,14 +174,15 @@ def probes_part(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
 def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
     """Keep a test in config.json at once; return what is now known of its load: of a level of concurrency, what all
     tests of it measured together."""
-    kept = run.facts.probes
-    alike = [each for each in kept if each.unit == ClosedLoop.unit and (each.unit, each.load) == (test.unit, test.load)]
-    if alike:
-        folders = [*(alike[0].repeats or [alike[0].folder]), test.folder]
+    tests_before = run.facts.probes
+    is_level = test.unit == ClosedLoop.unit
+    earlier = next((one for one in tests_before if is_level and (one.unit, one.load) == (test.unit, test.load)), None)
+    if earlier:
+        folders = [*(earlier.repeats or [earlier.folder]), test.folder]
         tests = [TestRun.read(run.folder.path / folder, plan) for folder in folders]
         test = level_of(tests, plan, run.folder.path)
-        kept[kept.index(alike[0])] = test
+        tests_before[tests_before.index(earlier)] = test
     else:
-        kept.append(test)
+        tests_before.append(test)
     run.save()
     return test

@@ -7,10 +7,12 @@ from statistics import fmean, stdev
 from harness.loadgen.outcome import SURE
 from harness.loadgen.test_run import Recording
 
-RAMP_S = 20.0  # seconds until as many requests run as ever will (an H200, Server): the clock falls with them
-FEWEST_READINGS = 8  # of each half of the rest
-STILL_TO_COME = 3.0  # times a fall within a minute: heat comes on over several ("hotter by 4 % in minutes")
-MOST_MARGIN = 0.04  # share of a rate
+# On an H200 (Server) as many requests run after these seconds as ever will: until then the clock falls with them.
+RAMP_S = 20.0
+FEWEST_READINGS = 8  # Each half of a probe after its ramp needs so many, one a second.
+# Heat comes on over minutes: several times what a minute shows is still to come ("hotter by 4 % in minutes").
+STILL_TO_COME_RATIO = 3.0
+MOST_MARGIN = 0.04  # No larger share of a rate is taken off for heat.
 
 
 def clock_fall(recording: Recording, until_s: float) -> float | None:
@@ -41,4 +43,4 @@ def fall_between(before: Sequence[float], after: Sequence[float]) -> float:
 
 def heat_margin(fall: float | None) -> float:
     """Return the share of a rate that heat will take after a probe in which the clock fell by this share."""
-    return min(STILL_TO_COME * (fall or 0.0), MOST_MARGIN)
+    return min(STILL_TO_COME_RATIO * (fall or 0.0), MOST_MARGIN)

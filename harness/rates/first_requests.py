@@ -15,13 +15,15 @@ from harness.rates.server_model import LoneRequest
 from harness.rates.trials import TolerantEngine
 from harness.workloads.cnn_dailymail import Prompt
 
-LONE_REQUESTS = 10  # one after the other
-LONE_S = 20.0  # seconds after which no further one is sent
-BURST_REQUESTS = 32  # at once
-LARGER_BURST_RATIO = 4  # of the next burst to one that fits at once
+LONE_REQUESTS = 10
+LONE_S = 20.0  # No further lone request is sent after these seconds.
+BURST_REQUESTS = 32
+LARGER_BURST_RATIO = 4  # A burst that fits at once is followed by one that is larger by this ratio.
 MOST_BURST_REQUESTS = 512
-MOST_BURST_S = 60.0  # seconds of a burst, if its requests were answered one after the other
-FITS_SHARE = 0.1  # of a burst's time, beyond that of a lone request: a smaller share shows no limit
+# A burst is so small that its requests would take no longer one after the other, in seconds.
+MOST_BURST_S = 60.0
+# A burst that takes no larger share of its time beyond that of a lone request fits at once: it shows no limit.
+FITS_SHARE = 0.1
 
 
 class BurstResult(NamedTuple):
@@ -57,16 +59,16 @@ async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], m
     The first of several is not counted: it may wait for the engine's start. Raises EngineError, EndpointError where
     none was answered.
     """
-    found, begin = list[Request](), time.perf_counter()
+    answered, begin = list[Request](), time.perf_counter()
     for prompt in prompts:
         request = await run_lone_request(engine, prompt)
         if request.latency_ms:
-            found.append(request)
+            answered.append(request)
         if time.perf_counter() - begin > most_s:
             break
-    if not found:
+    if not answered:
         raise EndpointError("no request of those sent alone was answered: see the server's log.")
-    counted = found[1:] or found
+    counted = answered[1:] or answered
     token_times = [request.tpot_ms for request in counted if request.tpot_ms] or [0.0]
     ttft_ms = median(request.ttft_ms or 0.0 for request in counted)
     latency_ms = median(request.latency_ms or 0.0 for request in counted)

@@ -16,17 +16,24 @@ from harness.rates.simulation import allowed_late
 
 # Each constant was chosen by the cases of benchmarks.search that it names.
 MOST_FULL_TESTS = 4
-FIRST_SHARE = 0.975  # of a candidate, for what a minute cannot see ("an H200 of at most 208, Interactive")
-SAFE_SHARE = 0.97  # of a rate by a model, for the next test after one that failed: it varies by chance
-TAIL_SHARE = 0.15  # of a limit, by which a latency grows beyond its p99 where e times fewer queries exceed it ("2/s")
-LAST_SHARE = 0.95  # of a rate, for the last test that there is
-RETRY_SHARE = 0.97  # of a rate that failed: the next is no higher
-LEAST_RETRY_SHARES = (0.8, 0.8, 0.6)  # of a rate that failed: the next is no lower, after one, two, three failures
-UNTOLD_SHARE = 0.9  # of a rate that failed, where nothing tells how much too high it was
-WORTHWHILE_RATIO = 1.02  # of a higher rate to one that held with room
-MOST_RISE_RATIO = 1.4  # of a higher rate to one that held with room: farther, a model is a guess ("faster over ...")
-GAP_RATIO = 1.07  # of the lowest rate that failed to the highest that held: a wider gap is worth another test
-LEAST_STEP, MOST_STEP = 0.3, 0.8  # of such a gap, for the rate between
+# The first test is at this share of the candidate: ten minutes bring what a minute does not show ("three replicas at
+# random", "a sine of 3 % in ten minutes").
+FIRST_SHARE = 0.975
+SAFE_SHARE = 0.97  # After a failure the next test is at this share of the model's rate ("a neighbor of 5 in 45 s").
+RETRY_SHARE = 0.97  # It is at no higher share of the rate that failed,
+LEAST_RETRY_SHARES = (
+    0.8,
+    0.8,
+    0.6,
+)  # and at no lower one, after one, two and three failures ("a neighbor of 3 in 90 s").
+LAST_SHARE = 0.95  # The last test there is has this further margin ("a neighbor of 3 in 90 s").
+UNTOLD_SHARE = 0.9  # Where nothing tells how much too high a rate was, the next is at this share of it.
+# Where e times fewer queries exceed a latency than its p99, it is longer by this share of the limit ("2/s").
+TAIL_SHARE = 0.15
+WORTHWHILE_RATIO = 1.02  # A higher rate is worth a test from this ratio on to one that held with room.
+MOST_RISE_RATIO = 1.4  # It has no higher ratio: farther off a model is a guess ("faster over ten minutes").
+GAP_RATIO = 1.07  # A rate that failed and one that held are worth a test between them from this ratio on.
+LEAST_STEP, MOST_STEP = 0.3, 0.8  # That test is between these shares of the gap.
 
 
 def first_rate(found: Measurements) -> float:
@@ -101,13 +108,13 @@ class FullTests(NamedTuple):
         """The next rate where no test held."""
         lowest = self.failed[-1]
         if len(self.failed) == 1:
-            found = SAFE_SHARE * self.modelled_rate(lowest, self.goal.shares(lowest))
+            rate = SAFE_SHARE * self.modelled_rate(lowest, self.goal.shares(lowest))
         else:
-            found = self.extrapolated_rate
+            rate = self.extrapolated_rate
         if len(self.full) == MOST_FULL_TESTS - 1:
-            found *= LAST_SHARE
+            rate *= LAST_SHARE
         least = LEAST_RETRY_SHARES[min(len(self.failed), len(LEAST_RETRY_SHARES)) - 1] * lowest.load
-        return min(max(found, least), RETRY_SHARE * lowest.load)
+        return min(max(rate, least), RETRY_SHARE * lowest.load)
 
     @property
     def extrapolated_rate(self) -> float:
@@ -117,22 +124,22 @@ class FullTests(NamedTuple):
         other: then the rate is the one that the worst p99 of all of them allows.
         """
         higher, lower = self.failed[-2:]
-        found = rate_on_line(self.point(lower), self.point(higher))
-        if found is not None:
-            return found
+        rate = rate_on_line(self.point(lower), self.point(higher))
+        if rate is not None:
+            return rate
         worst = max(share for _, share in map(self.point, self.full))
         return SAFE_SHARE * self.modelled_rate(lower, (worst, worst))
 
     def higher_rate(self, held: Outcome) -> float | None:
         """Return a higher rate than one that held with room; None where that is not worth a test."""
-        found = min(self.modelled_rate(held, self.goal.shares(held)), MOST_RISE_RATIO * held.load)
-        return found if found > WORTHWHILE_RATIO * held.load else None
+        rate = min(self.modelled_rate(held, self.goal.shares(held)), MOST_RISE_RATIO * held.load)
+        return rate if rate > WORTHWHILE_RATIO * held.load else None
 
     def rate_between(self, held: Outcome, failed: Outcome) -> float:
         """Return the rate between one that held and one that failed, at which limit over p99 is 1."""
         gap = failed.load - held.load
-        found = rate_on_line(self.point(held), self.point(failed))
-        step = (found - held.load) / gap if found is not None else LEAST_STEP
+        rate = rate_on_line(self.point(held), self.point(failed))
+        step = (rate - held.load) / gap if rate is not None else LEAST_STEP
         return held.load + min(max(step, LEAST_STEP), MOST_STEP) * gap
 
     def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
@@ -144,18 +151,18 @@ class FullTests(NamedTuple):
         untold = inf if test.has_held else UNTOLD_SHARE * test.load
         if server is None or queue is None:
             return untold
-        found = server.rate_after(test, shares, self.goal, self.goal)
-        has_become_faster = test.has_held and queue.drift > 0  # its p99 is of the time before
-        if found == inf or has_become_faster:
-            found = server.highest_rate(self.goal) * (1 + max(queue.drift, 0.0))
-        if test.more is not None and test.rate < server.capacity < inf:  # its p99 alone is within the limits
+        rate = server.rate_after(test, shares, self.goal, self.goal)
+        has_become_faster = test.has_held and queue.drift > 0  # Its p99 comes from the time before.
+        if rate == inf or has_become_faster:
+            rate = server.highest_rate(self.goal) * (1 + max(queue.drift, 0.0))
+        if test.more is not None and test.rate < server.capacity < inf:  # Early stopping alone failed it.
             _, share = self.point(test)
-            found = min(found, rate_toward_limit(server.capacity, test.rate, share) * test.load / test.rate)
-        return untold if found == inf else found
+            rate = min(rate, rate_toward_limit(server.capacity, test.rate, share) * test.load / test.rate)
+        return untold if rate == inf else rate
 
     @property
     def summary(self) -> str:
-        """What is known of the highest rate, in words."""
+        """The highest rate as far as it is known, in words."""
         held, failed = self.held, self.failed
         if held is None:
             lowest = failed[-1]
@@ -186,7 +193,7 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     if test.more is None or share >= 1 or not queries:
         return None
     late = max(allowed_late(queries + test.more), 1)
-    allowed = max(allowed_late(queries), 0.5)  # of none that may be over it, the slowest of twice as many queries
+    allowed = max(allowed_late(queries), 0.5)  # Where none may be, the slowest of twice as many queries counts.
     if allowed >= late or late >= 0.01 * queries:
         return 1.0
     return 1 + (1 - share) * log(late / allowed) / log(0.01 * queries / late)

@@ -1,4 +1,4 @@
-"""What a full test is held to: its length, its limits, and the arrivals that it will be sent."""
+"""The full test that a search is for: its length, its limits, and the arrivals that it will be sent."""
 
 from math import ceil
 from typing import NamedTuple, Self
@@ -12,13 +12,13 @@ from harness.loadgen.outcome import Outcome
 class Goal(NamedTuple):
     """The full test that a search is for."""
 
-    seconds: float  # at least
-    queries: int  # at least
-    ttft_ms: float  # limit of the p99
-    tpot_ms: float  # limit of the p99
-    pass_queries: int = 1  # LoadGen sends whole passes of so many queries
-    seed: int | None = None  # of LoadGen's schedule; None where it is not known
-    has_any_arrivals: bool = False  # whether nearly all arrivals are to be kept, not the seed's alone
+    least_s: float
+    least_queries: int
+    ttft_ms: float  # The p99 of TTFT has this limit.
+    tpot_ms: float  # The p99 of TPOT has this limit.
+    pass_queries: int = 1  # LoadGen sends whole passes of so many queries.
+    seed: int | None = None  # LoadGen draws its schedule from it; None where it is not known.
+    has_any_arrivals: bool = False  # The limits are to be kept with nearly all arrivals, not with the seed's alone.
 
     @classmethod
     def of(cls, plan: Plan, limits: Limits | None = None) -> Self:
@@ -31,7 +31,7 @@ class Goal(NamedTuple):
 
     def full_queries(self, qps: float) -> int:
         """Return the queries of the full test at this rate."""
-        wanted = max(self.seconds * qps, self.queries)
+        wanted = max(self.least_s * qps, self.least_queries)
         return ceil(wanted / self.pass_queries) * self.pass_queries
 
     def full_s(self, qps: float) -> float:
@@ -46,7 +46,7 @@ class Goal(NamedTuple):
     def of_test(self, test: Outcome) -> Self:
         """Return what a test of another length was: its arrivals are those of the full test's beginning."""
         queries = round(test.load * (test.duration_s or 0.0))
-        return self._replace(seconds=0.0, queries=max(queries, 2), pass_queries=1, has_any_arrivals=False)
+        return self._replace(least_s=0.0, least_queries=max(queries, 2), pass_queries=1, has_any_arrivals=False)
 
     def shares(self, test: Outcome) -> tuple[float, float]:
         """Return the p99 of TTFT and of TPOT as shares of their limits."""

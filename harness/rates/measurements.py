@@ -1,4 +1,4 @@
-"""What a search has measured, and the rate that follows from it for a full test."""
+"""The measurements of a search, and the rate that follows from them for a full test."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from harness.rates.goal import Goal
 from harness.rates.prediction import LEAST_RATIO
 from harness.rates.server_model import LoneRequest, ServerModel, is_full
 
-PROBE_S = 30.0  # seconds of a probe, at least; also as many queries as early stopping takes
-CONFIRMING_S = 60.0  # seconds of a probe at the candidate, at least
-ROOM_SHARE = 0.8  # of the limits; a test with both p99 below it has room for a higher rate
-FAR_OVER = 2.0  # times a limit; a p99 beyond it is of an overload, and tells no rate
-SAME_RATE = 0.04  # share of a rate; a candidate so near to a probe's rate is not probed again
+PROBE_S = 30.0  # A probe takes so many seconds at least, and has the queries that early stopping takes.
+CONFIRMING_S = 60.0  # A probe at the candidate takes so many seconds at least.
+ROOM_SHARE = 0.8  # A test with both p99 below this share of their limits has room for a higher rate.
+FAR_OVER_SHARE = 2.0  # A p99 beyond this share of its limit is an overload's, and tells no rate.
+SAME_RATE_SHARE = 0.04  # A candidate that is nearer to a probe's rate than this share of it is not probed again.
 
 
 class Candidate(NamedTuple):
@@ -35,13 +35,13 @@ def probe_s(rate: float, goal: Goal, least_s: float = PROBE_S) -> float:
 
 @dataclass
 class Measurements:
-    """What is known of a server while it is searched."""
+    """The measurements of a server so far."""
 
     goal: Goal
     lone: LoneRequest = LoneRequest()
     probes: list[Outcome] = field(default_factory=list)
     burst: BurstResult | None = None
-    has_confirmed: bool = False  # whether a probe at the candidate was run
+    has_confirmed: bool = False  # A probe at the candidate was run.
 
     @property
     def server(self) -> ServerModel:
@@ -53,7 +53,7 @@ class Measurements:
 
     @property
     def has_queue(self) -> bool:
-        """Whether any probe had enough queries to tell how the server works."""
+        """Some probe had enough queries to tell how the server works."""
         return any(probe.queue for probe in self.probes)
 
     def implied_rate(self, probe: Outcome) -> float:
@@ -62,12 +62,12 @@ class Measurements:
         rate = server.highest_rate(self.goal)
         has_grown = probe.queue is not None and probe.queue.has_grown
         shares = self.goal.shares(probe)
-        if not rate or is_full(probe, self.goal) or max(shares) > FAR_OVER:
+        if not rate or is_full(probe, self.goal) or max(shares) > FAR_OVER_SHARE:
             return rate
         by_probe = server.rate_after(probe, shares, self.goal.of_test(probe), self.goal)
         if by_probe < inf:
             rate = by_probe
-        if probe.queue and has_grown and probe.valid:  # no more than it completed, while the limits held
+        if probe.queue and has_grown and probe.valid:  # While the limits held, more came than it completed.
             rate = min(rate, probe.queue.completed * probe.load / probe.rate)
         return rate
 
@@ -109,10 +109,10 @@ class Measurements:
         steady = [probe for probe in self.probes if probe.queue and not is_full(probe, self.goal)]
         points = sorted((probe.load, max(self.goal.shares(probe))) for probe in steady if not probe.has_grown)
         late = [point for point in points if point[1] > 1]
-        far = [point for point in late if point[0] > (1 + SAME_RATE) * late[0][0]]
+        far = [point for point in late if point[0] > (1 + SAME_RATE_SHARE) * late[0][0]]
         if not far:
             return None
-        below = [point for point in points if (1 + SAME_RATE) * point[0] < late[0][0]]
+        below = [point for point in points if (1 + SAME_RATE_SHARE) * point[0] < late[0][0]]
         return rate_on_line(below[-1], late[0]) if below else rate_on_line(late[0], far[0])
 
     def confirming_s(self, rate: float) -> float:
@@ -147,7 +147,7 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     if low is None or high is None:
         nearest = min(others, key=lambda point: abs(point[0] - rate))
         low, high = sorted((nearest, points[-1]))
-    if high[0] <= (1 + SAME_RATE) * low[0] or low[1] == inf:
+    if high[0] <= (1 + SAME_RATE_SHARE) * low[0] or low[1] == inf:
         return implied
     above_low = low[1] - low[0]
     above_high = high[1] - high[0]

@@ -8,21 +8,22 @@ from harness.rates.goal import Goal
 from harness.rates.simulation import EngineModel, TimeLimits
 
 # Each constant was chosen by the cases of benchmarks.search that it names.
-PASS_SHARE = 0.95  # of the simulated tests must keep the limits
-KNOWN_PASS_SHARE = 0.9  # the same with LoadGen's own arrivals
-MOST_ROUNDS = 10  # simulations for one rate
-CLOSE_SHARE = 0.02  # of a limit: a p99 so near to it ends the simulations
-LEAST_RATIO = 0.5  # of a rate to the last one, where one test alone leads to it
-MOST_SPEED = 1.01  # of a model's, by a p99: means of many queries tell more of a fast server ("capacity, 60/s")
-MOST_OVERLOAD = 1.3  # of a model's capacity, beyond which no test is explained
+PASS_SHARE = 0.95  # So many of the simulated tests must keep the limits, as of the truth in benchmarks.search.
+KNOWN_PASS_SHARE = 0.9  # The same with LoadGen's own arrivals, where the server alone is left to chance.
+MOST_ROUNDS = 10  # A rate is found within so many simulations.
+CLOSE_SHARE = 0.02  # A p99 that is nearer to its limit than this share of it ends the simulations.
+LEAST_RATIO = 0.5  # One test alone leads to no lower rate than this share of its own.
+# A p99 shows no server to be faster than this ratio to its model: means of many queries tell more ("capacity, 60/s").
+MOST_SPEED_RATIO = 1.01
+MOST_OVERLOAD_RATIO = 1.3  # No test is explained by more than this ratio of a rate to the model's capacity.
 
 
 def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> float:
     """Return the p99 that is nearer to its limit, as a share of it, that nearly every full test stays below."""
-    found = model.simulate(rate, goal, limits)
+    waits, answers = model.simulate(rate, goal, limits)
     pass_share = PASS_SHARE if goal.known_seed is None else KNOWN_PASS_SHARE
-    wait_share = found.waits.judged_p99_s(pass_share) / limits.wait_s if limits.wait_s < inf else 0.0
-    answer_share = found.answers.judged_p99_s(pass_share) / limits.answer_s if limits.answer_s < inf else 0.0
+    wait_share = waits.judged_p99_s(pass_share) / limits.wait_s if limits.wait_s < inf else 0.0
+    answer_share = answers.judged_p99_s(pass_share) / limits.answer_s if limits.answer_s < inf else 0.0
     return max(wait_share, answer_share)
 
 
@@ -32,7 +33,7 @@ def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
     if limits.answer_s <= model.lone_s:
         return 0.0
     start = 0.95 * model.full_capacity
-    if limits.answer_s < inf:  # a p99 is some twice the mean
+    if limits.answer_s < inf:  # The p99 is some twice the mean.
         lone_share = model.lone_s / limits.answer_s
         start = min(start, model.capacity * (1 - lone_share) / (1 + lone_share))
     return rate_at(lambda rate: share_of_limits(model, rate, goal, limits), model.full_capacity, start)
@@ -47,11 +48,11 @@ def rate_at(share_of: Callable[[float], float], capacity: float, rate: float) ->
             low = rate
         else:
             high = rate
-        following = rate_toward_limit(capacity, rate, share)
+        next_rate = rate_toward_limit(capacity, rate, share)
         is_narrow = high / max(low, rate / 3) < 1 + CLOSE_SHARE
         if abs(share - 1) < CLOSE_SHARE or is_narrow:
-            return following
-        rate = following if low < following < high else (low + high) / 2
+            return next_rate
+        rate = next_rate if low < next_rate < high else (low + high) / 2
     return low or rate
 
 
@@ -73,16 +74,16 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
     """
 
     def share_of(modelled_rate: float) -> float:
-        found = model.simulate(modelled_rate, test, limits)
-        pairs = zip(found, p99, strict=True)
-        return min(modelled_rate / rate * times.measured_p99_s / p99_s for times, p99_s in pairs if p99_s < inf)
+        scale = modelled_rate / rate
+        simulated = zip(model.simulate(modelled_rate, test, limits), p99, strict=True)
+        return min(scale * times.measured_p99_s / p99_s for times, p99_s in simulated if p99_s < inf)
 
-    return rate / rate_at(share_of, MOST_OVERLOAD * model.full_capacity, min(rate, model.full_capacity))
+    return rate / rate_at(share_of, MOST_OVERLOAD_RATIO * model.full_capacity, min(rate, model.full_capacity))
 
 
 def rate_after_test(
     model: EngineModel, rate: float, p99: TimeLimits, limits: TimeLimits, test: Goal, goal: Goal
 ) -> float:
     """Return the highest rate that a full test should keep, once the model is as fast as a test showed."""
-    speed = min(speed_after_test(model, rate, p99, limits, test), MOST_SPEED)
+    speed = min(speed_after_test(model, rate, p99, limits, test), MOST_SPEED_RATIO)
     return speed * rate_within(model, TimeLimits(speed * limits.wait_s, speed * limits.answer_s), goal)

@@ -18,22 +18,24 @@ from harness.rates.server_model import completed_error
 from harness.rates.simulation import EngineModel, TimeLimits
 
 FILE = "estimate.json"
-QUICK_FLAG = r" --quick([ =][01])?(?= |$)"  # in the words of a command
+# These patterns find the flags in the words of a command.
+QUICK_FLAG = r" --quick([ =][01])?(?= |$)"
 MINUTES_FLAG = r" --minutes[ =]\S+"
-CEILING_S = 120.0  # seconds of a quick estimate
-LEAST_ERROR = 0.07  # of a rate, however well the probes agree ("an H200, Interactive", "noise of 10 %")
-MOST_ERROR = 0.2  # of a rate: with a larger error it is no estimate
-LATE_SHARE = 1.4  # of TTFT's limit, from which on that is no chance of half a minute ("waves", "96 at once")
-CAPPED_SHARE = 0.95  # of TPOT's limit, that a cap on running requests keeps
-MOST_SCATTER = 0.15  # of the answers' times: beyond, they do not share the server as a processor is shared
-BURST_SHARE = 0.5  # of the rate that follows from a burst alone: no lower one is expected ("0.3/s", "0.2/s")
-BURST_PROMPTS = 0.5  # share of a query's work that is its prompt's, while nothing tells it
+CEILING_S = 120.0  # A quick estimate takes so many seconds at most.
+# A rate has this error, as a share, however well the probes agree ("an H200, Interactive", "noise of 10 %").
+LEAST_ERROR = 0.07
+MOST_ERROR = 0.2  # A rate with a larger error, as a share, is no estimate.
+LATE_SHARE = 1.4  # A p99 beyond this share of TTFT's limit is no chance of half a minute ("waves", "96 at once").
+CAPPED_SHARE = 0.95  # A cap on running requests keeps TPOT within this share of its limit.
+MOST_SCATTER = 0.15  # Answers whose times scatter more do not share the server as a processor is shared.
+BURST_SHARE = 0.5  # No lower share of the rate that follows from a burst alone is expected ("0.3/s", "0.2/s").
+BURST_PROMPTS = 0.5  # A query's prompt is taken for this share of its work, while nothing tells it.
 UNSEEN = "for half a minute's load: heat, caches and other tenants that come later are not in it"
 Ranges = dict[str, tuple[float, Measured]]
 
 
 class Estimate(Model):
-    """What --quick found. No result: nothing of it is VALID."""
+    """The estimate of --quick. It is no result: nothing of it is VALID."""
 
     ttft_alone_ms: float
     """Of a single request."""

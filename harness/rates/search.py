@@ -1,4 +1,4 @@
-"""The search for the highest rate that a full test will keep: what is measured, in which order.
+"""The search for the highest rate that a full test will keep: its measurements and their order.
 
 First what a lone request takes and what a saturated server completes. A candidate follows from these (`measurements`).
 A probe at the candidate measures the same again where it counts, until rate and candidate agree. `--quick` takes the
@@ -13,25 +13,24 @@ from harness.core.document import number
 from harness.core.errors import OutOfTimeError
 from harness.loadgen.outcome import Outcome
 from harness.rates.first_requests import BURST_REQUESTS, LARGER_BURST_RATIO, burst_size
-from harness.rates.measurements import PROBE_S, SAME_RATE, Candidate, Measurements, probe_s
+from harness.rates.measurements import PROBE_S, SAME_RATE_SHARE, Candidate, Measurements, probe_s
 from harness.rates.server_model import completed_error, is_full
 from harness.results.load import DRIFT
 
 # Each constant was chosen by the cases of benchmarks.search that it names.
-SATURATED_S = 60.0  # seconds of the saturated probe, at least: the clock of a card shows in it ("hotter by 4 % ...")
-OVERLOAD_RATIO = 1.3  # of the saturated probe's rate to what the server seems to complete
-FASTER_RATIO = 2.0  # of the next probe's rate where the server kept up
-FAR_SHARE, MUCH_FASTER_RATIO = (
-    0.5,
-    4.0,
-)  # the same where both p99 are below such a share of their limits ("TPOT, 300/s")
-MOST_PROBES = 8  # of a search
-PRECISE_ERROR = 0.08  # standard error of completions, as a share; beyond it they are measured again
-MOST_REPEATS = 2  # of a measurement during which the server changed
-LONGER_RATIO = 3.0  # of the length of the next probe after one in which the server changed ("an H200, Server")
-MOST_REFUSED = 3  # probes with refusals, after which the requests in flight are halved
-DRAIN_RATIO = 1.5  # of the time that a saturated probe takes to that in which its queries come
-SHORTEST_PROBE_S = 10.0  # a shorter one tells nothing
+# A saturated probe takes so many seconds at least: the clock of a card shows in it ("hotter by 4 % in minutes").
+SATURATED_S = 60.0
+OVERLOAD_RATIO = 1.3  # It is sent faster by this ratio than the server seems to complete.
+FASTER_RATIO = 2.0  # A server that kept up is sent faster by this ratio.
+# Where both p99 are below this share of their limits, by the second ratio ("TPOT, 300/s").
+FAR_SHARE, MUCH_FASTER_RATIO = 0.5, 4.0
+MOST_PROBES = 8
+MOST_ERROR_SHARE = 0.08  # Completions whose standard error is a larger share of them are measured again.
+MOST_REPEATS = 2  # A measurement during which the server changed is repeated so often.
+LONGER_RATIO = 3.0  # The next probe is longer by this ratio then ("an H200, Server").
+MOST_REFUSED = 3  # After so many probes with refusals the requests in flight are halved.
+DRAIN_RATIO = 1.5  # A saturated probe takes longer by this ratio than its queries come.
+SHORTEST_PROBE_S = 10.0  # A shorter probe tells nothing.
 
 
 def measure(bench: Any, found: Measurements, saturated_s: float) -> None:
@@ -53,7 +52,7 @@ def saturate(bench: Any, found: Measurements, least_s: float) -> None:
     goal, repeats = found.goal, 0
     most_repeats = 0 if bench.may_shorten else MOST_REPEATS
     rate = OVERLOAD_RATIO * burst_qps(bench, found)
-    most_qps = OVERLOAD_RATIO * bench.at_once / found.lone.latency_s  # nobody can send faster
+    most_qps = OVERLOAD_RATIO * bench.at_once / found.lone.latency_s  # This client cannot send faster.
     rate = min(rate, most_qps)
     seconds, reason = probe_s(rate, goal, least_s), "saturates the server: what it completes"
     while len(found.probes) < MOST_PROBES:
@@ -119,7 +118,7 @@ def doubt_of(probe: Outcome) -> str:
         return ""
     if queue.drift:
         return f"the server became {abs(queue.drift):.0%} {'faster' if queue.drift > 0 else 'slower'} meanwhile"
-    if queue.completed and probe.has_waited and completed_error(queue) > PRECISE_ERROR:
+    if queue.completed and probe.has_waited and completed_error(queue) > MOST_ERROR_SHARE:
         return "completions are uneven"
     return ""
 
@@ -145,7 +144,7 @@ def estimate(bench: Any) -> Measurements:
         measure(bench, found, PROBE_S)
         chosen = found.candidate if found.has_queue else Candidate(0.0, "")
         seconds = time_for(bench, probe_s(chosen.rate, found.goal)) if chosen.rate else 0.0
-        if seconds and abs(chosen.rate / found.last.load - 1) > SAME_RATE:
+        if seconds and abs(chosen.rate / found.last.load - 1) > SAME_RATE_SHARE:
             found.probes.append(probe(bench, chosen._replace(seconds=seconds)))
             found.has_confirmed = True
     return found
@@ -160,11 +159,11 @@ def search(bench: Any) -> Measurements:
     while len(found.probes) < MOST_PROBES:
         chosen = found.candidate
         seconds = found.confirming_s(chosen.rate) if chosen.rate else inf
-        if 2 * seconds > found.goal.full_s(chosen.rate or 1.0):  # the full test tells as much
+        if 2 * seconds > found.goal.full_s(chosen.rate or 1.0):  # The full test tells as much.
             break
         queue = found.last.queue
         has_changed = bool(queue and queue.drift and repeats < MOST_REPEATS)
-        is_same = abs(chosen.rate / found.last.load - 1) <= SAME_RATE
+        is_same = abs(chosen.rate / found.last.load - 1) <= SAME_RATE_SHARE
         if is_same and not has_changed and not found.is_late(found.last):
             break
         if not time_for(bench, seconds):

@@ -1,4 +1,4 @@
-"""What is known of a server, as the models that full tests are simulated with."""
+"""A server as its measurements show it: the model that full tests are simulated with, and what is judged in them."""
 
 from collections.abc import Sequence
 from math import inf
@@ -9,16 +9,17 @@ from harness.rates.goal import Goal
 from harness.rates.prediction import rate_after_test, rate_toward_limit, rate_within
 from harness.rates.simulation import EngineModel, TimeLimits
 
-TELLING_SHARE = 0.3  # of a limit; a lower p99 does not tell how near the limit is
-LEAST_WAIT_SHARE = 0.5  # of TTFT's limit, that a query may wait at least
-MIN_OTHERS = 0.5  # queries that run beside one; with fewer a server runs one at a time
-NO_COST_QPS = 1e9  # capacity of a model in which others that run cost nothing
-WORTHLESS_ERROR = 0.25  # standard error of the completions, as a share, from which on they tell nothing
-MOST_PROMPT_SPREAD = 4.0  # variance of the prompts over their mean squared; a few longer ones are no distribution
+TELLING_SHARE = 0.3  # A p99 below this share of its limit does not tell how near the limit is.
+LEAST_WAIT_SHARE = 0.5  # A query may wait for this share of TTFT's limit at least.
+LEAST_OTHERS = 0.5  # A server in which fewer queries run beside one runs one at a time.
+NO_COST_QPS = 1e9  # This capacity stands for a server in which others that run cost nothing.
+MOST_ERROR_SHARE = 0.25  # Completions whose standard error is a larger share of them tell nothing.
+# A few prompts that are much longer are no distribution: no larger variance over the mean squared is simulated.
+MOST_PROMPT_SPREAD = 4.0
 
 
 class LoneRequest(NamedTuple):
-    """What a request takes that runs alone, in seconds: until its first token, for each further token, and in all."""
+    """The times of a request that runs alone, in seconds: until its first token, for each further token, and in all."""
 
     ttft_s: float = 0.0
     tpot_s: float = 0.0
@@ -30,13 +31,13 @@ class LoneRequest(NamedTuple):
 
 
 class ServerModel(NamedTuple):
-    """What is known of a server."""
+    """A server as its tests show it."""
 
     lone: LoneRequest
-    sharing: Queue  # of the last test that tells how answers slow each other down
-    saturated: Queue | None  # of the best test in which some queries always waited; None where none ever did
-    is_capped: bool  # whether TPOT keeps its limit however many queries wait
-    ttft_s: float  # until the first token of a query that does not wait, under load
+    sharing: Queue  # The last test that tells how answers slow each other down had this queue.
+    saturated: Queue | None  # The best test in which some queries always waited had this one; None where none did.
+    is_capped: bool  # TPOT keeps its limit however many queries wait.
+    ttft_s: float  # A query that does not wait has its first token after this time, under load.
 
     @classmethod
     def fit(cls, lone: LoneRequest, tests: Sequence[Outcome], goal: Goal) -> Self:
@@ -45,7 +46,7 @@ class ServerModel(NamedTuple):
         sharing = next((queue for queue in reversed(queues) if queue.tokens), queues[-1])
         steady = [test for test in tests if not test.has_waited and test.ttft_ms.p50]
         ttft_s = (steady[-1].ttft_ms.p50 or 0.0) / 1000 if steady else lone.ttft_s
-        full = [test for test in tests if is_full(test, goal) and completed_error(test.queue) < WORTHLESS_ERROR]
+        full = [test for test in tests if is_full(test, goal) and completed_error(test.queue) < MOST_ERROR_SHARE]
         best = min(full, key=lambda test: completed_error(test.queue), default=None)
         if best is None:
             return cls(lone, sharing, None, False, ttft_s)
@@ -120,7 +121,7 @@ class ServerModel(NamedTuple):
         """The model that full tests are simulated with; None where answers do not slow each other down."""
         seen = self.sharing
         lone_s = self.lone.tpot_s * seen.tokens
-        # Answers that take longer and longer, or less and less long, are off the fit for that alone.
+        # Answers that take longer and longer, or less and less long, do not fit for that alone.
         scatter = 0.0 if seen.has_grown or seen.drift else seen.scatter
         spread = min(seen.spread, MOST_PROMPT_SPREAD)
         if not self.is_capped:
@@ -129,7 +130,7 @@ class ServerModel(NamedTuple):
             return EngineModel(lone_s, self.sharing_capacity, inf, seen.prompts, spread, scatter)
         full_s = self.full_running / self.full_capacity
         others = self.full_running - 1
-        if others < MIN_OTHERS or not 0 < lone_s < full_s:  # one at a time, or others cost nothing
+        if others < LEAST_OTHERS or not 0 < lone_s < full_s:  # It runs one at a time, or others cost nothing.
             return EngineModel(full_s, NO_COST_QPS, self.full_running, seen.prompts, spread, scatter)
         return EngineModel(lone_s, others / (full_s - lone_s), self.full_running, seen.prompts, spread, scatter)
 

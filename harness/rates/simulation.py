@@ -14,18 +14,18 @@ from harness.loadgen.outcome import SURE
 from harness.rates.arrivals import arrival_times
 from harness.rates.goal import Goal
 
-SIMULATED_QUERIES = 1_200_000  # in all tests together
-FEWEST_TESTS, MOST_TESTS = 60, 100  # with random arrivals
-KNOWN_TESTS = 20  # with LoadGen's own arrivals: the server alone is left to chance
-LEAST_PARTS, MOST_PARTS = 48, 96  # steps of an answer ("TPOT, 40/s")
-LIMIT_STEPS = 8  # steps within a wait at its limit, with as many running as ever do
-MOST_STEPS = 24_000  # steps of a test
-SHORTEST_STEPS = 4  # times as many steps, of a server whose answers take next to no time
-FEWEST_QUERIES = 1e-6  # a smaller remainder of a query is an error of rounding
+SIMULATED_QUERIES = 1_200_000  # All tests together have so many queries, where there are neither too few nor too many.
+FEWEST_TESTS, MOST_TESTS = 60, 100  # So many tests are simulated with random arrivals.
+KNOWN_TESTS = 20  # So many are simulated with LoadGen's own arrivals: the server alone is left to chance.
+LEAST_PARTS, MOST_PARTS = 48, 96  # An answer is simulated in so many steps ("TPOT, 40/s").
+LIMIT_STEPS = 8  # A wait at its limit takes so many steps at least, with as many running as ever do.
+MOST_STEPS = 24_000  # A test takes so many steps.
+SHORTEST_STEPS_RATIO = 4  # Where answers take next to no time, it takes more by this ratio at most.
+LEAST_QUERY = 1e-6  # A smaller part of a query is an error of rounding.
 
 
 class TimeLimits(NamedTuple):
-    """What the p99 of waits and of answers may be, in seconds; infinite where it is not judged."""
+    """The limits of the p99 of waits and of answers, in seconds; infinite where it is not judged."""
 
     wait_s: float
     answer_s: float
@@ -57,8 +57,8 @@ class SimulatedTimes(NamedTuple):
 
 
 class SimulatedTests(NamedTuple):
-    """How long queries wait until their prompt is computed, beyond the median, and how long their answers take after
-    the first token."""
+    """The times that queries wait until their prompt is computed, beyond the median, and the times of their answers
+    after the first token."""
 
     waits: SimulatedTimes
     answers: SimulatedTimes
@@ -117,20 +117,20 @@ class Simulation:
         self.lone_part_s = model.lone_s / parts
         self.other_part_s = (1 - model.prompts) / model.capacity / parts
         self.prompt_work_s = model.prompts / model.capacity
-        self.least_step_s = self.seconds / (SHORTEST_STEPS * MOST_STEPS)
+        self.least_step_s = self.seconds / (SHORTEST_STEPS_RATIO * MOST_STEPS)
         tests = self.arrivals.tests
         running = min(rate * model.lone_s, model.running)
         self.running, self.waiting = np.full(tests, running), np.zeros(tests)
         self.step_s = np.full(tests, self.lone_part_s)
-        # Of each step so far.
+        # The lists have a value for each step so far. The queries that run at the beginning come first.
         self.clocks = [np.zeros(tests)]
         self.arrived = list[Any]()
-        self.begun = [np.full(tests, running / parts)] * parts  # those that run at the beginning come first
+        self.begun = [np.full(tests, running / parts)] * parts
         self.prompt_s = list[Any]()
 
     @property
     def is_over(self) -> bool:
-        """Whether all queries of the tests have come, or, of a test shorter than an answer, an answer has ended."""
+        """All queries of the tests have come; and an answer has ended, where a test is shorter than that."""
         return bool(self.clocks[-1].min() >= self.seconds) and len(self.arrived) >= 2 * self.parts
 
     def step(self) -> None:
@@ -157,14 +157,14 @@ class Simulation:
 
     @property
     def waits(self) -> SimulatedTimes:
-        """How long queries wait that came in each step: until the last of them begins, and its prompt is computed with
-        all that begin in the same step."""
+        """The waits of the queries that came in each step: until the last of them begins, and its prompt is computed
+        with all that begin in the same step."""
         came, clock, prompt_s = np.array(self.arrived), np.array(self.clocks), np.array(self.prompt_s)
         seconds = np.zeros(came.shape)
         if self.model.running == inf:
             return SimulatedTimes(seconds, came)
         arrived = np.cumsum(came, axis=0)
-        begun = np.cumsum(self.begun[self.parts :], axis=0) + FEWEST_QUERIES
+        begun = np.cumsum(self.begun[self.parts :], axis=0) + LEAST_QUERY
         for test in range(came.shape[1]):
             step = np.searchsorted(begun[:, test], arrived[:, test]).clip(max=len(came) - 1)
             waited_s = (clock[step + 1, test] - clock[1:, test]).clip(min=0.0)
@@ -174,7 +174,7 @@ class Simulation:
 
     @property
     def answers(self) -> SimulatedTimes:
-        """How long answers take that began in each step, without their own prompts."""
+        """The times of the answers that began in each step, without their own prompts."""
         clock, prompt_s, begun = np.array(self.clocks), np.array(self.prompt_s), np.array(self.begun[self.parts :])
         ended = len(begun) - self.parts
         seconds = clock[1 + self.parts : 1 + self.parts + ended] - clock[1 : 1 + ended]

@@ -1,11 +1,11 @@
-"""Whether a search left the server in another state than it found it in: a result then holds of that state."""
+"""The state in which a search leaves the server: where it is another than before, a result holds of that state."""
 
 from collections.abc import Sequence
 
 from harness.core.document import number
 from harness.loadgen.outcome import Outcome
 
-LEAST_CHANGE = 0.1  # share by which a server's speed changed; a smaller one is not worth saying
+LEAST_CHANGE = 0.1  # A smaller change of a server's speed, as a share, is not worth saying.
 
 
 def state_left(tests: Sequence[Outcome]) -> str:

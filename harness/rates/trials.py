@@ -17,16 +17,16 @@ from harness.loadgen.admission import Admission
 from harness.loadgen.patterns import ask, trial
 from harness.workloads.cnn_dailymail import Prompt
 
-TRIAL_S = 60.0  # then the answers that came are counted
+TRIAL_S = 60.0  # A trial ends after so many seconds with the answers that came.
 WARM_UP_PROMPTS = 4
 
 
 class Trial(NamedTuple):
-    """What a short trial on the loaded engine found."""
+    """The result of a short trial on the loaded engine."""
 
     samples: int
     seconds: float
-    full_at: int | None = None  # requests in flight that the server was answering when it refused others
+    full_at: int | None = None  # The server was answering so many requests when it refused others.
 
     @property
     def samples_per_sec(self) -> float:

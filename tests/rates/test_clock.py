@@ -5,7 +5,7 @@ import random
 import pytest
 
 from harness.loadgen.test_run import Recording
-from harness.rates.clock import MOST_MARGIN, STILL_TO_COME, clock_fall, heat_margin
+from harness.rates.clock import MOST_MARGIN, STILL_TO_COME_RATIO, clock_fall, heat_margin
 
 
 def recording(clocks: list[float], gpus: int = 1) -> Recording:
@@ -17,7 +17,7 @@ def test_a_clock_that_falls_after_the_ramp_is_learned_from() -> None:
     falling = [1980.0] * 19 + [1600 - n for n in range(42)]
     fall = clock_fall(recording(falling), 60.0)
     assert fall == pytest.approx(20 / 1590, rel=0.1)
-    assert heat_margin(fall) == pytest.approx(STILL_TO_COME * fall)
+    assert heat_margin(fall) == pytest.approx(STILL_TO_COME_RATIO * fall)
     assert heat_margin(0.5) == MOST_MARGIN
 
 
