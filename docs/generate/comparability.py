@@ -18,7 +18,7 @@ from harness.core.given_values import as_flag
 from harness.core.tables import Table
 from harness.report import compare_page, regression
 from harness.results import history_line
-from harness.runner import rate
+from harness.runner import trial_rate
 from harness.submission import entries, refusals
 from harness.sweep import experiment_result, sweep_state
 
@@ -40,7 +40,7 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "`--fail-if`: tokens/s, ...": regression.IGNORED_BY_GATE,
     "`--fail-if`: latencies": regression.OF_LATENCIES,
     "`--fail-if`: answers": regression.OF_ANSWERS,
-    "Offline run of the history, for `auto`": rate.IGNORED,
+    "Offline run of the history, for `auto`": trial_rate.IGNORED,
     "earlier runs of the history, for the scatter": history_line.IGNORED_IN_SCATTER,
     "runs of one entry of a submission": entries.IGNORED_IN_ENTRY,
     "entries of one submission": refusals.IGNORED_BETWEEN_SYSTEMS,

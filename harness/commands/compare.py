@@ -77,6 +77,11 @@ class CompareConfig(RunConfig):
         return super().implications(given | frozenset(left)) | left
 
     @property
+    def has_minutes_in_vain(self) -> bool:
+        """They are those of the whole comparison."""
+        return False
+
+    @property
     def given_in_vain(self) -> str:
         names = self.given - {"side", "results_dir"}
         return as_flag(min(names)) if names else ""
@@ -118,7 +123,8 @@ def compare(config: CompareConfig) -> int:
 def sweep_of(config: CompareConfig) -> Sweep:
     """The first server as the baseline, each other as an experiment by its letter."""
     flags = RunConfig.differing(to_jsonable_python(vars(config))).items()
-    settings = {name: value for name, value in flags if name not in SWEEP_FLAGS}
+    own = (*SWEEP_FLAGS, "minutes")  # of the comparison, not of its runs
+    settings = {name: value for name, value in flags if name not in own}
     first, *others = ({"endpoint": address} for address in config.endpoint)
     named = zip(letters(len(config.endpoint))[1:], others, strict=True)
     content = SweepFile(

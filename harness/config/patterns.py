@@ -149,8 +149,10 @@ class Poisson(LoadPattern):
     is_rated = is_paced = True
 
     def min_queries(self, plan: Load) -> int:
-        """A minimum duration of the user's own is kept to, whatever comes of it."""
-        if plan.config.min_duration != "auto":
+        """A minimum duration of the user's own is kept to, whatever comes of it; so is a quick estimate's, which has no
+        verdict.
+        """
+        if plan.config.min_duration != "auto" or plan.config.quick:
             return 1 if plan.request_set else plan.samples
         return max(plan.samples, SURE_QUERIES)
 

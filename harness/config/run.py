@@ -96,6 +96,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
     offline_expected_qps: Rate | Auto = flag("auto", LOAD_TOPIC, "speed")
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
+    minutes: Annotated[float, positive(10**5)] | None = flag(None, LOAD_TOPIC, "nothing")
+    """Minutes that a search or a curve has after its engine's start, beside accuracy: it leaves out what does not fit.
+    With --quick they are its ceiling, else 2.
+    """
     min_duration: Seconds | Auto = flag("auto", LOAD_TOPIC, "speed")
     """Minimum seconds of a performance test. auto: MLPerf's 600, less for a short run."""
     batch_size: Annotated[int, positive(10**7)] | None = flag(None, LOAD_TOPIC, "speed")
@@ -150,6 +154,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         "{run.speed_test} measures speed: remove --mode accuracy.": lambda run: (
             run.mode == "accuracy" and run.speed_test
         ),
+        "--minutes {run.minutes:g}: only of a search or a curve (--server-target-qps max or 5,10,20, --concurrency max "
+        "or 1,4,16, --quick).": "has_minutes_in_vain",
         "--arrivals takes one rate: --server-target-qps X, or auto.": lambda run: (
             run.has_several_rates and run.arrivals
         ),
@@ -252,6 +258,12 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def has_several_rates(self) -> bool:
         """Whether several rates are tested before the run itself."""
         return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
+
+    @property
+    def has_minutes_in_vain(self) -> bool:
+        """Whether --minutes was given for a run that takes one test, however long."""
+        is_search = self.quick or self.has_several_rates or self.concurrency in ("auto", "max") or len(self.levels) > 1
+        return self.minutes is not None and not is_search
 
     @property
     def batches(self) -> tuple[int, ...]:

@@ -43,8 +43,18 @@ class EndpointError(BenchmarkError):
     """A server behind --endpoint did not answer a request, or not wholly."""
 
 
+class ServerFullError(EndpointError):
+    """A server refused a request, or closed its connection, as one does that has no room for it. Whether it is full
+    shows in the others: a full server goes on answering them.
+    """
+
+
 class EmptyAnswerError(BenchmarkError):
     """An answer without a single token, where its tokens are timed."""
+
+
+class OutOfTimeError(BenchmarkError):
+    """The time for a measurement is over."""
 
 
 class LoadGenError(BenchmarkError):

@@ -25,7 +25,7 @@ from aiohttp import (
 )
 
 from harness.config import run, server_addresses
-from harness.core.errors import EndpointError, UsageError
+from harness.core.errors import EndpointError, ServerFullError, UsageError
 from harness.core.secrets import HEADERS
 from harness.engines.answer_delivery import Delivery, Exchange, TokenCounts
 from harness.engines.answer_reading import AnswerReading
@@ -36,6 +36,7 @@ from harness.engines.completions import (
     LARGEST_ANSWER_BYTES,
     LENGTH,
     MOST_REFUSAL,
+    OVERLOADED,
     CompletionChunk,
     EventReader,
     choice_logprobs,
@@ -51,6 +52,7 @@ TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 91
 REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", "transfer-encoding", "connection"}
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
 IDLE_S = 2.0
+FULL_STATUSES = (429, 503)  # of a server that has no room for a request
 SPARE_MESSAGES = 1000  # of an answer: a server may send some without a token
 REPLACEMENT = "\ufffd"  # stands for half of a character
 TEXT_SHARE = 0.9  # of an engine's tokens that its text, encoded here, has at least
@@ -143,7 +145,9 @@ class Client:
         async with self.post(address, body, exchange) as response:
             chunks = limit_bytes(response, address, LARGEST_ANSWER_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens)
             if response.status != 200:
-                raise EndpointError(f"{address} answered {response.status}: {await refusal(response)}")
+                reason = await refusal(response)
+                error = ServerFullError if is_full(response, reason) else EndpointError
+                raise error(f"{address} answered {response.status}: {reason}")
             reader = EventReader(address)
             if not request.stream:
                 reading.take_whole(piece(b"".join([chunk async for chunk in chunks]), address))
@@ -298,7 +302,7 @@ class Client:
                 f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
             ) from None
         except ClientPayloadError:
-            raise EndpointError(f"{address} broke the connection off in the middle of an answer") from None
+            raise ServerFullError(f"{address} broke the connection off in the middle of an answer") from None
         except (ClientError, ConnectionError) as error:
             said = str(error.message if isinstance(error, ClientResponseError) else error)
             if found := re.search(r"content-encoding: (.*?)\.(?: |$)", said):  # of an answer that aiohttp cannot read
@@ -306,7 +310,7 @@ class Client:
                     f"--endpoint {address} compresses its answers ({found[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
                 ) from None
-            raise EndpointError(f"{address} broke the connection off: {error_message(said)}") from None
+            raise ServerFullError(f"{address} broke the connection off: {error_message(said)}") from None
 
 
 def note_sent() -> TraceConfig:
@@ -319,6 +323,11 @@ def note_sent() -> TraceConfig:
     trace = TraceConfig()
     trace.on_request_chunk_sent.append(note_time)
     return trace
+
+
+def is_full(response: ClientResponse, reason: str) -> bool:
+    """Tell whether a server refuses a request for want of room, by its status, its headers or its words."""
+    return response.status in FULL_STATUSES or "Retry-After" in response.headers or OVERLOADED in reason.lower()
 
 
 async def refusal(response: ClientResponse) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from harness.core.errors import EndpointError
+from harness.core.errors import EndpointError, ServerFullError
 from harness.core.message_text import plain
 from harness.core.reading import DAMAGED
 from harness.core.secrets import hide_text
@@ -26,6 +26,7 @@ ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # 
 VERSION_PAGES = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
 LARGEST_ANSWER_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # of an answer, and more for each token that it may have
 MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
+OVERLOADED = "overloaded"  # what servers say that are full, whatever their status
 MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
 NO_END = (None, "", "null")  # what servers send as finish_reason while an answer goes on
 REASONS = names_in("error detail message")  # what servers call why they failed, the outermost first
@@ -75,7 +76,9 @@ def piece(data: Any, address: str) -> CompletionChunk:
     try:
         message = data if type(data) is dict else read_message(data)
         if error := message.get("error"):
-            raise EndpointError(f"{address} failed while answering: {error_message(error)}")
+            reason = error_message(error)
+            kind = ServerFullError if OVERLOADED in reason.lower() else EndpointError
+            raise kind(f"{address} failed while answering: {reason}")
         usage = usage_in(message)
         choices = message.get("choices") if usage else message["choices"]
         if not choices:  # a message about usage

@@ -21,7 +21,7 @@ OWN_LABELS = frozenset(
         ),
     )
 )
-MOST_NAMED = 4  # models or values that a line names
+MOST_NAMED_MODELS = 4  # models or values that a line names
 LABEL = re.compile(r'([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -86,5 +86,5 @@ def is_one_of(model: str, names: Collection[str]) -> bool:
 
 
 def shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(name or '(none)' for name in names[:MOST_NAMED])}{more}"
+    more = f" and {len(names) - MOST_NAMED_MODELS:,} more" if len(names) > MOST_NAMED_MODELS else ""
+    return f"{', '.join(name or '(none)' for name in names[:MOST_NAMED_MODELS])}{more}"

@@ -242,6 +242,13 @@ class OpenAI(Engine):
         few, most = self.config.model_spec.sequences, self.config.most_in_flight
         return min(most, len(self.config.endpoint) * few) if few else most
 
+    def limit_in_flight(self, most: int) -> int:
+        each = max(1, most // len(self.config.endpoint))
+        self.config = self.config.changed(max_in_flight=each)
+        self._slots = asyncio.Semaphore(self.config.most_in_flight)
+        self.args["max_in_flight"] = each
+        return each
+
     @property
     def model_names(self) -> tuple[str, ...]:
         """The names by which a page of metrics may know this run's model."""

@@ -133,6 +133,12 @@ class Engine:
         """Most requests computed at once, over all replicas."""
         raise NotImplementedError
 
+    def limit_in_flight(self, most: int) -> int:
+        """Keeps at most so many requests at the servers from the next test on, and the others waiting in this client;
+        returns how many that is for each server. Only of a client of servers, which may refuse a request.
+        """
+        raise NotImplementedError
+
     def prometheus_metrics(self) -> list[str]:
         """Its own metrics in Prometheus' text format, a text for each server; none where it keeps none. From any thread
         but its own.

@@ -4,6 +4,7 @@ Queries come in on LoadGen's threads, answers leave from the engine's loop.
 """
 
 import itertools
+import math
 import secrets
 import time
 from collections.abc import Coroutine, Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 from harness.config.plan import Plan
 from harness.core import files, nvml, progress
-from harness.core.errors import EmptyAnswerError, EngineError, LoadGenError
+from harness.core.errors import EmptyAnswerError, EngineError, LoadGenError, OutOfTimeError
 from harness.engines import server_metrics
 from harness.engines.answer_delivery import ServerUse
 from harness.engines.protocol import Engine, Result
@@ -53,6 +54,8 @@ class LoadGenSession:
         self.settings, self.tests = LoadGenSettings(), itertools.count()
         self.run = secrets.token_hex(8)  # as no other is called
         self.warned = False  # of other programs, which every test's record has
+        self.began = time.monotonic()
+        self.until = math.inf  # by time.monotonic: when its tests and trials are over
 
     def test(self, mode: Test, plan: Plan, audit: str = "") -> Path:
         """Runs one test to its end; the folder of its logs. Raises EngineError, BenchmarkError.
@@ -68,7 +71,7 @@ class LoadGenSession:
         self.drive(mode, plan, folder)
         return folder
 
-    def drive(self, mode: Test, plan: Plan, folder: Path) -> None:
+    def drive(self, mode: Test, plan: Plan, folder: Path, is_probe: bool = False) -> SUT:
         """One LoadGen test on the engine, watched; what is known of each request stays in its folder, with times only
         of a test that measures: LoadGen's, where it takes them. Raises LogError where its trace is of others.
         """
@@ -76,7 +79,7 @@ class LoadGenSession:
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
             self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
-        tested = make_sut(self.engine, self.samples(plan), plan, mode != "accuracy", total or 0)
+        tested = make_sut(self.engine, self.samples(plan), plan, mode != "accuracy", total or 0, is_probe)
         shown, least_s = plan.pattern.progress(plan) if mode == "performance" else (total, 0.0)
         watch = partial(self.watch, tested, folder, shown, least_s, clock_offset())
         self.watchdog.reset()
@@ -93,9 +96,11 @@ class LoadGenSession:
         else:
             take_times(requests, folder)
         write_requests(folder, requests)
+        return tested
 
     def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
         """Shows how far a test is. Raises what failed in it, or why the run cannot go on."""
+        self.require_time()
         moved = clock_offset() - offset
         if tested.timed and not tested.by_client and abs(moved) > CLOCK_SET_S:
             raise LoadGenError(
@@ -114,6 +119,11 @@ class LoadGenSession:
         if tested.failure is not None:
             raise tested.failure
         self.watchdog.check_run(folder, busy)
+
+    def require_time(self) -> None:
+        """Raises OutOfTimeError once its time is over."""
+        if time.monotonic() > self.until:
+            raise OutOfTimeError("the time for measuring is over.")
 
     @contextmanager
     def measuring(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
@@ -181,6 +191,7 @@ class LoadGenSession:
         self.watchdog.reset()
 
         def watch() -> None:
+            self.require_time()
             self.display.tick()
             self.watchdog.check_run(self.folder.path)
 

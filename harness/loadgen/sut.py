@@ -13,10 +13,11 @@ import mlperf_loadgen as lg
 from harness.config.engine import may_fail
 from harness.config.plan import Plan
 from harness.core import progress
-from harness.core.errors import EmptyAnswerError, EndpointError
+from harness.core.errors import EmptyAnswerError, EndpointError, ServerFullError
 from harness.engines.answer_delivery import Delivery, Exchange
 from harness.engines.protocol import Engine
 from harness.loadgen import senders, sending, test_run
+from harness.loadgen.admission import Admission, advice
 from harness.loadgen.requests import Request
 from harness.workloads.sample_library import Library
 
@@ -38,11 +39,13 @@ class SUT:
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     max_failed: str = "0"  # as the flag has it
     expected: int = 0  # queries, about, where LoadGen does not issue all at once
+    is_probe: bool = False  # whether a refusal by a full server is a measurement, and no failure
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
         self.counters, self.requests = progress.Counters(), list[Request]()
         self.deliveries, self.sent_tokens = list[Delivery](), 0  # of the answered ones
+        self.admission = Admission()
         self._tasks = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
         self._issues = Counter[int]()  # of each sample so far
         self._failed = 0
@@ -87,28 +90,47 @@ class SUT:
             self.failure = self.failure or error
 
     async def attempt(self, request: Request) -> None:
-        """Answers a request, or counts it as failed. Raises EndpointError for one that failed beyond --max-failed."""
+        """Answers a request, or counts it as refused or as failed. Raises EndpointError for one that failed beyond
+        --max-failed, and for a refusal that does not mean that the server is full.
+        """
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        number = self.admission.send(time.perf_counter())
         try:
             await self.answer(request)
+            sent_s = request.begin_s + request.sent_ms / 1e3 if request.sent_ms else None
+            self.admission.answer(number, time.perf_counter(), sent_s)
+        except ServerFullError as error:
+            if self.is_probe:
+                self.admission.refuse(number, time.perf_counter(), error)
+                self.end_without_answer(request, error)
+            else:
+                self.admission.drop(number)
+                self.count_failure(request, error, advice(len(self.admission.in_progress)))
         except EndpointError as error:
-            self._failed += 1
-            total = max(self.expected, self.counters.issued)
-            most = may_fail(self.max_failed, total)
-            if self._failed > most:
-                if not most:
-                    raise
-                raise EndpointError(
-                    f"{error} (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
-                ) from error
-            request.failure = str(error)
-            # LoadGen waits for every answer: it gets one of PLACEHOLDER tokens, or an empty one where it is scored.
-            if self.timed and self.streams and not self.by_client and request.ttft_ms is None:
-                self.report(lg.FirstTokenComplete, request.id, [0])
-            self.end(request, [0] * test_run.PLACEHOLDER if self.timed else [])
+            self.admission.drop(number)
+            self.count_failure(request, error)
         finally:
             self.in_flight -= 1
+
+    def count_failure(self, request: Request, error: EndpointError, remedy: str = "") -> None:
+        """Counts a failed request. Raises EndpointError, with a remedy, beyond --max-failed."""
+        self._failed += 1
+        total = max(self.expected, self.counters.issued)
+        most = may_fail(self.max_failed, total)
+        if self._failed > most:
+            count = (
+                f" (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})" if most else ""
+            )
+            raise EndpointError(f"{error}{count}{remedy}") from error
+        self.end_without_answer(request, error)
+
+    def end_without_answer(self, request: Request, error: EndpointError) -> None:
+        """LoadGen waits for every answer: it gets one of PLACEHOLDER tokens, or an empty one where it is scored."""
+        request.failure = str(error)
+        if self.timed and self.streams and not self.by_client and request.ttft_ms is None:
+            self.report(lg.FirstTokenComplete, request.id, [0])
+        self.end(request, [0] * test_run.PLACEHOLDER if self.timed else [])
 
     async def answer(self, request: Request) -> None:
         """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
@@ -182,7 +204,7 @@ class SUT:
         report([lg.QuerySampleResponse(id, address, length * data.itemsize, count or length)])
 
 
-def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int) -> SUT:
+def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int, is_probe: bool = False) -> SUT:
     """The system under test of a plan's scenario, of about so many queries; 0: LoadGen issues all at once."""
     pattern = plan.pattern
     return SUT(
@@ -194,4 +216,5 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
         timed=timed,
         max_failed=plan.config.max_failed,
         expected=expected,
+        is_probe=is_probe,
     )

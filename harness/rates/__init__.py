@@ -1,1 +1,1 @@
-"""The search for the highest rate: trials and probes, the law, the quick estimate. May import results and below."""
+"""The search for the highest rate: probes, simulated tests, the quick estimate. May import results and below."""

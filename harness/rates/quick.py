@@ -1,29 +1,41 @@
-"""A number in a minute: what the first measurements of a search tell of the rates that a full test would find."""
+"""The --quick estimate: the likely range of a full test's rate, from a search's first measurements."""
 
 import re
+from dataclasses import replace
 from math import exp, floor, inf, sqrt
+from typing import NamedTuple
 
 from harness.config.mlperf import SCENARIOS
 from harness.config.patterns import Poisson
 from harness.config.plan import Plan
 from harness.core.formatting import Measured, number
 from harness.core.schema import FrozenModel
-from harness.rates.law import Goal, error_of
-from harness.rates.search import SearchFacts
+from harness.rates.goal import Goal
+from harness.rates.measurements import Measurements
+from harness.rates.prediction import rate_within
+from harness.rates.server_model import completed_error
+from harness.rates.simulation import EngineModel, TimeLimits
 from harness.results.outcome import SURE, Queue
 
 FILE = "estimate.json"
-QUICK = r" --quick([ =][01])?(?= |$)"  # in the words of a command
-LEAST = 0.07  # of a rate: its error, however well the probes agree (an H200, Interactive; noise of 10 %)
-MOST_UNCERTAINTY = 0.2  # of a rate: with a larger error it is no estimate
-LATE = 1.4  # share of TTFT's limit, from which on that is no chance of half a minute (waves; 96 at once)
-CAPPED = 0.95  # of TPOT's limit, that a cap on running requests keeps
-UNEVEN = 0.15  # scatter of the answers' times, from which on they do not share the server as a processor is shared
+# These patterns find the flags in the words of a command.
+QUICK_FLAG = r" --quick([ =][01])?(?= |$)"
+MINUTES_FLAG = r" --minutes[ =]\S+"
+CEILING_S = 120.0  # A quick estimate takes so many seconds at most.
+# A rate has this error, as a share, however well the probes agree ("an H200, Interactive", "noise of 10 %").
+LEAST_ERROR = 0.07
+MOST_ERROR = 0.2  # A rate with a larger error, as a share, is no estimate.
+LATE_SHARE = 1.4  # A p99 beyond this share of TTFT's limit is no chance of half a minute ("waves", "96 at once").
+CAPPED_SHARE = 0.95  # A cap on running requests keeps TPOT within this share of its limit.
+MOST_SCATTER = 0.15  # Answers whose times scatter more do not share the server as a processor is shared.
+BURST_SHARE = 0.5  # No lower share of the rate that follows from a burst alone is expected ("0.3/s", "0.2/s").
+BURST_PROMPTS = 0.5  # A query's prompt is taken for this share of its work, while nothing tells it.
+UNSEEN = "for half a minute's load: heat, caches and other tenants that come later are not in it"
 Ranges = dict[str, tuple[float, Measured]]
 
 
 class Estimate(FrozenModel):
-    """What --quick found. No result: nothing of it is VALID."""
+    """The estimate of --quick. It is no result: nothing of it is VALID."""
 
     ttft_alone_ms: float
     """Of a single request."""
@@ -33,10 +45,10 @@ class Estimate(FrozenModel):
     """Queries/s that the server completes; null where nothing told it."""
     capacity_error: Measured
     ranges: Ranges
-    """Queries/s within the limits of each name, lowest and highest, null where nothing told that; none where no law
-    holds."""
+    """Queries/s within the limits of each name, lowest and highest, null where nothing told that; none where the server
+    does not behave as the model assumes."""
     rate: Measured
-    """Queries/s that a full test of this scenario is expected to keep; null where no law holds or nothing told it."""
+    """Queries/s that a full test of this scenario is expected to keep; null where nothing told it."""
     most_running: int | None
     """Requests in flight that hold TPOT's p99 at 95 % of this scenario's limit, however many wait; null where nothing
     told it."""
@@ -44,78 +56,181 @@ class Estimate(FrozenModel):
     """Why no rate can be estimated."""
     background_load: tuple[str, ...] = ()
     """What other programs took of the machine meanwhile."""
+    is_partial: bool = False
+    """Whether the time was over before the measurements were: the ranges are the best so far."""
+    full_at: int | None = None
+    """Requests in flight beyond which the server refused others; null where it refused none."""
     command: str
     """That finds a rate which is VALID."""
 
     def __str__(self) -> str:
-        alone = f"TPOT of a single request {number(self.tpot_alone_ms, 2)} ms"
+        lone = f"TPOT of a single request {number(self.tpot_alone_ms, 2)} ms"
         error = f" \N{PLUS-MINUS SIGN} {number(self.capacity_error, 1)}" if self.capacity_error else ""
         capacity = f"capacity {number(self.capacity, 3)}{error} queries/s" if self.capacity else "capacity not reached"
-        within = [f"within {name} {range_text(*ends)}" for name, ends in self.ranges.items()]
-        said = ", ".join(within) or f"the rates within limits cannot be estimated: {', '.join(self.doubts)}"
-        return (
-            f"{alone}, {capacity}; {'; '.join((said, *self.background_load))}; a full test is needed to say VALID: "
-            f"{self.command}"
-        )
+        parts = [f"{lone}, {capacity}"]
+        if self.full_at:
+            parts.append(f"full at {self.full_at:,} in flight")
+        parts.append(self.rates_text)
+        return "; ".join((*parts, UNSEEN, *self.background_load, f"a full test is needed to say VALID: {self.command}"))
+
+    @property
+    def rates_text(self) -> str:
+        """The rates within the limits, or why there are none."""
+        if not self.ranges:
+            return f"the rates within limits cannot be estimated: {', '.join(self.doubts) or 'nothing told them'}"
+        if self.is_partial:
+            within = [f"{span_text(*ends)} within {name}" for name, ends in self.ranges.items()]
+            return f"best so far: {', '.join(within)}"
+        return ", ".join(f"within {name} {range_text(*ends)}" for name, ends in self.ranges.items())
 
 
 def range_text(low: float, high: Measured) -> str:
+    """Return a range of rates in words."""
     if high is None:
         return f"{number(low, 3)} or more"
     return f"about {number(low, 3)} to {number(high, 3)}" if high else "none: a single request is over them"
 
 
+def span_text(low: float, high: Measured) -> str:
+    """Return a range of rates that is the best so far, in words."""
+    if high is None:
+        return f"at least {number(low, 2)} queries/s"
+    return f"between {number(low, 2)} and {number(high, 2)} queries/s" if high else "none"
+
+
 def goals(plan: Plan) -> dict[str, Goal]:
-    """The limits that a rate is estimated for, by name: the user's own, or those of each scenario that has a rate."""
+    """Return the limits that a rate is estimated for, by name: the user's own, or those of each scenario that has a
+    rate.
+    """
     if plan.config.ttft_limit or plan.config.tpot_limit:
-        return {"your limits": Goal.of(plan)}
+        return {"your limits": for_any_arrivals(Goal.of(plan))}
     rules = [one for one in SCENARIOS.values() if one.limits and isinstance(one.pattern, Poisson)]
-    return {f"{one.name.capitalize()}'s limits": Goal.of(plan, one.limits) for one in rules}
+    return {f"{one.name.capitalize()}'s limits": for_any_arrivals(Goal.of(plan, one.limits)) for one in rules}
+
+
+def for_any_arrivals(goal: Goal) -> Goal:
+    """Return the goal whose full test holds with nearly all arrivals, not only with those of its seed."""
+    return goal._replace(has_any_arrivals=True)
 
 
 def most_running(queue: Queue, goal: Goal) -> int | None:
-    """How many requests may run so that TPOT's p99 is CAPPED of its limit: while one is answered, each of the others is
-    given as many tokens, and begins once. None where what answers cost each other is not known.
+    """Return how many requests may run so that TPOT's p99 is CAPPED_SHARE of its limit: while one is answered, each of
+    the others is given as many tokens, and begins once. None where what answers cost each other is not known.
     """
-    if not queue.tokens or (others_s := queue.each_s + queue.prompt_s) <= 0:
+    others_s = queue.each_s + queue.prompt_s
+    if not queue.tokens or others_s <= 0:
         return None
-    slowest_s = CAPPED * goal.tpot_ms / 1000 * queue.tokens / exp(SURE * queue.scatter)
+    slowest_s = CAPPED_SHARE * goal.tpot_ms / 1000 * queue.tokens / exp(SURE * queue.scatter)
     return max(1, 1 + floor((slowest_s - queue.token_s * queue.tokens) / others_s))
 
 
-def estimate_of(facts: SearchFacts, held_to: dict[str, Goal], command: str) -> Estimate:
-    """What follows from the facts. A range is the rate that they imply, give or take the error of the completions, by
-    how much the last probe alone would have it otherwise, and what chance makes of a full test's tail.
-    """
-    found, ranges, doubts = facts.server, Ranges(), list[str]()
-    error = min(2 * error_of(found.waited), MOST_UNCERTAINTY) if found.waited else 0.0
-    most = (1 + max(LEAST / 2, error)) * found.capacity
-    for name, goal in held_to.items():
-        each = SearchFacts(goal, facts.alone, facts.probes)
-        rate, last = each.candidate.rate, each.implied(facts.last)
-        if rate in (0.0, inf) or last == inf:
-            ranges[name] = (rate, None if rate else 0.0)
-            continue
-        off = max(LEAST, error, abs(last / rate - 1)) + SURE / sqrt(rate * goal.full_s(rate))
-        if off > MOST_UNCERTAINTY:
-            doubts.append("two probes contradict each other")
-        if each.is_late(facts.last) and goal.shares(facts.last)[0] > LATE:
-            doubts.append("queries wait though it keeps up")
-        ranges[name] = ((1 - off) * rate, min((1 + off) * rate, most))
-    if any(one.queue.drift for one in facts.probes if one.queue):
-        doubts.append("the server's speed changed meanwhile")
-    if found.shared.scatter > UNEVEN:
-        doubts.append("answers are not slowed down alike")
-    capacity, expected = (value if value < inf else None for value in (found.capacity, facts.candidate.rate))
+def estimate_of(found: Measurements, held_to: dict[str, Goal], command: str, full_at: int | None = None) -> Estimate:
+    """Return what follows from the measurements, for limits by name."""
+    ranges, doubts = Ranges(), list[str]()
+    capacity = capacity_error = expected = running = None
+    if found.has_queue:
+        server = found.server
+        error = capacity_share_error(found)
+        capacity = server.capacity if server.capacity < inf else None
+        capacity_error = capacity and error * capacity
+        for name, goal in held_to.items():
+            ends = RateRange.of(replace(found, goal=goal), error)
+            ranges[name] = ends.low, ends.high
+            doubts += ends.doubts
+        doubts += doubts_of(found)
+        rate = Measurements(for_any_arrivals(found.goal), found.lone, found.probes).candidate.rate
+        expected = rate if rate < inf and not doubts else None
+        running = most_running(server.sharing, found.goal)
+    elif found.burst:
+        ranges = {name: range_by_burst(found, goal) for name, goal in held_to.items()}
+    loads = list[str]()
+    for probe in found.probes:
+        loads += probe.background_load
     return Estimate(
-        ttft_alone_ms=1000 * facts.alone.ttft_s,
-        tpot_alone_ms=1000 * facts.alone.tpot_s,
+        ttft_alone_ms=1000 * found.lone.ttft_s,
+        tpot_alone_ms=1000 * found.lone.tpot_s,
         capacity=capacity,
-        capacity_error=capacity and most - capacity,
+        capacity_error=capacity_error,
         ranges={} if doubts else ranges,
-        rate=None if doubts else expected,
-        most_running=most_running(found.shared, facts.goal),
+        rate=expected,
+        most_running=running,
         doubts=tuple(dict.fromkeys(doubts)),
-        background_load=tuple(dict.fromkeys(load for one in facts.probes for load in one.background_load)),
-        command=f"{re.sub(QUICK, '', command)} --server-target-qps max",
+        background_load=tuple(dict.fromkeys(loads)),
+        is_partial=not found.has_confirmed,
+        full_at=full_at,
+        command=f"{re.sub(f'{QUICK_FLAG}|{MINUTES_FLAG}', '', command)} --server-target-qps max",
     )
+
+
+def capacity_share_error(found: Measurements) -> float:
+    """Return the error of the capacity, as a share of it."""
+    saturated = found.server.saturated
+    error = min(2 * completed_error(saturated), MOST_ERROR) if saturated else 0.0
+    return max(LEAST_ERROR / 2, error)
+
+
+def doubts_of(found: Measurements) -> list[str]:
+    """Return why the server does not behave as the model assumes."""
+    doubts = list[str]()
+    if any(probe.queue.drift for probe in found.probes if probe.queue):
+        doubts.append("the server's speed changed meanwhile")
+    if found.server.sharing.scatter > MOST_SCATTER:
+        doubts.append("answers are not slowed down alike")
+    return doubts
+
+
+def range_by_burst(found: Measurements, goal: Goal) -> tuple[float, Measured]:
+    """Return what a burst tells alone: no rate above what it shows."""
+    lone, burst = found.lone, found.burst
+    if lone.is_over(goal):
+        return 0.0, 0.0
+    if burst is None or not burst.has_limit(lone):
+        return (BURST_SHARE / lone.latency_s if lone.latency_s else 0.0), None
+    qps = burst.qps(lone)
+    answer_s = lone.latency_s - lone.ttft_s
+    limit_s = goal.tpot_ms / 1000 * answer_s / lone.tpot_s if lone.tpot_s else inf
+    rate = rate_within(EngineModel(answer_s, qps, inf, BURST_PROMPTS, 0.0, 0.0), TimeLimits(inf, limit_s), goal)
+    return BURST_SHARE * min(rate, qps), qps
+
+
+class RateRange(NamedTuple):
+    """The rates within some limits, in queries/s; `high` is 0 where a lone request is over them, None where nothing
+    tells a limit.
+    """
+
+    low: float
+    high: Measured
+    doubts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, found: Measurements, error: float) -> "RateRange":
+        """Return the rate that measurements imply, give or take the error of the completions, by how much the last
+        probe alone would have it otherwise, and what chance makes of a full test's tail.
+        """
+        goal, rate = found.goal, found.candidate.rate
+        last = found.implied_rate(found.last)
+        if not rate:
+            return cls(0.0, 0.0)
+        if inf in (rate, last):
+            return cls(rate if rate < inf else found.last.rate, None)
+        if not found.has_confirmed:
+            return cls.by_overload(found, rate)
+        off = max(LEAST_ERROR, error, abs(last / rate - 1)) + SURE / sqrt(rate * goal.full_s(rate))
+        doubts = list[str]()
+        if off > MOST_ERROR:
+            doubts.append("two probes contradict each other")
+        if found.is_late(found.last) and goal.shares(found.last)[0] > LATE_SHARE:
+            doubts.append("queries wait though it keeps up")
+        most = (1 + error) * found.server.capacity
+        return cls((1 - off) * rate, min((1 + off) * rate, most), tuple(doubts))
+
+    @classmethod
+    def by_overload(cls, found: Measurements, rate: float) -> "RateRange":
+        """Return what a saturated probe tells alone, by which the server should keep `rate`: what it completed while
+        queries waited is the most that it can.
+        """
+        queue = found.last.queue
+        if queue and queue.completed and found.last.has_waited:
+            most = (1 + 2 * completed_error(queue)) * queue.completed
+            return cls(BURST_SHARE * min(rate, queue.completed), most)
+        return cls(BURST_SHARE * rate, found.server.capacity if found.server.capacity < inf else None)

@@ -14,6 +14,7 @@ from harness.core.processes import with_flag
 from harness.core.statements import names_of
 from harness.core.tables import Table
 from harness.loadgen.log import Latency
+from harness.rates.state_left import state_left
 from harness.results import accuracy, advice, metrics, test_table
 from harness.results.outcome import AT_MOST_SIGN, LATENCY_KINDS, Doubt, Outcome
 from harness.results.performance import Performance
@@ -27,8 +28,17 @@ def tested(summary: Summary) -> Table:
     columns = test_table.columns(metrics.TABLES[unit], summary.tests, unit, "load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
+    if any(test.speed_range for test in summary.tests):
+        columns["tests, tokens/s"] = repeated
     columns["why"] = lambda test: test.why or test.verdict.word * (test.verdict.tone == "careful")
     return Table.of(summary.tests, columns, "loads")
+
+
+def repeated(outcome: Outcome) -> str:
+    """Return how many tests of a load its figures are of, and the range of their speeds."""
+    if not outcome.repeats or not outcome.speed_range:
+        return "1"
+    return f"{len(outcome.repeats)}, {' to '.join(map(number, outcome.speed_range))}"
 
 
 LATENCY_POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
@@ -138,7 +148,8 @@ def standing(found: Outcome) -> str:
         return joined(": ", "over the limits", " and ".join(found.over))
     if Doubt.BUSY in found.doubts:  # nobody can tell
         return "not judged: the machine was busy"
-    return f"{f'all of {number(found.queries)} requests ' if Doubt.FEW in found.doubts else ''}within the limits"
+    over = f", {found.over_in} tests" if found.over_in else ""
+    return f"{f'all of {number(found.queries)} requests ' if Doubt.FEW in found.doubts else ''}within the limits{over}"
 
 
 def levels(summary: Summary) -> list[Cells]:
@@ -320,6 +331,8 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
         yield f"{number(failed)} of {number((test.samples or 0) + failed)} requests failed and are left out"
         yield from (f"failed: {failure}" for failure in test.failures[:MOST_REASONS])
     yield from (f"LoadGen error: {error}" for error in test.errors[:1])
+    if summary.scenario.pattern.unit == Poisson.unit:
+        yield state_left([*(summary.run.search or []), *(summary.run.attempts or [])])
     yield advice.client(test)
     yield from advice.unsteady(test)
 

@@ -42,11 +42,12 @@ class ComparedRun(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What the run and its copies share, wherever their folders are: when it began, and its logs."""
+        """What the run and its copies share, wherever their folders are: when it began, its work, and its logs."""
+        work = [f"{name}={value}" for name, value in self.facts.plan.work.items()]
         logs = [value for name, value in sorted(self.summary.digests.items()) if name.endswith(log_entries.DETAIL)]
         if logs:
-            return (self.summary.meta.started, *logs)
-        return (self.summary.meta.started, self.summary.meta.run, self.summary.meta.command)
+            return (self.summary.meta.started, *work, *logs)
+        return (self.summary.meta.started, *work, self.summary.meta.run, self.summary.meta.command)
 
     @property
     def is_measured(self) -> bool:

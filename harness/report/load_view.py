@@ -42,7 +42,11 @@ class LoadPoint(NamedTuple):
     @property
     def speed(self) -> str:
         rate = self.test.samples_per_sec
-        return f"{f'{number(rate)} samples/s, ' if rate else ''}{number(self.test.tokens_per_sec)} output tokens/s"
+        speed = f"{f'{number(rate)} samples/s, ' if rate else ''}{number(self.test.tokens_per_sec)} output tokens/s"
+        if not self.test.repeats or not self.test.speed_range:
+            return speed
+        ends = " to ".join(map(number, self.test.speed_range))
+        return f"{speed} (mean of {len(self.test.repeats)} tests, {ends})"
 
     @property
     def standing(self) -> str:

@@ -65,11 +65,7 @@ def missing_queries(result: TestResult) -> int | None:
 
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
     """Why a test is INVALID, or would be if it lasted, or why a level is over its limits."""
-    found = {
-        tail.kind: f"{tail_name(tail.kind, is_few)} {number(tail.p99)} of {number(tail.limit)} ms"
-        for tail in (plan.limits.tails(result.ttft_ms, result.tpot_ms) if plan.limits else ())
-        if tail.is_over
-    }
+    found = {each.name: each.what for each in over_limits(plan, result.ttft_ms, result.tpot_ms, is_few)}
     if not plan.pattern.is_own_clock:  # where LoadGen judges the length of the test alone
         if result.failed == ("early_stopping",):
             count = missing_queries(result)
@@ -80,6 +76,14 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
         if not (found or result.valid):
             yield from result.invalid_reasons
     yield from (Statement(text, name=name) for name, text in found.items())
+
+
+def over_limits(plan: Plan, ttft_ms: Any, tpot_ms: Any, is_few: bool) -> Iterator[Statement]:
+    """Which latencies are over their limits at p99."""
+    for tail in plan.limits.tails(ttft_ms, tpot_ms) if plan.limits else ():
+        if tail.is_over:
+            text = f"{tail_name(tail.kind, is_few)} {number(tail.p99)} of {number(tail.limit)} ms"
+            yield Statement(text, name=tail.kind)
 
 
 def queue_of(requests: Iterable[Request]) -> Queue | None:

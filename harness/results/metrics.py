@@ -77,8 +77,13 @@ class Metric(NamedTuple):
         ):
             return Figure(None)  # such a run has no such metric
         else:
-            test = source.performance
-            part = test.counted if test and self.path.startswith(TEST) else None
+            test, level = source.performance, source.result
+            part: Any = test.counted if test and self.path.startswith(TEST) else None
+            if level and level.repeats and self.path.startswith(TEST):
+                steps = [step for step in self.steps if step != "steady"]
+                repeated = level.cost(source.price) if self.name == COST and source.price else value_at(level, steps)
+                if repeated is not None:  # of all tests of the level
+                    return Figure(repeated, tuple(doubt for doubt in level.doubts if doubt in self.doubts))
             is_of_part = hasattr(part, self.steps[0])
             value = value_at(part, self.steps) if is_of_part else value_at(source, self.path.split("."))
         return Figure(value, tuple(doubt for doubt in (outcome.doubts if outcome else ()) if doubt in self.doubts))

@@ -167,6 +167,18 @@ class Outcome(FrozenModel):
     """Where the wire or LoadGen's log contradicts its figures."""
     background_load: Annotated[tuple[str, ...], stored_as("others", "background_load")] = ()
     """What other programs took of the machine meanwhile, where it may have cost speed."""
+    refused: Known[int] = None
+    """Requests that the server refused because it was full, in a probe, which allows that."""
+    full_at: Known[int] = None
+    """Requests in flight that it was answering when it refused others."""
+    repeats: Known[list[str]] = None
+    """The folders of all tests of this load, where it was tested several times: its figures are of all together."""
+    repeats_over: Known[int] = None
+    """How many of them were over a limit."""
+    speed_range: Known[tuple[float, float]] = None
+    """Output tokens/s of the slowest and of the fastest of them."""
+    clock_fall: Known[float] = None
+    """Share by which the GPUs' clock fell within a probe, after its ramp."""
     folder: str = ""
     """Of its logs, in the run's."""
 
@@ -184,7 +196,14 @@ class Outcome(FrozenModel):
             return LatencyVerdict(
                 f"over: {'both' if len(self.over) > 1 else ''.join(self.over) or 'the limits'}", "bad"
             )
-        return LatencyVerdict("not judged", "careful") if self.background_load else LatencyVerdict("within", "good")
+        if self.background_load:
+            return LatencyVerdict("not judged", "careful")
+        return LatencyVerdict(f"within; {self.over_in}" if self.over_in else "within", "good")
+
+    @property
+    def over_in(self) -> str:
+        """In how many of several tests of this load a latency was over its limit; empty where in none."""
+        return f"over in {self.repeats_over} of {len(self.repeats)}" if self.repeats and self.repeats_over else ""
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
@@ -249,8 +268,8 @@ class Outcome(FrozenModel):
 
     @property
     def has_held(self) -> bool:
-        """Whether it kept the limits with a steady queue."""
-        return self.valid and not self.has_grown
+        """Whether it kept the limits with a steady queue, and no request was refused."""
+        return self.valid and not self.has_grown and not self.refused
 
     @property
     def has_kept(self) -> bool:

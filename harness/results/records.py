@@ -42,6 +42,8 @@ class RunFacts(Facts):
     plan: Plan
     deviations: Deviations
     loadgen: dict[str, str] = {}
+    lone_request_s: tuple[float, float, float] | None = None
+    """What a request took that ran alone before a search: until its first token, for each further one, and in all."""
     probes: list[Outcome] = []
     attempts: list[Outcome] = []  # performance tests that another one followed
     concurrency: int | None = None  # most requests computed at once

@@ -7,6 +7,7 @@ from harness.config.plan import Plan
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core import nvml
+from harness.runner.rate import require_time
 from harness.workloads import cnn_dailymail, custom
 from harness.workloads.hub import HUB_PREFIX
 from harness.workloads.sample_library import Library
@@ -16,9 +17,11 @@ def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | Non
     """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
     workload = custom.load(config, tokenizer)
     request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
-    return resolve(
+    plan = resolve(
         config, nvml.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
-    ), workload
+    )
+    require_time(plan)
+    return plan, workload
 
 
 def official_samples(plan: Plan, tokenizer: Any) -> Library:

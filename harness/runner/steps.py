@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,7 +21,8 @@ from harness.engines import cuda_toolkit, discovery
 from harness.loadgen import background_load, test_run
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog
-from harness.rates import probing
+from harness.rates import bench
+from harness.rates.server_model import LoneRequest
 from harness.report import answer
 from harness.report import report as rendering
 from harness.results import accuracy, kernel_profile, load, metrics
@@ -30,7 +32,8 @@ from harness.results.history_line import scatter
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 from harness.runner import doctor, profiling, test06_run
-from harness.runner.rate import DoneTests, find_rate, rate_source
+from harness.runner.load_source import DoneTests
+from harness.runner.rate import find_rate, left_s, rate_source
 from harness.runner.samples import official_samples, prepare_plan, read_samples
 from harness.runner.start import start
 from harness.runner.tracking import send_to_mlflow
@@ -147,10 +150,12 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accur
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user asked to continue."""
     config, evaluation = run.config, None
     if config.mode != "performance":
+        begin = time.monotonic()
         folder = session.test("accuracy", run.plan)
         session.display.stage("scoring")
         evaluation = accuracy.evaluate(folder, run.plan, session.library, tokenizer)
         session.display.done(f"accuracy {evaluation.verdict}: {answer.scores(evaluation)}")
+        session.began += time.monotonic() - begin  # --minutes are those of the speed
         if has_failed_gate(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
@@ -168,7 +173,8 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = load.outcome_of(test, run.plan, session.folder.path)
-        tests = DoneTests(run.facts.probes, [*attempts, attempt])
+        lone = LoneRequest(*run.facts.lone_request_s) if run.facts.lone_request_s else None
+        tests = DoneTests(run.facts.probes, [*attempts, attempt], left_s(run, session), lone)
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
         if not better:
             break
@@ -182,9 +188,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
             attempt = best
         run.adopt(last)
     if run.plan.concurrency or run.config.batches:  # a point of the curve as the others
-        run.facts.probes.append(attempt)
-        run.save()
-        probing.leave_row(run.display, attempt)
+        bench.leave_row(run.display, bench.keep_test(run, run.plan, attempt))
         return
     speed = f"{number(attempt.tokens_per_sec)} output tokens/s" if attempt.tokens_per_sec else "no tokens"
     run.display.done(f"performance test: {attempt.verdict.word}, {speed}")

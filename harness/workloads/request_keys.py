@@ -74,7 +74,7 @@ NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
         (),
     ),
 }
-MOST_NAMED = 8  # keys that a note names
+MOST_NAMED_KEYS = 8  # keys that a note names
 
 
 class UnsentKeyError(UsageError):
@@ -164,7 +164,7 @@ def unread_note(counts: Mapping[str, int], unit: str) -> str:
     """Return the note that names the keys which nobody read, each with its number of rows; empty for none."""
     if not counts:
         return ""
-    named = [f"{name!r} in {count:,} {unit}s" for name, count in [*counts.items()][:MOST_NAMED]]
-    if len(counts) > MOST_NAMED:
-        named.append(f"{len(counts) - MOST_NAMED:,} more keys")
+    named = [f"{name!r} in {count:,} {unit}s" for name, count in [*counts.items()][:MOST_NAMED_KEYS]]
+    if len(counts) > MOST_NAMED_KEYS:
+        named.append(f"{len(counts) - MOST_NAMED_KEYS:,} more keys")
     return f"not read: {', '.join(named)}"

@@ -48,6 +48,7 @@ REFUSED: tuple[dict[str, Any], ...] = (
     {"profile": True, "engine_arg": ("profiler_config={}",)},
     {"scenario": "server", "max_new_tokens": 1},
     {"quick": True, "compliance": "test06"},
+    {"minutes": 30},
 )
 
 

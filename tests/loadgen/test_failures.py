@@ -17,8 +17,8 @@ from harness.loadgen import sut
 from harness.loadgen.requests import Request, read_requests
 from harness.loadgen.sut import SUT
 from harness.loadgen.test_run import mend
-from harness.rates import probing
-from harness.rates.probing import TolerantEngine
+from harness.rates import trials
+from harness.rates.trials import TolerantEngine
 from harness.report import report as rendering
 from harness.workloads.sample_library import Library
 from tests.conftest import run, tells
@@ -101,14 +101,14 @@ def test_where_answers_are_scored_it_is_empty() -> None:
 def test_a_failure_in_a_trial_of_a_level_is_one_line() -> None:
     with client(Fake(fault="429"), scenario="server") as engine, pytest.raises(EndpointError, match="429: too much"):
         target = resolve(RunConfig(model="demo", concurrency=2), [], 0)
-        engine.run(probing.run_trial(target, TolerantEngine(engine, "0", 1), [(PROMPT, None)], 2), lambda: None)
+        engine.run(trials.run_trial(target, TolerantEngine(engine, "0", 1), [(PROMPT, None)], 2), lambda: None)
 
 
 def test_a_trial_counts_answers_and_no_failures() -> None:
     with client(Fake(fault="429", after=10, every=2), scenario="server") as engine:
         target = resolve(RunConfig(model="demo", concurrency=2), [], 0)
         tolerant = TolerantEngine(engine, "60%", 40)
-        found = engine.run(probing.run_trial(target, tolerant, [(PROMPT, None)] * 40, 2), lambda: None)
+        found = engine.run(trials.run_trial(target, tolerant, [(PROMPT, None)] * 40, 2), lambda: None)
     assert 15 <= found.samples <= 30  # of 40 about every second
 
 
@@ -117,7 +117,7 @@ def test_a_trial_without_an_answer_ends_in_one_line() -> None:
         target = resolve(RunConfig(model="demo", concurrency=2), [], 0)
         tolerant = TolerantEngine(engine, "100", 100)
         with pytest.raises(EndpointError, match="no request of the trial was answered"):
-            engine.run(probing.run_trial(target, tolerant, [(PROMPT, None)] * 4, 2), lambda: None)
+            engine.run(trials.run_trial(target, tolerant, [(PROMPT, None)] * 4, 2), lambda: None)
 
 
 def test_one_more_ends_the_run() -> None:

@@ -14,8 +14,8 @@ from harness.loadgen import loadgen_test
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.senders import Batches
 from harness.loadgen.sending import trial, trial_size
-from harness.rates.probing import Trial
-from harness.runner.rate import LatencyTrial
+from harness.rates.trials import Trial
+from harness.runner.trial_rate import LatencyTrial
 from tests.conftest import run, tells
 from tests.support import example_runs
 

@@ -23,20 +23,14 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen.loadgen_test import LoadGenSettings, user_conf
 from harness.loadgen.log import TestResult
 from harness.loadgen.sending import trial_size
-from harness.rates import probing
-from harness.rates.probing import TolerantEngine, Trial, run_trial
+from harness.rates import trials
+from harness.rates.full_tests import SAFE_SHARE
+from harness.rates.trials import TolerantEngine, Trial, run_trial
 from harness.results.history_line import scatter
-from harness.runner import rate
-from harness.runner.rate import (
-    CurveRate,
-    HistoryRate,
-    LatencyTrial,
-    RateSource,
-    TrialRate,
-    known_offline,
-    rate_source,
-    share_of,
-)
+from harness.runner.load_source import DoneTests, RateSource
+from harness.runner.rate import rate_source
+from harness.runner.search_rate import CurveRate, from_curve
+from harness.runner.trial_rate import HistoryRate, LatencyTrial, TrialRate, known_offline, share_of
 from tests.conftest import tells
 from tests.support import example_runs
 
@@ -215,12 +209,12 @@ def test_a_trial_ends_in_time_and_counts_what_came(engine: Instant, monkeypatch:
         await asyncio.sleep(prompt[0])
         yield [0]
 
-    monkeypatch.setattr(probing, "TRIAL_S", 0.2)
+    monkeypatch.setattr(trials, "TRIAL_S", 0.2)
     monkeypatch.setattr(engine, "stream", answer)
     for prompts, counted in (([0, 0, 0, 0, 0, 0, 60, 60], 6), ([0, 0, 0, 0, 0.4, 60], 4)):
         found = tried(engine, [[seconds] for seconds in prompts])
         assert found.samples == counted and 0.2 <= found.seconds < 5
-    monkeypatch.setattr(probing, "WARM_UP", 0)
+    monkeypatch.setattr(trials, "WARM_UP_PROMPTS", 0)
     assert 0.4 <= tried(engine, [[0.4], [60]]).seconds < 5  # it waits for the first
 
 
@@ -275,9 +269,7 @@ def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Test
 
 def corrected(plan: Plan, result: TestResult) -> Plan | None:
     return rate_source(plan.config).correct(
-        plan,
-        result,
-        rate.DoneTests((), (example_runs.probe(plan.target_qps, False, 100, 20, seconds=result.duration_s),)),
+        plan, result, DoneTests((), (example_runs.probe(plan.target_qps, False, 100, 20, seconds=result.duration_s),))
     )
 
 
@@ -298,7 +290,7 @@ def test_a_test_is_not_tried_again_without_need():
 def test_a_rate_that_a_search_found_is_lowered_where_it_does_not_hold(check: invalid_reasons.Check):
     facts = replace(ended("server"), failed=(check,), queries=30_000)
     again = corrected(replace(plan("server", server_target_qps="max"), target_qps=50.0), facts)
-    assert again is not None and again.target_qps == pytest.approx(48.5)
+    assert again is not None and again.target_qps == pytest.approx(SAFE_SHARE * 45)
     assert corrected(replace(plan("server", server_target_qps=50), target_qps=50.0), facts) is None
 
 
@@ -434,9 +426,9 @@ def test_a_curve_ends_at_its_highest_valid_rate() -> None:
     curve = plan("server", server_target_qps=(5, 10, 20))
     assert type(rate_source(curve.config)) is CurveRate
     probes = [example_runs.probe(qps, qps <= 10, None, None) for qps in (5.0, 10.0, 20.0)]
-    found = rate.from_curve(curve, probes)
+    found = from_curve(curve, probes)
     assert found.target_qps == 10.0 and tells(found.notes[-1], "server_target_qps = 10 queries/s", "3 rates)")
-    assert rate.from_curve(curve, [example_runs.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
+    assert from_curve(curve, [example_runs.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
 
 
 @pytest.mark.parametrize(

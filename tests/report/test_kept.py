@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.config.patterns import Batched
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.report import consistency
@@ -49,6 +50,18 @@ def numbers(summary: dict[str, Any]) -> Iterator[tuple[str, float]]:
             yield path, value
 
 
+# Percentiles' intervals are estimated in another way since format 6; how often they hold is tested by simulation.
+OTHER_ESTIMATES = (".queue.", ".intervals.")
+# MultiStream's speeds are over the time of issue since format 6, as its tokens/s were before: they differ by the last
+# query's time.
+MULTISTREAM_TOLERANCE = 0.01
+
+
+def tolerance(summary: Summary) -> float:
+    """Return the share by which a number may differ from the one that an earlier version wrote."""
+    return MULTISTREAM_TOLERANCE if isinstance(summary.scenario.pattern, Batched) else 1e-9
+
+
 def chosen(old: Summary, made: Summary) -> Outcome | None:
     """The test at several loads whose numbers are the run's today, where they were those of another."""
     before, after = old.result, made.result
@@ -62,8 +75,12 @@ def test_every_number_of_a_kept_run_is_the_same(name: str, tmp_path: Path) -> No
         old = files.read(path, Summary)
         made = rendering.build(path.parent)
         after = dict(numbers(files.read_json(path)))
-        before = {key: value for key, value in before.items() if ".queue." not in key}  # other fits since format 6
-        lost = {key: value for key, value in before.items() if not isclose(after.get(key, float("nan")), value)}
+        before = {key: value for key, value in before.items() if not any(part in key for part in OTHER_ESTIMATES)}
+        lost = {
+            key: value
+            for key, value in before.items()
+            if not isclose(after.get(key, float("nan")), value, rel_tol=tolerance(made))
+        }
         if (best := chosen(old, made)) is not None:  # the numbers are those of another test: the best, not the last
             lost = {key: value for key, value in lost.items() if not key.startswith("performance.")}
             assert made.performance is not None
@@ -73,7 +90,7 @@ def test_every_number_of_a_kept_run_is_the_same(name: str, tmp_path: Path) -> No
         if best is None:
             theirs, ours = from_summary(old).values, from_summary(made).values
             assert {key: theirs[key] for key in theirs if key not in NEW} == pytest.approx(
-                {key: ours[key] for key in ours if key not in NEW}
+                {key: ours[key] for key in ours if key not in NEW}, rel=max(tolerance(made), 1e-6)
             )
 
 

@@ -20,7 +20,7 @@ from harness.__main__ import main
 from harness.config import mlperf
 from harness.core.errors import LoadGenError
 from harness.core.statistics import FEWEST_SAMPLES, intervals
-from harness.results import accuracy, scoring
+from harness.results import scoring
 from harness.results.accuracy import judge, overall
 from harness.results.scoring import read_log, rouge, sentence_splitter, totals
 from tests.conftest import ROOT
@@ -120,7 +120,7 @@ def test_gen_len_counts_one_newline_between_sentences_as_officially():
 def test_cores_change_nothing(monkeypatch: pytest.MonkeyPatch):
     texts, references = muddled(2) * 8, REFERENCES * 8
     assert len(texts) > 2000
-    monkeypatch.setattr(accuracy.system, "core_count", lambda: 2)
+    monkeypatch.setattr(scoring.system, "core_count", lambda: 2)
     assert scoring.score(texts, references) == rouge(list(zip(texts, references, strict=True)))
 
 

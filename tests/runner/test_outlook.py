@@ -20,9 +20,11 @@ from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core import startup
 from harness.core.errors import UsageError
-from harness.rates.probing import OFFLINE_MARGIN, Trial
+from harness.rates.bench import OFFLINE_MARGIN
+from harness.rates.trials import Trial
 from harness.runner import samples, steps
-from harness.runner.rate import after_trial, rate_source
+from harness.runner.levels import after_trial
+from harness.runner.rate import rate_source
 from tests.conftest import ROOT, called, ended
 
 

@@ -58,6 +58,9 @@ class Fake:
     refuses: tuple[str, ...] = ()  # fields that it does not take
     busy_for: int = 0  # completions that it answers with `busy_status` at first
     busy_status: int = 429
+    room: int = 0  # completions that it answers at once; others meet `full`; 0: any number
+    full: str = "429"  # a status, "overloaded", "Retry-After", or "closed"
+    gone_after: int = 0  # completions, after which it refuses all as one that is full; 0: never
     only_text: int = 0  # the status with which it refuses token ids
     no_chat: str = ""  # why it takes no chats
     challenge: str = ""  # WWW-Authenticate of every completion
@@ -143,6 +146,9 @@ class Fake:
             top = dict(zip((f"token_id:{token}" for token in ids), self.scores, strict=True))
             choice = {"text": " a", "finish_reason": "length", "logprobs": {"top_logprobs": [top]}}
             return web.json_response({"choices": [choice], "usage": self.counts(body)})
+        is_gone = self.gone_after and len(self.asked) >= self.gone_after
+        if body["max_tokens"] != PROBE and (is_gone or (self.room and self.busy >= self.room)):
+            return self.refuse(request)
         self.busy += 1
         self.most_busy = max(self.most_busy, self.busy)
         try:
@@ -217,6 +223,17 @@ class Fake:
                 )
             await response.write(b"data: [DONE]\n\n")
         return response
+
+    def refuse(self, request: web.Request) -> web.Response:
+        """What a server says that is full."""
+        if self.full == "closed":
+            request.transport.close()  # type: ignore[union-attr]
+            return web.Response(status=500)
+        if self.full == "overloaded":
+            return web.json_response({"error": {"message": "Overloaded, come back"}}, status=529)
+        if self.full == "Retry-After":
+            return web.Response(status=500, headers={"Retry-After": "1"})
+        return web.json_response({"error": {"message": "too much to do"}}, status=int(self.full))
 
     async def endless(self, request: web.Request, line: bytes) -> web.StreamResponse:
         """Goes on and on, as fast as it is read."""

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from harness.core.progress import Display
 from harness.rates import quick
-from harness.rates.law import Goal
+from harness.rates.goal import Goal
 from harness.results.outcome import Queue
 from harness.sweep import experiment, experiment_result, file, findings, loop, sweep_state
 from harness.sweep import report as sweep_report

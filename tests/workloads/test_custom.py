@@ -25,7 +25,7 @@ from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.report import compare, compare_page
 from harness.report import report as rendering
-from harness.runner.rate import known_offline
+from harness.runner.trial_rate import known_offline
 from harness.runs.run_folder import RunFolder
 from harness.workloads import custom as workload_samples
 from harness.workloads import requests_file

@@ -1,0 +1,65 @@
+"""The requests that a server took and those that it refused: how many it answers at once where it is full."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from harness.core.errors import EndpointError, ServerFullError
+
+
+@dataclass
+class Admission:
+    """The requests of a test or a trial at a server. Times are in seconds, by time.perf_counter."""
+
+    answered: list[tuple[float, float]] = field(default_factory=list)
+    """The times at which each was sent, and answered."""
+    refused: list[float] = field(default_factory=list)
+    """The time at which each was refused."""
+    in_progress: dict[int, float] = field(default_factory=dict)
+    """The time at which each was sent, by its number."""
+    sent: int = 0
+
+    def send(self, at_s: float) -> int:
+        """Note a request; returns its number."""
+        self.sent += 1
+        self.in_progress[self.sent] = at_s
+        return self.sent
+
+    def answer(self, number: int, at_s: float, sent_s: float | None = None) -> None:
+        """Note an answer; `sent_s` where the request was sent later than it was noted."""
+        noted_s = self.in_progress.pop(number)
+        self.answered.append((noted_s if sent_s is None else sent_s, at_s))
+
+    def drop(self, number: int) -> None:
+        """Forget a request that failed for another reason."""
+        self.in_progress.pop(number, None)
+
+    def refuse(self, number: int, at_s: float, error: ServerFullError) -> None:
+        """Note a refusal. Raises EndpointError where no other request is in progress: such a server is not full."""
+        del self.in_progress[number]
+        self.refused.append(at_s)
+        if not self.in_progress:
+            raise EndpointError(
+                f"{str(error).removesuffix('.')}, with no other request in flight: it is not full"
+            ) from error
+
+    @property
+    def full_at(self) -> int | None:
+        """How many requests the server was answering when it refused others, by the median refusal; None where it
+        refused none.
+        """
+        if not self.refused:
+            return None
+        import numpy as np
+
+        spans = [*self.answered, *((sent_s, inf) for sent_s in self.in_progress.values())]
+        begins, ends = (np.sort([span[place] for span in spans]) for place in (0, 1))
+        refused = np.sort(self.refused)
+        answering = np.searchsorted(begins, refused, "right") - np.searchsorted(ends, refused, "right")
+        return max(1, int(np.median(answering)))
+
+
+def advice(others: int) -> str:
+    """The flag that avoids a refusal in a test in which none may be, by the number of other requests in flight."""
+    if not others:
+        return ""
+    return f", with {others:,} others in flight: --max-in-flight {others} keeps more of them waiting in this client"

@@ -1,0 +1,193 @@
+"""A run under way, as a place where loads are tried before its test: trials, bursts and probes.
+
+None of this is a result: LoadGen's verdict on the run's own test is. It tells which load is worth a test.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from math import ceil, inf
+from pathlib import Path
+
+from harness.config.patterns import ClosedLoop
+from harness.config.plan import Plan, TestPart, minutes
+from harness.core import nvml
+from harness.core.formatting import number
+from harness.core.progress import Display
+from harness.core.statements import Statement
+from harness.loadgen import gpu_readings
+from harness.loadgen.sending import trial_size
+from harness.loadgen.session import LoadGenSession
+from harness.loadgen.test_run import RECORDING, Recording, TestRun
+from harness.rates.clock import clock_fall
+from harness.rates.first_requests import LONE_REQUESTS, LONE_S, BurstResult, run_burst, run_lone_requests
+from harness.rates.goal import Goal
+from harness.rates.measurements import PROBE_S, Candidate, probe_s
+from harness.rates.server_model import LoneRequest
+from harness.rates.trials import TolerantEngine, Trial, run_trial
+from harness.results import test_table
+from harness.results.benchmark_run import BenchmarkRun
+from harness.results.level import level_of
+from harness.results.load import outcome_of
+from harness.results.outcome import Outcome
+from harness.runs.run_folder import new_folder
+from harness.workloads.sample_library import Prompt
+
+# LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
+# engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
+OFFLINE_MARGIN = 1.1
+# A probe has this file in place of machine.csv, where the run itself records nothing.
+CLOCK_RECORDING = "clock.csv"
+
+
+@dataclass
+class Bench:
+    """A run under way, and the session of its tests."""
+
+    run: BenchmarkRun
+    session: LoadGenSession
+    until: float = inf  # No load is tried after this time, by time.monotonic.
+    may_shorten: bool = False  # Probes may have fewer queries than LoadGen needs for a verdict.
+
+    @property
+    def plan(self) -> Plan:
+        return self.run.plan
+
+    @property
+    def goal(self) -> Goal:
+        return Goal.of(self.plan)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left for trying loads."""
+        return self.until - time.monotonic()
+
+    @property
+    def at_once(self) -> int:
+        """Requests that the engine takes at once."""
+        return self.session.engine.concurrency
+
+    def trial(self, plan: Plan, is_probe: bool = False) -> Trial:
+        self.session.display.stage("calibrating", "load")
+        size = trial_size(plan, self.at_once)
+        engine = self.tolerant_engine(size, is_probe)
+        return self.session.measure(run_trial(plan, engine, self.prompts(size), self.at_once))
+
+    def lone_request(self) -> LoneRequest:
+        self.session.display.stage("a lone request", "load")
+        size = LONE_REQUESTS + 1
+        most_s = min(LONE_S, self.left_s / 4)
+        lone = self.session.measure(run_lone_requests(self.tolerant_engine(size), self.prompts(size), most_s))
+        self.run.facts.lone_request_s = (lone.ttft_s, lone.tpot_s, lone.latency_s)
+        return lone
+
+    def burst(self, size: int) -> BurstResult:
+        """Send so many requests at once."""
+        self.session.display.stage(f"{size} requests at once", "load")
+        return self.session.measure(run_burst(self.tolerant_engine(size, is_probe=True), self.prompts(size), self.plan))
+
+    def tolerant_engine(self, requests: int, is_probe: bool = False) -> TolerantEngine:
+        return TolerantEngine(self.session.engine, self.run.config.max_failed, requests, is_probe)
+
+    def prompts(self, count: int) -> list[Prompt]:
+        return list(islice(cycle(self.session.samples(self.plan).requests), count))
+
+    def say(self, text: str) -> None:
+        self.session.display.say(text)
+
+    def limit_in_flight(self, most: int) -> None:
+        """Keep at most so many requests at the server from now on: it refused others."""
+        per_server = self.session.engine.limit_in_flight(most)
+        config = self.plan.config.changed(max_in_flight=per_server)
+        note = f"max_in_flight = {per_server} (the server is full at {most} in flight; the others wait in this client)"
+        self.run.adopt(self.plan.with_note(note, config=config))
+
+    def probe(self, candidate: Candidate) -> Outcome:
+        """Probe a rate; a refusal by a full server is a measurement."""
+        return self.test(at_rate(self.plan, candidate.rate, candidate.seconds), candidate.reason)
+
+    def test(self, short: Plan, reason: str = "") -> Outcome:
+        """Run a short performance test, kept in config.json at once: `short` is the run's plan with its own load, and
+        less of everything else; the reason for it is shown.
+        """
+        load, session = number(short.pattern.number(short)), self.session
+        folder = new_folder(session.folder.sub("Probes"), load)
+        session.display.stage(f"probe at {load} {short.pattern.unit}, {short.length}", "load", reason)
+        with self.recording_clock(folder):
+            system_under_test = session.drive("performance", short, folder, is_probe=short.pattern.is_rated)
+        test = TestRun.read(folder, short)
+        probe = outcome_of(test, short, session.folder.path)
+        admission = system_under_test.admission
+        if admission.refused:
+            probe = with_refusals(probe, len(admission.refused), admission.full_at or 1)
+        probe = probe.model_copy(update={"clock_fall": clock_fall(recording_of(folder), probe.duration_s or 0.0)})
+        if not short.config.quick:  # An estimate has no verdicts to show.
+            leave_row(session.display, probe)
+        return keep_test(self.run, short, probe)
+
+    @contextmanager
+    def recording_clock(self, folder: Path) -> Iterator[None]:
+        """Record the GPUs once a second while a probe runs, where the run itself records nothing."""
+        is_wanted = bool(self.plan.watched_gpus and nvml.gpus() and not self.run.config.extra_metrics)
+        gpus = self.plan.watched_gpus
+        with gpu_readings.recording(folder / CLOCK_RECORDING, is_wanted, list, gpus, dict):
+            yield
+
+
+def recording_of(folder: Path) -> Recording:
+    """Return what was recorded once a second in a probe; empty where nothing was."""
+    name = RECORDING if (folder / RECORDING).exists() else CLOCK_RECORDING
+    return Recording.read(folder / name)
+
+
+def with_refusals(probe: Outcome, refused: int, full_at: int) -> Outcome:
+    """Return a probe in which the server refused requests: its rate is too high, or too many are in flight."""
+    asked = (probe.queries or 0) + refused
+    reason = Statement(f"refused {refused:,} of {asked:,} requests: full at {full_at:,} in flight", name="refused")
+    return probe.model_copy(update={"refused": refused, "full_at": full_at, "reasons": (*probe.reasons, reason)})
+
+
+def leave_row(display: Display, outcome: Outcome) -> None:
+    """Leave a test's line on the screen, and below it why its load is too high where LoadGen's verdict does not say
+    it.
+    """
+    why = "" if outcome.has_own_limits else outcome.why
+    display.leave_row(test_table.head(outcome), test_table.cells(outcome), good=not outcome.reasons, why=why)
+
+
+def as_probe(plan: Plan) -> Plan:
+    """Return the plan of a short test of the same load."""
+    return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
+
+
+def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
+    """Return the plan of a short test at a rate, on as many samples as it takes: LoadGen takes whole passes of them."""
+    length = seconds or probe_s(qps, Goal.of(plan))
+    queries = ceil(qps * length)
+    samples = ceil(queries / ceil(queries / plan.samples))
+    return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
+
+
+def probes_part(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
+    """Return the part of a run that takes some probes."""
+    return TestPart(name, f"{count} probes or so of at least {minutes(seconds)} each", count * seconds)
+
+
+def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
+    """Keep a test in config.json at once; return what is now known of its load: of a level of concurrency, what all
+    tests of it measured together.
+    """
+    tests_before = run.facts.probes
+    is_level = test.unit == ClosedLoop.unit
+    earlier = next((one for one in tests_before if is_level and (one.unit, one.load) == (test.unit, test.load)), None)
+    if earlier:
+        folders = [*(earlier.repeats or [earlier.folder]), test.folder]
+        tests = [TestRun.read(run.folder.path / folder, plan) for folder in folders]
+        test = level_of(tests, plan, run.folder.path)
+        tests_before[tests_before.index(earlier)] = test
+    else:
+        tests_before.append(test)
+    run.save()
+    return test

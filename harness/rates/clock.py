@@ -1,0 +1,47 @@
+"""The clock of the GPUs in a saturated probe: what heat will still take of it in ten minutes."""
+
+from collections.abc import Sequence
+from math import hypot
+from statistics import fmean, stdev
+
+from harness.loadgen.test_run import Recording
+from harness.results.outcome import SURE
+
+# On an H200 (Server) as many requests run after these seconds as ever will: until then the clock falls with them.
+RAMP_S = 20.0
+FEWEST_READINGS = 8  # Each half of a probe after its ramp needs so many, one a second.
+# Heat comes on over minutes: several times what a minute shows is still to come ("hotter by 4 % in minutes").
+STILL_TO_COME_RATIO = 3.0
+MOST_MARGIN = 0.04  # No larger share of a rate is taken off for heat.
+
+
+def clock_fall(recording: Recording, until_s: float) -> float | None:
+    """Return by which share the clock of the GPUs fell from the first to the second half of a probe, after its ramp and
+    before `until_s`. 0 where that is within chance, None where too little was recorded.
+    """
+    clocks = [mean_clock(recording, row) for row in range(len(recording.seconds))]
+    readings = zip(recording.seconds, clocks, strict=True)
+    steady = [clock for second, clock in readings if RAMP_S <= second <= until_s and clock is not None]
+    half = len(steady) // 2
+    if half < FEWEST_READINGS:
+        return None
+    return fall_between(steady[:half], steady[half:])
+
+
+def mean_clock(recording: Recording, row: int) -> float | None:
+    """Return the mean clock of the GPUs in a reading; None where one of them did not report it."""
+    clocks = [recording.column(f"{gpu}_clock_mhz")[row] for gpu in recording.gpus]
+    known = [clock for clock in clocks if clock is not None]
+    return fmean(known) if known and len(known) == len(clocks) else None
+
+
+def fall_between(before: Sequence[float], after: Sequence[float]) -> float:
+    """Return by which share the second readings are lower than the first; 0 where that is within chance."""
+    fall = fmean(before) - fmean(after)
+    error = hypot(stdev(before), stdev(after)) / len(before) ** 0.5
+    return fall / fmean(before) if fall > SURE * error else 0.0
+
+
+def heat_margin(fall: float | None) -> float:
+    """Return the share of a rate that heat will take after a probe in which the clock fell by this share."""
+    return min(STILL_TO_COME_RATIO * (fall or 0.0), MOST_MARGIN)

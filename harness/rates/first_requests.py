@@ -1,0 +1,98 @@
+"""The first requests of a search, without LoadGen: lone ones, and a burst of some at once."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from harness.config.plan import Plan
+from harness.core.errors import EndpointError
+from harness.engines.answer_delivery import Exchange
+from harness.loadgen.requests import Request
+from harness.loadgen.senders import ask
+from harness.rates.server_model import LoneRequest
+from harness.rates.trials import TolerantEngine
+from harness.workloads.sample_library import Prompt
+
+LONE_REQUESTS = 10
+LONE_S = 20.0  # No further lone request is sent after these seconds.
+BURST_REQUESTS = 32
+LARGER_BURST_RATIO = 4  # A burst that fits at once is followed by one that is larger by this ratio.
+MOST_BURST_REQUESTS = 512
+# A burst is so small that its requests would take no longer one after the other, in seconds.
+MOST_BURST_S = 60.0
+# A burst that takes no larger share of its time beyond that of a lone request fits at once: it shows no limit.
+FITS_SHARE = 0.1
+
+
+class BurstResult(NamedTuple):
+    """Requests that were sent at once: how many were answered and how many refused, and the seconds until the last
+    answer.
+    """
+
+    answered: int
+    refused: int
+    seconds: float
+
+    def has_limit(self, lone: LoneRequest) -> bool:
+        """Return whether it took clearly longer than a lone request, or was refused: else it fits at once."""
+        return self.refused > 0 or self.seconds - lone.latency_s > FITS_SHARE * self.seconds
+
+    def qps(self, lone: LoneRequest) -> float:
+        """Return the queries/s that it shows: n at once take a lone request's time + n / capacity. One that fits at
+        once shows no more than it completed.
+        """
+        beyond_s = self.seconds - lone.latency_s
+        if beyond_s <= FITS_SHARE * self.seconds:
+            return self.answered / self.seconds
+        return self.answered / beyond_s
+
+
+def burst_size(wanted: int, at_once: int, lone: LoneRequest) -> int:
+    """Return how many requests to send at once: no more than the engine takes, fewer of a slow server."""
+    in_time = max(2, int(MOST_BURST_S / lone.latency_s)) if lone.latency_s else wanted
+    return max(1, min(wanted, at_once, MOST_BURST_REQUESTS, in_time))
+
+
+async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], most_s: float = LONE_S) -> LoneRequest:
+    """Send prompts one after the other for so many seconds at most; return the median of their times.
+
+    The first of several is not counted: it may wait for the engine's start. Raises EngineError, EndpointError where
+    none was answered.
+    """
+    answered, begin = list[Request](), time.perf_counter()
+    for prompt in prompts:
+        request = await run_lone_request(engine, prompt)
+        if request.latency_ms:
+            answered.append(request)
+        if time.perf_counter() - begin > most_s:
+            break
+    if not answered:
+        raise EndpointError("no request of those sent alone was answered: see the server's log.")
+    counted = answered[1:] or answered
+    token_times = [request.tpot_ms for request in counted if request.tpot_ms] or [0.0]
+    ttft_ms = median(request.ttft_ms or 0.0 for request in counted)
+    latency_ms = median(request.latency_ms or 0.0 for request in counted)
+    return LoneRequest(ttft_ms / 1e3, median(token_times) / 1e3, latency_ms / 1e3)
+
+
+async def run_lone_request(engine: TolerantEngine, prompt: Prompt) -> Request:
+    """Send one prompt; the request has no latency where it failed and that is allowed."""
+    begin = time.perf_counter()
+    exchange, request = Exchange(begin), Request(0)
+    async for tokens in engine.stream(*prompt, exchange, False):
+        request.latency_ms = 1e3 * (time.perf_counter() - begin)
+        if request.ttft_ms is None:
+            request.ttft_ms, request.first_tokens = request.latency_ms, max(1, len(tokens))
+        request.output_tokens += len(tokens)
+    if delivery := exchange.delivery:
+        request.output_tokens, request.first_tokens = delivery.tokens, max(1, delivery.first_tokens)
+    return request
+
+
+async def run_burst(engine: TolerantEngine, prompts: Sequence[Prompt], plan: Plan) -> BurstResult:
+    """Send prompts at once and wait for all answers. Raises EngineError, EndpointError."""
+    begin = time.perf_counter()
+    await asyncio.gather(*(ask(engine, prompt, plan.pattern) for prompt in prompts))
+    return BurstResult(engine.answered, len(engine.admission.refused), time.perf_counter() - begin)

@@ -1,0 +1,226 @@
+"""The rates of the full tests: the first by the search's candidate, each further one by the tests before it."""
+
+from collections.abc import Sequence
+from math import inf, log
+from typing import NamedTuple
+
+from harness.config.plan import minutes
+from harness.core.formatting import number
+from harness.rates.clock import heat_margin
+from harness.rates.goal import Goal
+from harness.rates.measurements import ROOM_SHARE, Measurements, rate_on_line
+from harness.rates.prediction import rate_toward_limit
+from harness.rates.server_model import LoneRequest, ServerModel
+from harness.rates.simulation import allowed_late
+from harness.results.outcome import Outcome
+
+# Each constant was chosen by the cases of benchmarks.search that it names.
+MOST_FULL_TESTS = 4
+# The first test is at this share of the candidate: ten minutes bring what a minute does not show ("three replicas at
+# random", "a sine of 3 % in ten minutes").
+FIRST_SHARE = 0.975
+SAFE_SHARE = 0.97  # After a failure the next test is at this share of the model's rate ("a neighbor of 5 in 45 s").
+RETRY_SHARE = 0.97  # It is at no higher share of the rate that failed,
+LEAST_RETRY_SHARES = (
+    0.8,
+    0.8,
+    0.6,
+)  # and at no lower one, after one, two and three failures ("a neighbor of 3 in 90 s").
+LAST_SHARE = 0.95  # The last test there is has this further margin ("a neighbor of 3 in 90 s").
+UNTOLD_SHARE = 0.9  # Where nothing tells how much too high a rate was, the next is at this share of it.
+# Where e times fewer queries exceed a latency than its p99, it is longer by this share of the limit ("2/s").
+TAIL_SHARE = 0.15
+WORTHWHILE_RATIO = 1.02  # A higher rate is worth a test from this ratio on to one that held with room.
+MOST_RISE_RATIO = 1.4  # It has no higher ratio: farther off a model is a guess ("faster over ten minutes").
+GAP_RATIO = 1.07  # A rate that failed and one that held are worth a test between them from this ratio on.
+LEAST_STEP, MOST_STEP = 0.3, 0.8  # That test is between these shares of the gap.
+
+
+def first_rate(found: Measurements) -> float:
+    """Return the rate of the first full test: a candidate's, with a margin for what its probes could not see."""
+    falls = [probe.clock_fall for probe in found.probes if probe.clock_fall is not None]
+    return FIRST_SHARE * (1 - heat_margin(max(falls, default=None))) * found.candidate.rate
+
+
+class FullTests(NamedTuple):
+    """The full tests of a search so far, in their order, and the probes before them."""
+
+    full: Sequence[Outcome]
+    probes: Sequence[Outcome]
+    goal: Goal
+    lone: LoneRequest | None = None
+
+    @property
+    def last(self) -> Outcome:
+        return self.full[-1]
+
+    @property
+    def held(self) -> Outcome | None:
+        """The test with the highest rate that held."""
+        return max((test for test in self.full if test.has_held), key=lambda test: test.load, default=None)
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """The tests that failed, from the highest rate to the lowest."""
+        return sorted((test for test in self.full if not test.has_held), key=lambda test: -test.load)
+
+    @property
+    def server(self) -> ServerModel | None:
+        """The server as the last full test shows it; None where that tells nothing."""
+        if self.last.queue is None:
+            return None
+        tests = [*self.probes, *self.full]
+        return ServerModel.fit(self.lone or shortest_times(tests), tests, self.goal)
+
+    def share(self, test: Outcome) -> float:
+        """Return the p99 that is nearer to its limit, as a share of it. Where a cap on running requests keeps TPOT
+        within its limit, TTFT alone tells how far that is.
+        """
+        ttft_share, tpot_share = self.goal.shares(test)
+        is_capped = test.has_held and self.server is not None and self.server.is_capped
+        return ttft_share if is_capped else max(ttft_share, tpot_share)
+
+    def point(self, test: Outcome) -> tuple[float, float]:
+        """Return a test's rate, and the latency that decided it as a share of its limit: at least 1 where it failed."""
+        queries = test.queries or round(test.load * (test.duration_s or 0.0))
+        share = self.share(test) / passing_share(queries)
+        if test.has_held:
+            return test.load, share
+        return test.load, max(early_stopping_share(test, self.goal) or share, 1.0)
+
+    @property
+    def next_rate(self) -> float | None:
+        """The rate of the next full test; None where none is worth it."""
+        if len(self.full) >= MOST_FULL_TESTS:
+            return None
+        held = self.held
+        if held is None:
+            return self.lower_rate
+        may_follow = len(self.full) < MOST_FULL_TESTS - 1 or self.last is held
+        if not may_follow or self.share(held) >= ROOM_SHARE:
+            return None
+        above = [test for test in self.failed if test.load > held.load]
+        if not above:
+            return self.higher_rate(held)
+        return self.rate_between(held, above[-1]) if above[-1].load > GAP_RATIO * held.load else None
+
+    @property
+    def lower_rate(self) -> float:
+        """The next rate where no test held."""
+        lowest = self.failed[-1]
+        if len(self.failed) == 1:
+            rate = SAFE_SHARE * self.modelled_rate(lowest, self.goal.shares(lowest))
+        else:
+            rate = self.extrapolated_rate
+        if len(self.full) == MOST_FULL_TESTS - 1:
+            rate *= LAST_SHARE
+        least = LEAST_RETRY_SHARES[min(len(self.failed), len(LEAST_RETRY_SHARES)) - 1] * lowest.load
+        return min(max(rate, least), RETRY_SHARE * lowest.load)
+
+    @property
+    def extrapolated_rate(self) -> float:
+        """The rate at which the limits hold by the two tests with the lowest rates, all of which failed.
+
+        Limit over p99 is nearly straight over the rate. Where the lower rate was no better, the tests contradict each
+        other: then the rate is the one that the worst p99 of all of them allows.
+        """
+        higher, lower = self.failed[-2:]
+        rate = rate_on_line(self.point(lower), self.point(higher))
+        if rate is not None:
+            return rate
+        worst = max(share for _, share in map(self.point, self.full))
+        return SAFE_SHARE * self.modelled_rate(lower, (worst, worst))
+
+    def higher_rate(self, held: Outcome) -> float | None:
+        """Return a higher rate than one that held with room; None where that is not worth a test."""
+        rate = min(self.modelled_rate(held, self.goal.shares(held)), MOST_RISE_RATIO * held.load)
+        return rate if rate > WORTHWHILE_RATIO * held.load else None
+
+    def rate_between(self, held: Outcome, failed: Outcome) -> float:
+        """Return the rate between one that held and one that failed, at which limit over p99 is 1."""
+        gap = failed.load - held.load
+        rate = rate_on_line(self.point(held), self.point(failed))
+        step = (rate - held.load) / gap if rate is not None else LEAST_STEP
+        return held.load + min(max(step, LEAST_STEP), MOST_STEP) * gap
+
+    def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
+        """Return the highest rate by a model that is as fast as a full test with these shares of the limits says.
+
+        Infinite where no model tells a limit.
+        """
+        server, queue = self.server, test.queue
+        untold = inf if test.has_held else UNTOLD_SHARE * test.load
+        if server is None or queue is None:
+            return untold
+        rate = server.rate_after(test, shares, self.goal, self.goal)
+        has_become_faster = test.has_held and queue.drift > 0  # Its p99 comes from the time before.
+        if rate == inf or has_become_faster:
+            rate = server.highest_rate(self.goal) * (1 + max(queue.drift, 0.0))
+        if test.more is not None and test.rate < server.capacity < inf:  # Early stopping alone failed it.
+            _, share = self.point(test)
+            rate = min(rate, rate_toward_limit(server.capacity, test.rate, share) * test.load / test.rate)
+        return untold if rate == inf else rate
+
+    @property
+    def summary(self) -> str:
+        """The highest rate as far as it is known, in words."""
+        held, failed = self.held, self.failed
+        if held is None:
+            lowest = failed[-1]
+            tests = "the full test" if len(failed) == 1 else f"all {len(failed)} full tests"
+            return (
+                f"INVALID at {number(lowest.load)} queries/s for {minutes(lowest.duration_s or 0.0)}"
+                f"{f' ({lowest.why})' if lowest.why else ''}, as {tests}; next: --server-target-qps "
+                f"{number(self.lower_rate, 3).replace(',', '')}"
+            )
+        said = f"VALID at {number(held.load)} queries/s for {minutes(held.duration_s or 0.0)}"
+        above = [test for test in failed if test.load > held.load]
+        if above:
+            nearest = above[-1]
+            said += f", INVALID at {number(nearest.load)} for {minutes(nearest.duration_s or 0.0)} ({nearest.why})"
+        elif self.share(held) < ROOM_SHARE and (higher := self.higher_rate(held)):
+            said += f"; VALID with margin: up to {number(higher)} queries/s may be VALID"
+        return said
+
+
+def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
+    """Return the latency that decided a test whose p99 alone is within its limit, as a share of that: a percentile
+    above it. So many queries are over the limit, and fewer may be. None of any other test.
+
+    Beyond the p99 the tail of a latency is taken to be exponential.
+    """
+    share = max(goal.shares(test))
+    queries = test.queries or round(test.load * (test.duration_s or 0.0))
+    if test.more is None or share >= 1 or not queries:
+        return None
+    late = max(allowed_late(queries + test.more), 1)
+    allowed = max(allowed_late(queries), 0.5)  # Where none may be, the slowest of twice as many queries counts.
+    if allowed >= late or late >= 0.01 * queries:
+        return 1.0
+    return 1 + (1 - share) * log(late / allowed) / log(0.01 * queries / late)
+
+
+def passing_share(queries: int) -> float:
+    """Return the p99, as a share of its limit, with which early stopping is still sure in a test of so many queries:
+    the fewer there are, the higher is the percentile that has to be within the limit.
+    """
+    allowed = max(allowed_late(queries), 0.5)
+    return 1 - TAIL_SHARE * log(max(0.01 * queries / allowed, 1.0))
+
+
+def rate_that_waits_allow(tests: Sequence[Outcome], goal: Goal) -> float:
+    """Return the highest rate at which queries wait no longer than TTFT's limit in a full test; infinite where no test
+    told the capacity.
+    """
+    known = [test for test in tests if test.queue]
+    if not known:
+        return inf
+    server = ServerModel.fit(shortest_times(known), known, goal)
+    return server.highest_rate(goal) if server.is_capped else inf
+
+
+def shortest_times(tests: Sequence[Outcome]) -> LoneRequest:
+    """Return the shortest times of any request, in place of a lone one's where none was measured."""
+    ttft_ms = [test.ttft_ms.min for test in tests if test.ttft_ms.min]
+    tpot_ms = [test.tpot_ms.min for test in tests if test.tpot_ms.min]
+    return LoneRequest(min(ttft_ms, default=0.0) / 1000, min(tpot_ms, default=0.0) / 1000)

@@ -1,0 +1,158 @@
+"""The measurements of a search, and the rate that follows from them for a full test."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from harness.config.patterns import SURE_QUERIES
+from harness.core.formatting import number
+from harness.rates.first_requests import BurstResult
+from harness.rates.goal import Goal
+from harness.rates.prediction import LEAST_RATIO
+from harness.rates.server_model import LoneRequest, ServerModel, is_full
+from harness.results.outcome import SETTLED, Outcome
+
+PROBE_S = 30.0  # A probe takes so many seconds at least, and has the queries that early stopping takes.
+CONFIRMING_S = 60.0  # A probe at the candidate takes so many seconds at least.
+ROOM_SHARE = 0.8  # A test with both p99 below this share of their limits has room for a higher rate.
+FAR_OVER_SHARE = 2.0  # A p99 beyond this share of its limit is an overload's, and tells no rate.
+SAME_RATE_SHARE = 0.04  # A candidate that is nearer to a probe's rate than this share of it is not probed again.
+
+
+class Candidate(NamedTuple):
+    """A rate in queries/s that is worth a probe of so many seconds, and why."""
+
+    rate: float
+    reason: str
+    seconds: float = 0.0
+
+
+def probe_s(rate: float, goal: Goal, least_s: float = PROBE_S) -> float:
+    """Return the seconds of a probe at this rate: at least `least_s`, but no more than the full test takes."""
+    return min(max(least_s, SURE_QUERIES / rate), goal.full_s(rate))
+
+
+@dataclass
+class Measurements:
+    """The measurements of a server so far."""
+
+    goal: Goal
+    lone: LoneRequest = LoneRequest()
+    probes: list[Outcome] = field(default_factory=list)
+    burst: BurstResult | None = None
+    has_confirmed: bool = False  # A probe at the candidate was run.
+
+    @property
+    def server(self) -> ServerModel:
+        return ServerModel.fit(self.lone, self.probes, self.goal)
+
+    @property
+    def last(self) -> Outcome:
+        return self.probes[-1]
+
+    @property
+    def has_queue(self) -> bool:
+        """Some probe had enough queries to tell how the server works."""
+        return any(probe.queue for probe in self.probes)
+
+    def implied_rate(self, probe: Outcome) -> float:
+        """Return the rate that a full test should keep by what one probe measured; infinite where it tells no limit."""
+        server = ServerModel.fit(self.lone, [*self.probes, probe], self.goal)
+        rate = server.highest_rate(self.goal)
+        has_grown = probe.queue is not None and probe.queue.has_grown
+        shares = self.goal.shares(probe)
+        if not rate or is_full(probe, self.goal) or max(shares) > FAR_OVER_SHARE:
+            return rate
+        by_probe = server.rate_after(probe, shares, self.goal.of_test(probe), self.goal)
+        if by_probe < inf:
+            rate = by_probe
+        if probe.queue and has_grown and probe.valid:  # While the limits held, more came than it completed.
+            rate = min(rate, probe.queue.completed * probe.load / probe.rate)
+        return rate
+
+    def is_late(self, probe: Outcome) -> bool:
+        """Return whether queries waited for too long although the queue was steady."""
+        has_grown = probe.queue is not None and probe.queue.has_grown
+        return self.goal.shares(probe)[0] > 1 and not has_grown
+
+    @property
+    def candidate(self) -> Candidate:
+        """The rate that a full test should keep by all that is known, and why."""
+        if self.lone.is_over(self.goal):
+            return Candidate(0.0, "a lone request is over a limit")
+        server = self.server
+        rate = self.rate_by_curve
+        if rate is None:
+            rate = self_implying_rate([(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue])
+        held = [probe for probe in self.probes if probe.has_held]
+        if rate == inf:
+            fastest = max((probe.load for probe in held), default=self.last.load)
+            return Candidate(fastest, "the fastest that was tried: nothing tells a limit")
+        with_room = [probe.load for probe in held if max(self.goal.shares(probe)) < ROOM_SHARE]
+        if rate < max(with_room, default=0.0):
+            return Candidate(max(with_room), "the fastest that held with room")
+        if server.is_capped:
+            return Candidate(rate, f"by the capacity of {number(server.full_capacity)} a second")
+        lone_ms = number(1000 * server.lone.tpot_s, 3)
+        return Candidate(
+            rate, f"by TPOT, {lone_ms} ms alone and without end at {number(server.sharing_capacity, 3)} queries/s"
+        )
+
+    @property
+    def rate_by_curve(self) -> float | None:
+        """The rate at which the limits hold by the probes alone; None where the model may be right.
+
+        Two probes at rates of the model that were both over a limit contradict it. Then limit over p99, which is nearly
+        straight over the rate, leads to the rate.
+        """
+        steady = [probe for probe in self.probes if probe.queue and not is_full(probe, self.goal)]
+        points = sorted((probe.load, max(self.goal.shares(probe))) for probe in steady if not probe.has_grown)
+        late = [point for point in points if point[1] > 1]
+        far = [point for point in late if point[0] > (1 + SAME_RATE_SHARE) * late[0][0]]
+        if not far:
+            return None
+        below = [point for point in points if (1 + SAME_RATE_SHARE) * point[0] < late[0][0]]
+        return rate_on_line(below[-1], late[0]) if below else rate_on_line(late[0], far[0])
+
+    def confirming_s(self, rate: float) -> float:
+        """Return the seconds of a probe at a candidate: long enough for as many to run as ever will."""
+        limit_ms = self.goal.ttft_ms + self.goal.tpot_ms * self.server.sharing.tokens
+        latency_s = min(self.last.latency_ms.p50 or 0.0, limit_ms) / 1000
+        settled_s = min(max(CONFIRMING_S, SETTLED * latency_s), self.goal.full_s(rate))
+        return max(probe_s(rate, self.goal), settled_s)
+
+
+def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: float = 1.0) -> float | None:
+    """Return the rate at which a p99 is such a share of its limit, by two pairs of a rate and a share: limit over p99
+    is straight over the rate. None where the higher rate had the lower share.
+    """
+    if high[1] <= low[1]:
+        return None
+    slope = (1 / low[1] - 1 / high[1]) / (high[0] - low[0])
+    return max(low[0] + (1 / low[1] - 1 / share) / slope, LEAST_RATIO * low[0])
+
+
+def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
+    """Return the rate that implies itself, from pairs of a test's rate and the rate that it implies, in the order of
+    the tests.
+
+    It is interpolated between the nearest two that imply a higher and a lower rate than their own. What the last test
+    implies counts where it has one alone, or where they are too near to each other or contradict each other.
+    """
+    (rate, implied), others = points[-1], points[:-1]
+    if not others or implied in (0.0, inf):
+        return implied
+    low = max((point for point in points if point[1] >= point[0]), default=None)
+    high = min((point for point in points if point[1] < point[0]), default=None)
+    if low is None or high is None:
+        nearest = min(others, key=lambda point: abs(point[0] - rate))
+        low, high = sorted((nearest, points[-1]))
+    if high[0] <= (1 + SAME_RATE_SHARE) * low[0] or low[1] == inf:
+        return implied
+    above_low = low[1] - low[0]
+    above_high = high[1] - high[0]
+    if above_low <= above_high:
+        return implied
+    found = low[0] + above_low / (above_low - above_high) * (high[0] - low[0])
+    return min(max(found, LEAST_RATIO * rate), rate / LEAST_RATIO)

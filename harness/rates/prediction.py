@@ -1,0 +1,89 @@
+"""The highest rate that full tests should keep, by a model of an engine: alone, or as fast as a test showed it."""
+
+from collections.abc import Callable
+from functools import cache
+from math import inf
+
+from harness.rates.goal import Goal
+from harness.rates.simulation import EngineModel, TimeLimits
+
+# Each constant was chosen by the cases of benchmarks.search that it names.
+PASS_SHARE = 0.95  # So many of the simulated tests must keep the limits, as of the truth in benchmarks.search.
+KNOWN_PASS_SHARE = 0.9  # The same with LoadGen's own arrivals, where the server alone is left to chance.
+MOST_ROUNDS = 10  # A rate is found within so many simulations.
+CLOSE_SHARE = 0.02  # A p99 that is nearer to its limit than this share of it ends the simulations.
+LEAST_RATIO = 0.5  # One test alone leads to no lower rate than this share of its own.
+# A p99 shows no server to be faster than this ratio to its model: means of many queries tell more ("capacity, 60/s").
+MOST_SPEED_RATIO = 1.01
+MOST_OVERLOAD_RATIO = 1.3  # No test is explained by more than this ratio of a rate to the model's capacity.
+
+
+def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> float:
+    """Return the p99 that is nearer to its limit, as a share of it, that nearly every full test stays below."""
+    waits, answers = model.simulate(rate, goal, limits)
+    pass_share = PASS_SHARE if goal.known_seed is None else KNOWN_PASS_SHARE
+    wait_share = waits.judged_p99_s(pass_share) / limits.wait_s if limits.wait_s < inf else 0.0
+    answer_share = answers.judged_p99_s(pass_share) / limits.answer_s if limits.answer_s < inf else 0.0
+    return max(wait_share, answer_share)
+
+
+@cache
+def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
+    """Return the highest rate at which nearly every full test keeps the limits."""
+    if limits.answer_s <= model.lone_s:
+        return 0.0
+    start = 0.95 * model.full_capacity
+    if limits.answer_s < inf:  # The p99 is some twice the mean.
+        lone_share = model.lone_s / limits.answer_s
+        start = min(start, model.capacity * (1 - lone_share) / (1 + lone_share))
+    return rate_at(lambda rate: share_of_limits(model, rate, goal, limits), model.full_capacity, start)
+
+
+def rate_at(share_of: Callable[[float], float], capacity: float, rate: float) -> float:
+    """Return the rate at which a p99 is at its limit, by its share of that: each simulation leads to the next rate."""
+    low, high = 0.0, capacity
+    for _ in range(MOST_ROUNDS):
+        share = share_of(rate)
+        if share <= 1:
+            low = rate
+        else:
+            high = rate
+        next_rate = rate_toward_limit(capacity, rate, share)
+        is_narrow = high / max(low, rate / 3) < 1 + CLOSE_SHARE
+        if abs(share - 1) < CLOSE_SHARE or is_narrow:
+            return next_rate
+        rate = next_rate if low < next_rate < high else (low + high) / 2
+    return low or rate
+
+
+def rate_toward_limit(capacity: float, rate: float, share: float) -> float:
+    """Return the rate at which a p99 is at its limit, of which it is a `share` at `rate`.
+
+    Limit over p99 falls evenly with the rate, and to nothing at the capacity. The result is no less than half of
+    `rate`: so far that does not hold.
+    """
+    return max(capacity - (capacity - rate) * share, LEAST_RATIO * rate)
+
+
+@cache
+def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: TimeLimits, test: Goal) -> float:
+    """Return the speed of a server, 1 as the model has it, by a `test` that measured these p99 at `rate`.
+
+    A server of speed s has all times divided by s: its p99 at `rate` is the model's at rate / s, divided by s. Of two
+    p99 the one that tells the lower speed counts. An infinite one tells nothing.
+    """
+
+    def share_of(modelled_rate: float) -> float:
+        scale = modelled_rate / rate
+        simulated = zip(model.simulate(modelled_rate, test, limits), p99, strict=True)
+        return min(scale * times.measured_p99_s / p99_s for times, p99_s in simulated if p99_s < inf)
+
+    return rate / rate_at(share_of, MOST_OVERLOAD_RATIO * model.full_capacity, min(rate, model.full_capacity))
+
+
+def rate_after_test(
+    model: EngineModel, rate: float, p99: TimeLimits, limits: TimeLimits, test: Goal, goal: Goal
+) -> float:
+    """Return the highest rate that a full test should keep, once the model is as fast as a test showed."""
+    speed = min(speed_after_test(model, rate, p99, limits, test), MOST_SPEED_RATIO)
+    return speed * rate_within(model, TimeLimits(speed * limits.wait_s, speed * limits.answer_s), goal)

@@ -1,0 +1,215 @@
+"""Full tests, simulated: the p99 that ten minutes of arrivals bring, of which a probe of a minute sees little.
+
+Queries share an engine as programs share a processor (M. Harchol-Balter, Performance Modeling and Design of Computer
+Systems, 2013, chapter 30): mean TPOT = TPOT of a lone request / (1 - rate / capacity). Where no more than some run at
+once, others wait. Times are in seconds, rates in queries/s.
+"""
+
+from math import floor, inf, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.rates.arrivals import arrival_times
+from harness.rates.goal import Goal
+from harness.results.outcome import SURE
+
+SIMULATED_QUERIES = 1_200_000  # All tests together have so many queries, where there are neither too few nor too many.
+FEWEST_TESTS, MOST_TESTS = 60, 100  # So many tests are simulated with random arrivals.
+KNOWN_TESTS = 20  # So many are simulated with LoadGen's own arrivals: the server alone is left to chance.
+LEAST_PARTS, MOST_PARTS = 48, 96  # An answer is simulated in so many steps ("TPOT, 40/s").
+LIMIT_STEPS = 8  # A wait at its limit takes so many steps at least, with as many running as ever do.
+MOST_STEPS = 24_000  # A test takes so many steps.
+SHORTEST_STEPS_RATIO = 4  # Where answers take next to no time, it takes more by this ratio at most.
+LEAST_QUERY = 1e-6  # A smaller part of a query is an error of rounding.
+
+
+class TimeLimits(NamedTuple):
+    """The limits of the p99 of waits and of answers, in seconds; infinite where it is not judged."""
+
+    wait_s: float
+    answer_s: float
+
+
+class SimulatedTimes(NamedTuple):
+    """The times of groups of queries in simulated tests, and how many queries each group has. A row for each group, a
+    column for each test.
+    """
+
+    seconds: Any
+    queries: Any
+
+    def judged_p99_s(self, pass_share: float) -> float:
+        """Return the p99 that such a share of the tests stays below, with early stopping's margin."""
+        allowed = [allowed_late(int(queries)) for queries in self.queries.sum(axis=0)]
+        return float(np.quantile(self.tails(allowed), pass_share))
+
+    @property
+    def measured_p99_s(self) -> float:
+        """The p99 that half of the tests measure, or a lower one."""
+        return float(np.median(self.tails([int(0.01 * queries) for queries in self.queries.sum(axis=0)])))
+
+    def tails(self, allowed: list[int]) -> Any:
+        """Return the time of each test that only so many of its queries exceed."""
+        order = np.argsort(-self.seconds, axis=0)
+        late = np.cumsum(np.take_along_axis(self.queries, order, axis=0), axis=0)
+        first = (late <= allowed).sum(axis=0).clip(max=len(order) - 1)
+        return np.take_along_axis(self.seconds, order, axis=0)[first, np.arange(len(first))]
+
+
+class SimulatedTests(NamedTuple):
+    """The times that queries wait until their prompt is computed, beyond the median, and the times of their answers
+    after the first token.
+    """
+
+    waits: SimulatedTimes
+    answers: SimulatedTimes
+
+
+class EngineModel(NamedTuple):
+    """An engine that runs at most `running` queries at once. A lone answer takes `lone_s`; each other query that runs
+    makes it longer, so that without end run at `capacity`.
+
+    `prompts` is the share of a query's work that is done at its beginning, while all answers wait; its variance over
+    its mean squared is `prompt_spread`. Answers differ by `scatter`, the standard deviation of the logarithm.
+    """
+
+    lone_s: float
+    capacity: float
+    running: float
+    prompts: float
+    prompt_spread: float
+    scatter: float
+
+    @property
+    def full_s(self) -> float:
+        """Seconds of an answer with as many running as ever do; of a lone one where that has no end."""
+        others = self.running - 1 if self.running < inf else 0.0
+        return self.lone_s + max(others, 0.0) / self.capacity
+
+    @property
+    def full_capacity(self) -> float:
+        """Queries/s that it completes at most."""
+        return min(self.running / self.full_s, self.capacity) if self.running < inf else self.capacity
+
+    def parts(self, seconds: float, limits: TimeLimits) -> int:
+        """Return the steps of an answer in the simulation of a test: fine enough for the limit of a wait, no more than
+        a test has room for.
+        """
+        fine = int(self.full_s * LIMIT_STEPS / limits.wait_s) if limits.wait_s < inf else 0
+        return max(1, min(max(LEAST_PARTS, fine), MOST_PARTS, int(MOST_STEPS * self.full_s / seconds)))
+
+    def simulate(self, rate: float, goal: Goal, limits: TimeLimits) -> SimulatedTests:
+        """Simulate full tests at a rate."""
+        simulation = Simulation(self, rate, goal, limits)
+        while not simulation.is_over:
+            simulation.step()
+        return SimulatedTests(simulation.waits, simulation.answers)
+
+
+class Simulation:
+    """Several tests of an engine at a rate, at the same time, in steps. A step is a part of an answer: the longer, the
+    more queries run. Each array has a value for each test.
+    """
+
+    def __init__(self, model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> None:
+        self.model = model
+        self.seconds = goal.full_s(rate)
+        self.random = np.random.default_rng(0)
+        self.arrivals = Arrivals(rate, goal, self.random)
+        parts = self.parts = model.parts(self.seconds, limits)
+        self.lone_part_s = model.lone_s / parts
+        self.other_part_s = (1 - model.prompts) / model.capacity / parts
+        self.prompt_work_s = model.prompts / model.capacity
+        self.least_step_s = self.seconds / (SHORTEST_STEPS_RATIO * MOST_STEPS)
+        tests = self.arrivals.tests
+        running = min(rate * model.lone_s, model.running)
+        self.running, self.waiting = np.full(tests, running), np.zeros(tests)
+        self.step_s = np.full(tests, self.lone_part_s)
+        # The lists have a value for each step so far. The queries that run at the beginning come first.
+        self.clocks = [np.zeros(tests)]
+        self.arrived = list[Any]()
+        self.begun = [np.full(tests, running / parts)] * parts
+        self.prompt_s = list[Any]()
+
+    @property
+    def is_over(self) -> bool:
+        """All queries of the tests have come; and an answer has ended, where a test is shorter than that."""
+        return bool(self.clocks[-1].min() >= self.seconds) and len(self.arrived) >= 2 * self.parts
+
+    def step(self) -> None:
+        """Let answers end that began an answer's parts ago, let queries begin that came, and compute them all."""
+        model = self.model
+        clock = self.clocks[-1] + self.step_s
+        arrived = admitted = self.arrivals.until(clock, self.step_s)
+        running = self.running - self.begun[-self.parts]
+        if model.running < inf:
+            waiting = self.waiting + arrived
+            admitted = np.minimum(waiting, model.running - running)
+            self.waiting = waiting - admitted
+        self.running = running + admitted
+        prompt_s = self.prompt_work_s * admitted
+        if model.prompt_spread:
+            uneven = np.sqrt(model.prompt_spread * admitted) * self.random.standard_normal(len(clock))
+            prompt_s = np.maximum(prompt_s + self.prompt_work_s * uneven, 0.0)
+        step_s = prompt_s + self.lone_part_s + self.other_part_s * np.maximum(self.running - 1, 0.0)
+        self.step_s = np.maximum(step_s, self.least_step_s)
+        self.clocks.append(clock)
+        self.arrived.append(arrived)
+        self.begun.append(admitted)
+        self.prompt_s.append(prompt_s)
+
+    @property
+    def waits(self) -> SimulatedTimes:
+        """The waits of the queries that came in each step: until the last of them begins, and its prompt is computed
+        with all that begin in the same step.
+        """
+        came, clock, prompt_s = np.array(self.arrived), np.array(self.clocks), np.array(self.prompt_s)
+        seconds = np.zeros(came.shape)
+        if self.model.running == inf:
+            return SimulatedTimes(seconds, came)
+        arrived = np.cumsum(came, axis=0)
+        begun = np.cumsum(self.begun[self.parts :], axis=0) + LEAST_QUERY
+        for test in range(came.shape[1]):
+            step = np.searchsorted(begun[:, test], arrived[:, test]).clip(max=len(came) - 1)
+            waited_s = (clock[step + 1, test] - clock[1:, test]).clip(min=0.0)
+            seconds[:, test] = waited_s + prompt_s[step, test]
+            seconds[:, test] -= np.median(np.repeat(seconds[:, test], came[:, test].astype(int)))
+        return SimulatedTimes(seconds, came)
+
+    @property
+    def answers(self) -> SimulatedTimes:
+        """The times of the answers that began in each step, without their own prompts."""
+        clock, prompt_s, begun = np.array(self.clocks), np.array(self.prompt_s), np.array(self.begun[self.parts :])
+        ended = len(begun) - self.parts
+        seconds = clock[1 + self.parts : 1 + self.parts + ended] - clock[1 : 1 + ended]
+        own_s = prompt_s[:ended] / np.maximum(begun[:ended], 1)
+        scatter = np.exp(self.model.scatter * self.random.standard_normal(seconds.shape))
+        return SimulatedTimes((seconds - own_s) * scatter, begun[:ended])
+
+
+class Arrivals:
+    """The arrivals of several tests at a rate: LoadGen's own in each test where its seed is known, else random."""
+
+    def __init__(self, rate: float, goal: Goal, random: Any) -> None:
+        self.rate, self.random = rate, random
+        self.times: Any = None
+        self.came: Any = 0
+        self.tests = KNOWN_TESTS
+        if goal.known_seed is None:
+            self.tests = round(min(MOST_TESTS, max(FEWEST_TESTS, SIMULATED_QUERIES / goal.full_queries(rate))))
+        else:
+            self.times = arrival_times(goal.known_seed, goal.full_queries(rate)) / rate
+
+    def until(self, end_s: Any, step_s: Any) -> Any:
+        """Return how many queries come in each test until a time of it, in a step that began so many seconds before."""
+        if self.times is None:
+            return self.random.poisson(self.rate * step_s)
+        count = np.searchsorted(self.times, end_s)
+        came, self.came = count - self.came, count
+        return came
+
+
+def allowed_late(queries: int) -> int:
+    """Return how many queries may be over a p99 limit before early stopping is no longer sure at 99 % confidence."""
+    return max(0, floor(0.01 * queries - SURE * sqrt(0.0099 * queries) + 0.38))

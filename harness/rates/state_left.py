@@ -1,0 +1,35 @@
+"""The state in which a search leaves the server: where it is another than before, a result holds of that state."""
+
+from collections.abc import Sequence
+
+from harness.core.formatting import number
+from harness.results.outcome import Outcome
+
+LEAST_CHANGE = 0.1  # A smaller change of a server's speed, as a share, is not worth saying.
+
+
+def state_left(tests: Sequence[Outcome]) -> str:
+    """Return what must be said of a result where the server changed under the search's load, as an autoscaler does;
+    empty where it did not. The tests are in their order.
+    """
+    said = change_within(tests) or change_between(tests)
+    return f"of the state that the search left: {said}; a cold start may keep less" if said else ""
+
+
+def change_within(tests: Sequence[Outcome]) -> str:
+    """Return by how much the server's speed changed within a test, in words; empty where it did not."""
+    changes = [test.queue.drift for test in tests if test.queue]
+    largest = max(changes, key=abs, default=0.0)
+    if abs(largest) < LEAST_CHANGE:
+        return ""
+    return f"the server became {abs(largest):.0%} {'faster' if largest > 0 else 'slower'} within a test"
+
+
+def change_between(tests: Sequence[Outcome]) -> str:
+    """Return which rate a test held although a clearly lower one had failed before it, in words; empty for none."""
+    for place, later in enumerate(tests):
+        lower = [test for test in tests[:place] if not test.has_held and not test.refused]
+        lowest = min(lower, key=lambda test: test.load, default=None)
+        if later.has_held and lowest and later.load > (1 + LEAST_CHANGE) * lowest.load:
+            return f"{number(later.load)} queries/s held after {number(lowest.load)} had failed"
+    return ""

@@ -1,0 +1,111 @@
+"""Short trials on the loaded engine, without LoadGen: how fast it is, before a test that has to know.
+
+Their times are this program's own, so they are never a result.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from harness.config.engine import may_fail
+from harness.config.plan import Plan
+from harness.core.errors import EndpointError, ServerFullError
+from harness.core.formatting import number
+from harness.engines.protocol import EVERY_S, Engine, TokenStream
+from harness.loadgen.admission import Admission
+from harness.loadgen.senders import ask
+from harness.loadgen.sending import trial
+from harness.workloads.sample_library import Prompt
+
+TRIAL_S = 60.0  # A trial ends after so many seconds with the answers that came.
+WARM_UP_PROMPTS = 4
+
+
+class Trial(NamedTuple):
+    """The result of a short trial on the loaded engine."""
+
+    samples: int
+    seconds: float
+    full_at: int | None = None  # The server was answering so many requests when it refused others.
+
+    @property
+    def samples_per_sec(self) -> float:
+        return self.samples / self.seconds
+
+    def __str__(self) -> str:
+        return f"{number(self.samples_per_sec)} samples/s, measured on {self.samples:,} samples in {self.seconds:.1f} s"
+
+
+class TolerantEngine:
+    """An engine of whose requests in a trial some may fail, as of a test, but no fewer than one; and of which a server
+    that is full may refuse any, where that is a measurement.
+    """
+
+    def __init__(self, engine: Engine, max_failed: str, requests: int, is_probe: bool = False) -> None:
+        allowed = may_fail(max_failed, 10**9) > 0
+        self.engine = engine
+        self.is_probe = is_probe
+        self.failures_left = max(1, may_fail(max_failed, requests)) if allowed else 0
+        self.rule = ""
+        if allowed:
+            self.rule = (
+                f"; --max-failed {max_failed}: {self.failures_left} of the {requests} requests of the trial before a "
+                "test may fail."
+            )
+        self.answered = 0
+        self.admission = Admission()
+
+    async def stream(self, *request: Any) -> TokenStream:
+        number = self.admission.send(time.perf_counter())
+        try:
+            async for tokens in self.engine.stream(*request):
+                yield tokens
+            self.answered += 1
+            self.admission.answer(number, time.perf_counter())
+        except ServerFullError as error:
+            if self.is_probe:
+                self.admission.refuse(number, time.perf_counter(), error)
+            else:
+                self.count_failure(number, error)
+        except EndpointError as error:
+            self.count_failure(number, error)
+
+    def count_failure(self, number: int, error: EndpointError) -> None:
+        """Count a failed request. Raises EndpointError for one more than may fail."""
+        self.admission.drop(number)
+        self.failures_left -= 1
+        if self.failures_left >= 0:
+            return
+        if not self.rule:
+            raise error from None
+        raise EndpointError(f"{str(error).removesuffix('.')}{self.rule}")
+
+
+async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:
+    """Warm up on a few prompts, then send all as the run itself will, to an engine that computes so many `at_once`.
+
+    After `TRIAL_S` it ends with the answers that came by then, or with the first. Raises EngineError, EndpointError
+    where none came.
+    """
+    sender = trial(plan, at_once)
+
+    async def answer(prompt: Prompt) -> None:
+        await ask(engine, prompt, plan.pattern)
+
+    await sender.send(prompts[:WARM_UP_PROMPTS], answer)
+    begin, before = time.perf_counter(), engine.answered
+    work = asyncio.ensure_future(sender.send(prompts, answer))
+    try:
+        await asyncio.wait([work], timeout=TRIAL_S)
+        while engine.answered == before and not work.done():
+            await asyncio.wait([work], timeout=EVERY_S)
+        if work.done():
+            work.result()
+        answered = engine.answered - before
+        if not answered:
+            raise EndpointError("no request of the trial was answered: see the server's log.")
+        return Trial(answered, time.perf_counter() - begin, engine.admission.full_at)
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)

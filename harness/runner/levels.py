@@ -1,0 +1,228 @@
+"""Levels of concurrency: one after the other, or the highest that keeps both limits."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf, isqrt
+from time import monotonic
+from typing import NamedTuple
+
+from harness.config.patterns import SURE_P90_QUERIES
+from harness.config.plan import Plan, TestPart, minutes
+from harness.config.setting_types import MOST_CONCURRENT
+from harness.core.errors import NotAcceptedError
+from harness.core.formatting import number, plural
+from harness.rates.bench import OFFLINE_MARGIN, Bench, as_probe
+from harness.rates.goal import Goal
+from harness.rates.measurements import PROBE_S
+from harness.rates.trials import TRIAL_S
+from harness.results.outcome import Outcome
+from harness.runner.load_source import RateSource
+
+LEVEL_RATIO = 4  # Levels that are chosen here rise by this ratio.
+FINAL_RATIO = 1.1  # A search ends where the lowest level too high is nearer than this ratio to the highest that held.
+MOST_LEVEL_TESTS = 24
+MOST_TESTS_OF_ONE_LEVEL = 3  # A level near its limit is tested so often.
+CLEAR_RATIO = 1.5  # A p99 that is farther than this ratio from its limit tells by one test.
+LEAST_LEVELS = 3  # A search tests so many levels at least.
+MOST_SEARCH_S = 1800.0  # No further level is tested after these seconds.
+
+
+class LevelCurve(RateSource):
+    """The highest level of concurrency; the others are separate tests before it, as long as it."""
+
+    def outlook(self, plan: Plan) -> TestPart | None:
+        if not plan.config.levels:
+            text = "up to what the engine computes at once, each as long as the last"
+            return TestPart("a test at each power of four", text, None)
+        *lower, _ = fitting_levels(plan.config.levels, plan)
+        lengths = [plan.pattern.length(plan.with_concurrency(level)) for level in lower]
+        seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
+        each = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
+        text = f"at least {minutes(seconds)}, {each}"
+        return TestPart(plural(len(lower), "lower level"), text, seconds, "at least ") if lower else None
+
+    def least_s(self, plan: Plan) -> float | None:
+        return plan.min_duration_s
+
+    def find(self, bench: Bench) -> Plan:
+        wanted = levels_of(bench.plan.config.levels, bench.at_once)
+        levels = fitting_levels(wanted, bench.plan)
+        if left_out := [level for level in wanted if level not in levels]:
+            names = ", ".join(f"{level:,}" for level in left_out)
+            bench.say(f"left out for --minutes {bench.plan.config.minutes:g}: {names} in flight")
+        *before, last = levels
+        for level in before:
+            short = after_trial(bench, level)
+            if level == before[0]:
+                bench.say(self.total(short))
+            bench.test(short)
+        return after_trial(bench, last)
+
+
+class LevelSearch(RateSource):
+    """The highest concurrency that keeps both limits, by short tests."""
+
+    before = TestPart(
+        "search for the highest concurrency",
+        f"{minutes(LEAST_LEVELS * PROBE_S)} to {minutes(MOST_SEARCH_S)}: levels of at least {minutes(PROBE_S)}, each "
+        f"after a trial of at most {minutes(TRIAL_S)}",  # The trial tells LoadGen its rate.
+        LEAST_LEVELS * PROBE_S,
+        "at least ",
+    )
+
+    def least_s(self, plan: Plan) -> float | None:
+        return plan.min_duration_s + LEAST_LEVELS * min(PROBE_S, plan.min_duration_s)
+
+    def total(self, plan: Plan) -> str:
+        """As of every source; the range holds, since no level is tested beyond it."""
+        most_s = MOST_SEARCH_S + level_s(plan)
+        if plan.config.minutes:
+            most_s = min(most_s, 60 * plan.config.minutes)
+        return f"{super().total(plan)}; about {minutes(most_s)} at most"
+
+    def find(self, bench: Bench) -> Plan:
+        until = min(monotonic() + MOST_SEARCH_S, bench.until - level_s(bench.plan))
+        search = LevelSearchState(bench.goal, lambda level: tested_level(bench, level), until)
+        highest = search.highest(max(1, bench.at_once // 4), MOST_CONCURRENT)
+        if search.is_out_of_time:
+            bench.say("no further level is tested: the time for the search is over")
+        if highest:
+            return after_trial(bench, highest)
+        tested = min(search.levels, default=1)
+        if tested > 1:
+            raise NotAcceptedError(
+                f"{plural(tested, 'request')} in flight, the lowest level that was tested, exceed the limits, and the "
+                f"search is over: --concurrency {max(1, tested // 4)} tests a lower one."
+            )
+        raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
+
+
+def level_s(plan: Plan) -> float:
+    """Return the seconds of a test of full length at one level, and of the trial before it."""
+    return plan.min_duration_s + TRIAL_S
+
+
+def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
+    """Return the levels to test: those given, or else powers of four up to what the engine computes at once."""
+    powers = [LEVEL_RATIO**n for n in range(20) if LEVEL_RATIO**n < concurrency]
+    return list(given) or [*powers, concurrency]
+
+
+def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
+    """Return the levels that --minutes has time for, evenly from all of them, with the first and the last."""
+    if not plan.config.minutes:
+        return list(levels)
+    most = max(1, int(60 * plan.config.minutes / level_s(plan)))
+    if most >= len(levels):
+        return list(levels)
+    if most == 1:
+        return [levels[-1]]
+    last = len(levels) - 1
+    return [levels[round(n * last / (most - 1))] for n in range(most)]
+
+
+def after_trial(bench: Bench, level: int) -> Plan:
+    """Return the plan of a test with so many requests in flight, and the rate that LoadGen has to expect there, by a
+    short trial.
+    """
+    trial = bench.trial(replace(bench.plan, concurrency=level))
+    rate = OFFLINE_MARGIN * trial.samples_per_sec
+    note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {trial})"
+    return bench.plan.with_note(note, concurrency=level, target_qps=rate)
+
+
+def tested_level(bench: Bench, level: int) -> Outcome | None:
+    """Test a level for a short time; return what all tests of it came to. None where the server refuses some of so many
+    requests, as a trial shows.
+    """
+    trial = bench.trial(replace(bench.plan, concurrency=level), is_probe=True)
+    if trial.full_at is not None:
+        bench.say(f"{level:,} in flight: the server refused some, full at {trial.full_at:,} in flight")
+        return None
+    rate = OFFLINE_MARGIN * trial.samples_per_sec
+    return bench.test(as_probe(replace(bench.plan, concurrency=level, target_qps=rate)))
+
+
+class Level(NamedTuple):
+    """The tests of a level: their number, and the p99 over all of them together that is nearer to its limit, as a share
+    of it; infinite where the server refused some of its requests.
+    """
+
+    tests: int
+    share: float
+
+    @property
+    def holds(self) -> bool:
+        return self.share <= 1
+
+    @property
+    def is_sure(self) -> bool:
+        """Another test would not change that: it is far from its limit, or was tested several times."""
+        is_near = 1 / CLEAR_RATIO < self.share < CLEAR_RATIO
+        return self.tests >= MOST_TESTS_OF_ONE_LEVEL or not is_near or (self.tests > 1 and not self.holds)
+
+
+class LevelSearchState:
+    """A search for the highest level that keeps the limits.
+
+    Latencies of a few hundred requests are noisy. So a level near its limit is tested again, and all tests of a level
+    count as one.
+    """
+
+    def __init__(self, goal: Goal, test: Callable[[int], Outcome | None], until: float = inf) -> None:
+        self.goal, self.test, self.until = goal, test, until
+        self.levels: dict[int, Level] = {}
+        self.tests = 0
+
+    @property
+    def is_out_of_time(self) -> bool:
+        return monotonic() >= self.until
+
+    @property
+    def is_over(self) -> bool:
+        return self.tests >= MOST_LEVEL_TESTS or self.is_out_of_time
+
+    def highest(self, first: int, most: int) -> int | None:
+        """Return the highest level up to `most` that keeps the limits; None where none that was tested does.
+
+        Levels double from `first` until one is too many. Then the gap is halved between the highest that holds and the
+        lowest that does not; again below it, where a level that held at first does not after all.
+        """
+        while not self.is_over:
+            low, high = self.ends(most)
+            if not self.levels:
+                level = min(first, most)
+            elif high - low <= 1 or (low and high / low <= FINAL_RATIO):
+                if not low:
+                    return None
+                self.judge(low, is_final=True)
+                if self.levels[low].holds:
+                    return low
+                continue
+            else:
+                level = min(2 * low, most) if high > most else isqrt(max(low, 1) * high)
+                level = min(max(level, low + 1), high - 1)
+            self.judge(level, is_final=False)
+        return self.ends(most)[0] or None
+
+    def ends(self, most: int) -> tuple[int, int]:
+        """Return the highest level that holds below the lowest that does not, 0 for none, and the latter, `most` + 1
+        for none.
+        """
+        high = min((level for level, tests in self.levels.items() if not tests.holds), default=most + 1)
+        held = [level for level, tests in self.levels.items() if tests.holds]
+        low = max((level for level in held if level < high), default=0)
+        return low, high
+
+    def judge(self, level: int, is_final: bool) -> None:
+        """Test a level until it is sure that it does not hold; one that holds once more, where it is to be the
+        answer.
+        """
+        while not self.is_over:
+            known = self.levels.get(level)
+            if known and (known.is_sure or (known.holds and not (is_final and known.tests == 1))):
+                return
+            self.tests += 1
+            outcome = self.test(level)
+            share = max(self.goal.shares(outcome)) if outcome else inf
+            self.levels[level] = Level((known.tests if known else 0) + 1, share)

@@ -1,0 +1,98 @@
+"""--minutes: what it is taken for, what is refused, and what is left out."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.commands.compare import CompareConfig, sweep_of
+from harness.config.plan import Plan
+from harness.config.resolve import resolve
+from harness.config.run import RunConfig
+from harness.core.errors import UsageError
+from harness.rates.goal import Goal
+from harness.runner.rate import require_time
+from harness.runner.search_rate import CurveRate, SearchedRate, fitting_rates
+
+
+def plan(**flags: Any) -> Plan:
+    return resolve(RunConfig(**{"mode": "performance", **flags}), [], 0)
+
+
+@pytest.mark.parametrize(
+    "vain",
+    [
+        {},
+        {"scenario": "singlestream"},
+        {"scenario": "server", "server_target_qps": 50},
+        {"scenario": "server"},
+        {"concurrency": 16},
+        {"arrivals": "poisson", "server_target_qps": 5},
+    ],
+)
+def test_where_it_has_no_meaning_it_is_refused(vain: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="--minutes 30") as found:
+        RunConfig(minutes=30, **vain)
+    assert found.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "useful",
+    [
+        {"scenario": "server", "server_target_qps": "max"},
+        {"scenario": "server", "server_target_qps": "5,10"},
+        {"concurrency": "max"},
+        {"concurrency": "auto"},
+        {"concurrency": "1,4"},
+        {"quick": True},
+    ],
+)
+def test_where_it_has_one_it_is_taken(useful: dict[str, Any]) -> None:
+    assert RunConfig(minutes=30, **useful).minutes == 30
+
+
+@pytest.mark.parametrize(
+    ("flags", "short", "long", "needed"),
+    [
+        ({"scenario": "server", "server_target_qps": "max"}, 12, 13.5, "13.0"),
+        ({"scenario": "server", "server_target_qps": (50, 55)}, 12, 16, "12.7"),
+        ({"concurrency": "max"}, 3, 3.6, "3.5"),
+        ({"concurrency": "1,4,16"}, 1, 2.1, "2.0"),
+    ],
+    ids=str,
+)
+def test_too_short_for_one_full_test_is_refused_with_the_minutes_that_are_needed(
+    flags: dict[str, Any], short: float, long: float, needed: str
+) -> None:
+    with pytest.raises(UsageError, match=rf"--minutes {short}: at least {needed} minutes") as found:
+        require_time(plan(minutes=short, **flags))
+    assert found.value.exit_code == 2
+    require_time(plan(minutes=long, **flags))
+    require_time(plan(**flags))
+    require_time(plan(quick=True, minutes=0.5))
+
+
+def test_an_estimate_is_named_where_there_is_one() -> None:
+    with pytest.raises(UsageError, match="--quick gives an estimate"):
+        require_time(plan(scenario="server", server_target_qps="max", minutes=3))
+
+
+def test_a_curve_leaves_out_its_lowest_rates() -> None:
+    curve = plan(scenario="server", server_target_qps=(1, 20, 50), minutes=30)
+    assert fitting_rates(replace(curve, config=curve.config.changed(minutes=None))) == [1, 20, 50]
+    assert fitting_rates(curve) == [1, 20, 50]
+    assert fitting_rates(replace(curve, config=curve.config.changed(minutes=16.0))) == [20, 50]
+    assert CurveRate().least_s(curve) == pytest.approx(Goal.of(curve).full_s(50) + 30)
+
+
+def test_no_test_is_shorter_for_it() -> None:
+    """A VALID is of a test of full length, or there is none."""
+    searched = plan(scenario="server", server_target_qps="max", minutes=15)
+    assert searched.min_duration_s == 600
+    assert (SearchedRate().least_s(searched) or 0) > 600
+
+
+def test_those_of_a_comparison_are_not_its_runs() -> None:
+    config = CompareConfig(endpoint=("http://a/v1", "http://b/v1"), model="demo", minutes=12)
+    assert config.minutes == 12 and not config.has_minutes_in_vain
+    assert all("minutes" not in experiment.settings for experiment in sweep_of(config).experiments)
