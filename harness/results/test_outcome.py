@@ -28,14 +28,14 @@ INTERVAL_PERCENTILES = (50, 90, 99)
 ANY_NUMBER = 10**9  # of requests, to ask whether --max-failed allows a failure at all
 
 
-def outcome_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
-    """Return what a test in the folder of a run came to at its load."""
+def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> Outcome:
+    """Return what a test in the folder of a run came to at its load, which is the plan's where none is given."""
     result, window = test.counted_result, test.window
     queue = queue_of(test.requests) if plan.pattern.is_rated else None
     sent_qps = result.scheduled_qps if plan.pattern.is_rated else None
     queries = len(test.counted) // plan.samples_per_query
     return Outcome(
-        load=plan.pattern.number(plan) or 0.0,
+        load=load or plan.pattern.number(plan) or 0.0,
         unit=plan.pattern.unit,
         valid=bool(result.valid),
         has_own_limits=plan.pattern.is_own_clock,
@@ -66,7 +66,8 @@ def own_outcome_of(test: TestRun, facts: RunFacts, run: Path) -> Outcome:
     Raises LogError for the log of another run.
     """
     details = details_of(test, facts)
-    outcome = outcome_of(test, facts.plan, run)
+    load = details.concurrency or details.target_qps or details.samples_per_query
+    outcome = outcome_of(test, facts.plan, run, load)
     trend = details.steady.trend if details.steady else None
     return outcome.with_details(details, trend)
 
