@@ -169,7 +169,7 @@ class Laboratory:
         bench = LoadGenSession(run, self.engine, library, Display(Console(quiet=True)), watchdog)
         bench.settings = self.settings
         self.engine.sampling = fault.sampling
-        with patch.object(sut, "SUT", partial(without_times, fault.make)):
+        with patch.object(session, "make_sut", partial(without_times, fault.make)):
             folder = bench.test("accuracy", self.plan)
         return evaluate(folder, self.plan, self.library, self.tokenizer)
 
