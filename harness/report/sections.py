@@ -10,7 +10,7 @@ from harness.core.formatting import cell, listed, number, percent, plural
 from harness.core.markdown import Finished, code
 from harness.core.tables import Table, TableColumn
 from harness.engines import server_metrics
-from harness.report import answer, load_view
+from harness.report import answer, load_view, subject, test_tables
 from harness.results import advice, metrics, telemetry
 from harness.results.outcome import Outcome
 from harness.results.records import RunFacts
@@ -43,10 +43,10 @@ def measured_with(report: RunReport) -> Iterator[Section]:
     each = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
     run = {
         "label": meta.label,
-        "model": f"{answer.model(summary)}, {answer.scenario(summary)} ({meta.category})",
-        "GPU" if summary.gpus else "machine": answer.machine(summary),
+        "model": f"{subject.model_text(summary)}, {subject.scenario_name(summary)} ({meta.category})",
+        "GPU" if summary.gpus else "machine": subject.machine_text(summary),
         "precision": meta.weights or f"{meta.precision}, quantization {meta.quantization}" if is_ours else "unknown",
-        "engine": answer.engine(summary),
+        "engine": subject.engine_text(summary),
         "rules": f"MLPerf v{meta.mlperf_version}{' and its seeds' * (report.facts.config.seed is None)}",
         "workload": plan.request_set.name if plan.request_set else "",
         "data": f"{meta.data}, prompts of {number(meta.mean_prompt_tokens)} tokens on average" * bool(meta.data),
@@ -98,7 +98,7 @@ def loads(report: RunReport) -> Iterator[Section]:
     outcome = ", ".join(f"{count} {word}" for word, count in words.most_common())
     blocks = list[Block]()
     if "search" in report.pictures:
-        blocks += [*report.picture("search"), answer.tested(summary)]
+        blocks += [*report.picture("search"), test_tables.table_of_loads(summary)]
         if tests[0].unit == ClosedLoop.unit:
             blocks.append(
                 "This program took these times: LoadGen issues one Offline query and cannot know when each request of "
@@ -129,7 +129,7 @@ def numbers(report: RunReport) -> Iterator[Section]:
         size = summary.meta.batch_size
         if size:
             rows["batching"] = f"fixed batches of {size}, one after the other"
-        elif answer.engine(summary).startswith("vLLM"):
+        elif subject.engine_text(summary).startswith("vLLM"):
             rows["batching"] = "continuous batching"
     outcome = f"{number(test.tokens_per_sec)} output tokens/s, {number(test.details.duration_s)} s"
     yield Section("Numbers", outcome, [*blocks, facts_table(rows)])
@@ -145,8 +145,8 @@ def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
     part = details.counted
     middles = {"TTFT": part.ttft_ms, "TPOT": part.tpot_ms, "whole answer": part.latency_ms}
     outcome = ", ".join(f"{name} p50 {number(found.p50)} ms" for name, found in middles.items() if found)
-    blocks: list[Block] = [*report.picture("latency_cdf"), answer.latencies(report.summary)]
-    if details.is_whole and (between := answer.intervals(test)):
+    blocks: list[Block] = [*report.picture("latency_cdf"), test_tables.table_of_latencies(report.summary)]
+    if details.is_whole and (between := test_tables.interval_texts(test)):
         said = "95 % intervals, ms, of the requests of this test (results scatter more from run to run)"
         blocks.append(f"{said}: {'; '.join(between)}.")
     if details.arrivals:
