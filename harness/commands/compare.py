@@ -109,7 +109,7 @@ def compare(config: CompareConfig) -> int:
     from harness.sweep.lanes import Lane
 
     for text in config.fail_if:
-        regression.condition(text)
+        regression.parse_condition(text)
     processes.install_signal_handlers()
     whole = sweep_of(config)
     options = sweep_state.SweepOptions(

@@ -144,7 +144,7 @@ def show(document: Document) -> None:
 
 def gate(before: comparison.Runs, after: comparison.Runs, fail_if: list[str], may_differ: list[str]) -> int:
     """Prints whether the runs are worse than the baseline; returns the exit code."""
-    conditions = [regression.condition(text) for text in fail_if]
+    conditions = [regression.parse_condition(text) for text in fail_if]
     if both := {run.folder for run in before} & {run.folder for run in after}:
         raise UsageError(f"--baseline {min(both)}: a run cannot be its own baseline.")
     allowed = [name.strip().removeprefix("--").replace("-", "_") for words in may_differ for name in words.split(",")]

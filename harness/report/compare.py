@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
 from harness.core import files, reading
@@ -19,6 +19,8 @@ from harness.runs.run_order import start_of
 
 
 class ComparedRun(NamedTuple):
+    """A finished run that is compared with others."""
+
     folder: Path
     facts: RunFacts
     summary: Summary
@@ -26,28 +28,28 @@ class ComparedRun(NamedTuple):
     @property
     def comparable(self) -> Comparable:
         """All that another run may differ in, its performance test included."""
-        found, system = self.summary.result, self.summary.system
-        has_rate = found is not None and self.summary.scenario.pattern.is_rated
-        flaws = [
-            *[GATE_FAILED] * (self.summary.gate == "FAIL"),
-            *(found.flaws if found else []),
-            *[CONFIGURED] * (has_rate and self.facts.config.server_target_qps != "max"),
-        ]
+        result, system = self.summary.result, self.summary.system
+        has_rate = result is not None and self.summary.scenario.pattern.is_rated
+        flaws = list(result.flaws) if result else []
+        if self.summary.gate == "FAIL":
+            flaws.append(GATE_FAILED)
+        if has_rate and self.facts.config.server_target_qps != "max":
+            flaws.append(CONFIGURED)
         return self.facts.comparable._replace(
             machine={"gpus": system.gpus} if system.gpus else {"cpu": system.cpu, "cores": system.cores},
             busyness=dict.fromkeys(self.summary.background_load, True),
             validity=dict.fromkeys(flaws, True),
-            rate={"target_qps": found.load} if found and has_rate else {},
+            rate={"target_qps": result.load} if result and has_rate else {},
         )
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What the run and its copies share, wherever their folders are: when it began, its work, and its logs."""
+        """What the run shares with its copies, wherever their folders are: when it began, its work, and its logs."""
+        meta = self.summary.meta
         work = [f"{name}={value}" for name, value in self.facts.plan.work.items()]
-        logs = [value for name, value in sorted(self.summary.digests.items()) if name.endswith(log_entries.DETAIL)]
-        if logs:
-            return (self.summary.meta.started, *work, *logs)
-        return (self.summary.meta.started, *work, self.summary.meta.run, self.summary.meta.command)
+        digests = sorted(self.summary.digests.items())
+        logs = [digest for name, digest in digests if name.endswith(log_entries.DETAIL)]
+        return (meta.started, *work, *(logs or [meta.run, meta.command]))
 
     @property
     def is_measured(self) -> bool:
@@ -76,8 +78,9 @@ class ComparedRun(NamedTuple):
         mine, theirs = self.summary.accuracy, other.summary.accuracy
         if mine is None or theirs is None:
             return None
-        name, is_alike = TEST_FOLDERS["accuracy"], mine.splitter == theirs.splitter
-        return answers(other.folder / name, self.folder / name, is_alike)
+        logs = TEST_FOLDERS["accuracy"]
+        has_same_splitter = mine.splitter == theirs.splitter
+        return answers(other.folder / logs, self.folder / logs, has_same_splitter)
 
     @property
     def gpus(self) -> str:
@@ -85,7 +88,7 @@ class ComparedRun(NamedTuple):
 
     @property
     def busy(self) -> str:
-        """What other programs took of the machine during its performance test."""
+        """Return what other programs took of the machine during its performance test."""
         return "; ".join(self.summary.background_load)
 
 
@@ -94,16 +97,18 @@ BESIDE_RUNS = ("index.md", "history.jsonl")  # files of a results folder, which 
 
 
 def cautions(run: ComparedRun, name: str) -> Iterator[str]:
-    """What other programs took of its machine, and where that is not known; what else its figures suffer from."""
+    """Yield what other programs took of a run's machine, or that it is not known; and what else its figures lack."""
+    result = run.summary.result
     if run.busy:
         yield f"the machine was busy in {name}: {run.busy}"
-    elif (test := run.summary.result) and test.details.machine.others_cpu_cores is None:
+    elif result and result.details.machine.others_cpu_cores is None:
         yield f"other programs were not measured in {name}"
-    if (found := run.summary.result) and found.flaws:
-        yield f"{name}: {'; '.join(found.flaws)}"
+    if result and result.flaws:
+        yield f"{name}: {'; '.join(result.flaws)}"
 
 
-def words(value: Any) -> str:
+def words(value: object) -> str:
+    """Return the value of a setting as a table shows it."""
     match value:
         case None:
             return "unset"
@@ -113,7 +118,7 @@ def words(value: Any) -> str:
 
 
 def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
-    """The finished runs among the folders, each once; and why others were left out, so that `*` will do.
+    """Return the finished runs among the folders, each once; and why others were left out, so that `*` will do.
 
     Raises UsageError where fewer than two are left.
     """
@@ -156,7 +161,7 @@ def without_copies(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list
 
 
 def read(folder: Path) -> ComparedRun:
-    """A finished run. Raises UsageError for any other folder."""
+    """Return a finished run. Raises UsageError for any other folder."""
     facts, path = facts_of(folder), folder / "summary.json"
     if not path.exists():
         raise UsageError(f"{folder}: no summary.json; only finished runs are compared.")
@@ -164,7 +169,7 @@ def read(folder: Path) -> ComparedRun:
 
 
 def last_runs(results_dir: Path, count: int) -> list[Path]:
-    """The folders of the last runs that are finished, oldest first. Raises UsageError for a count below 2."""
+    """Return the folders of the last runs that are finished, oldest first. Raises UsageError for a count below 2."""
     if count < 2:
         raise UsageError(f"--last {count}: a comparison needs at least two runs.")
     if not results_dir.is_dir():

@@ -1,7 +1,7 @@
-"""Whether finished runs are worse than a baseline, by conditions such as `output_tokens_per_s<-3%`.
+"""The regression gate: finished runs against a baseline, by conditions such as `output_tokens_per_s<-3%`.
 
-What must not be judged is not: where the settings, the work or the machine differ, where a machine was busy, or where
-the runs differ among themselves too much to tell.
+It judges nothing where the settings, the work or the machine differ, where a machine was busy, or where the runs differ
+too much among themselves to tell.
 """
 
 import re
@@ -21,33 +21,35 @@ from harness.results.change import FEWEST_PAIRS, METHOD_TEXT, ONE_RUN_EACH, Chan
 from harness.results.metrics import METRIC_BY_NAME, Metric
 
 GateVerdict = Literal["PASS", "FAIL", "NOT JUDGED"]
-GATE_CONDITION = "accuracy gate"  # a condition that nobody writes
-ZERO = "a value of 0 has no change"
-CODES = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}  # the first that is among the verdicts counts
-CONDITION = re.compile(r"(?a)\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
-ANSWERS_CONDITION = re.compile(r"(?a)\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
+GATE_CONDITION = "accuracy gate"  # Nobody writes this condition; it always holds.
+NO_CHANGE_OF_ZERO = "a value of 0 has no change"
+# The verdict that decides is the first of these that any condition has.
+EXIT_CODES: dict[GateVerdict, int] = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}
+CONDITION_PATTERN = re.compile(r"(?a)\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\s*(%?)\s*")
+ANSWERS_PATTERN = re.compile(r"(?a)\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
+CONDITION_EXAMPLES = "as in 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', 'ttft_p99_ms>2000' or 'answers changed'"
 VERDICT_TONES: dict[GateVerdict, Tone] = {"FAIL": "bad", "NOT JUDGED": "careful", "PASS": "good"}
-METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}  # other names of metrics
-# What a judgement lets differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
+METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}
+# A judgement lets these differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
 # limit was measured all the same. Latencies do not follow from the configured rate; answers have no speed.
 IGNORED_BY_GATE = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
-OF_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED)
-OF_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")
-
-
-CHANCE = f"with fewer than {FEWEST_PAIRS} runs of each side, chance may decide it"
+IGNORED_FOR_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED)
+IGNORED_FOR_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")
+CHANCE_NOTE = f"with fewer than {FEWEST_PAIRS} runs of each side, chance may decide it"
 
 
 class Condition(NamedTuple):
-    """What makes a run a regression. `bound`: percent of change to the baseline, or the value itself; without a metric,
-    percent of the answers that may change.
-    """
+    """What makes a run a regression."""
 
     text: str
     metric: Metric | None
+    """None for a condition on how many answers changed."""
     above: bool
+    """Whether a value above the bound is a regression; else one below it."""
     bound: float
+    """Percent of change to the baseline, or the value itself; without a metric, percent of the answers."""
     change: bool
+    """Whether the bound is one of the change to the baseline."""
 
     @property
     def is_of_answers(self) -> bool:
@@ -58,6 +60,8 @@ class Condition(NamedTuple):
 
 
 class Judgement(NamedTuple):
+    """The verdict on one condition, with the figures of both sides."""
+
     condition: str
     verdict: GateVerdict
     baseline: str = ""
@@ -67,34 +71,37 @@ class Judgement(NamedTuple):
 
     @property
     def figures(self) -> str:
-        return joined("; ", self.change, self.run, self.baseline and f"baseline {self.baseline}")
+        baseline = f"baseline {self.baseline}" if self.baseline else ""
+        return joined("; ", self.change, self.run, baseline)
 
     @property
     def text(self) -> str:
         return joined(": ", self.figures, self.why)
 
 
-def condition(text: str) -> Condition:
-    """A condition as it is written. Raises UsageError for any other text."""
-    if found := ANSWERS_CONDITION.fullmatch(text):
-        return Condition(text, None, True, float(found[1] or 0), False)
-    if not (found := CONDITION.fullmatch(text)):
-        form = "as in 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', 'ttft_p99_ms>2000' or 'answers changed'"
-        raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and a bound, {form}.")
-    name, sign, signed, digits, percent = found.groups()
+def parse_condition(text: str) -> Condition:
+    """Return a condition as a user writes it. Raises UsageError for any other text."""
+    of_answers = ANSWERS_PATTERN.fullmatch(text)
+    if of_answers:
+        return Condition(text, None, True, float(of_answers[1] or 0), False)
+    parts = CONDITION_PATTERN.fullmatch(text)
+    if not parts:
+        raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and a bound, {CONDITION_EXAMPLES}.")
+    name, comparison, sign, digits, percent = parts.groups()
     name = re.sub(r"_per_s$", "_per_sec", name)
     metric = METRIC_BY_NAME.get(METRIC_ALIASES.get(name, name))
     if metric is None:
+        hint = given_values.did_you_mean(name, [*METRIC_BY_NAME, *METRIC_ALIASES])
+        raise UsageError(f"--fail-if {text!r}: no metric {name}{hint}")
+    if sign and not percent:
         raise UsageError(
-            f"--fail-if {text!r}: no metric {name}{given_values.did_you_mean(name, [*METRIC_BY_NAME, *METRIC_ALIASES])}"
+            f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{comparison}{sign}3%."
         )
-    if signed and not percent:
-        raise UsageError(f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{sign}{signed}3%.")
-    return Condition(text, metric, sign == ">", float(signed + digits), bool(percent))
+    return Condition(text, metric, comparison == ">", float(sign + digits), bool(percent))
 
 
 class Sides(NamedTuple):
-    """What is compared: finished runs of either side, and the settings that may differ."""
+    """Two sets of finished runs that are compared, and the settings that may differ between them."""
 
     baseline: Runs
     runs: Runs
@@ -105,144 +112,190 @@ class Sides(NamedTuple):
         return [*self.baseline, *self.runs]
 
     def difference(self, ignore: Collection[str]) -> str:
-        """What keeps the first of the runs from being compared with another, in words; empty where nothing does."""
+        """Return what keeps the first of the runs from being compared with another; empty where nothing does."""
         first, *rest = self.everyone
+        # The engine derives some settings from those that may differ.
         derived = [name for name in first.flags if name.startswith("effective_")] if self.may_differ else []
-        allowed = {*self.may_differ, *derived} - set(first.comparable.work)  # an engine derives some from others
+        allowed = {*self.may_differ, *derived} - set(first.comparable.work)
         for run in rest:
-            found = comparability.differences(first.comparable, run.comparable, {*ignore, *allowed})
-            if why := comparability.reason(found, (first.folder.name, run.folder.name)):
-                return f"{why}: --may-differ names those that are meant to" if found[0].aspect == "settings" else why
+            differences = comparability.differences(first.comparable, run.comparable, {*ignore, *allowed})
+            why = comparability.reason(differences, (first.folder.name, run.folder.name))
+            if why and differences[0].aspect == "settings":
+                return f"{why}: --may-differ names those that are meant to"
+            if why:
+                return why
         return ""
 
     def refusal_of_speed(self, metric: Metric) -> str:
-        """Why this measurement may not be judged; empty where it may."""
-        if metric.name.startswith("cost_") and len({run.flags.get("price_per_hour") for run in self.everyone}) > 1:
+        """Return why this measurement may not be judged; empty where it may."""
+        prices = {run.flags.get("price_per_hour") for run in self.everyone}
+        if metric.name.startswith("cost_") and len(prices) > 1:
             return "other prices (price_per_hour)"
-        if lacking := [run.folder.name for run in self.everyone if metric.of(run.summary) is None]:
-            return f"{lacking[0]} has no figure for {metric.label}, or of too few requests"
-        return self.difference(IGNORED_BY_GATE if metric.is_of_rate else OF_LATENCIES)
+        for run in self.everyone:
+            if metric.of(run.summary) is None:
+                return f"{run.folder.name} has no figure for {metric.label}, or of too few requests"
+        return self.difference(IGNORED_BY_GATE if metric.is_of_rate else IGNORED_FOR_LATENCIES)
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
-    """What comes of each condition, and before them of the accuracy gate where a run failed it."""
-    failed = gate([run.folder.name for run in sides.runs if run.summary.gate == "FAIL"])
-    why = sides.difference(OF_ANSWERS)
-    return [*failed, *(not_judged(one, why) if why else judgement_of(sides, one) for one in conditions)]
+    """Return the judgement of each condition, and before them that of the accuracy gate where a run failed it."""
+    judgements = judge_gate([run.folder.name for run in sides.runs if run.summary.gate == "FAIL"])
+    difference = sides.difference(IGNORED_FOR_ANSWERS)
+    for condition in conditions:
+        judgements.append(not_judged(condition, difference) if difference else judge_condition(sides, condition))
+    return judgements
 
 
-def gate(failed: Sequence[str]) -> list[Judgement]:
-    """What nobody needs to ask for: that no run failed its accuracy gate."""
+def judge_gate(failed: Sequence[str]) -> list[Judgement]:
+    """Return the judgement that nobody needs to ask for: runs that failed their accuracy gate fail this one."""
     return [Judgement(GATE_CONDITION, "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
 
 
-def not_judged(one: Condition, why: str, *figures: str) -> Judgement:
-    return Judgement(one.text, "NOT JUDGED", *figures)._replace(why=why)
+def not_judged(condition: Condition, why: str, before: str = "", after: str = "", change: str = "") -> Judgement:
+    return Judgement(condition.text, "NOT JUDGED", before, after, change, why)
 
 
-def judgement_of(sides: Sides, one: Condition) -> Judgement:
-    if one.metric is None or one.is_of_answers:
-        return judge_answers(sides, one)
-    if why := sides.refusal_of_speed(one.metric):
-        return not_judged(one, why)
-    values = [[one.metric.of(run.summary) or 0.0 for run in side] for side in (sides.baseline, sides.runs)]
-    return judge_values(one, values, Change.between(*values) if min(map(min, values)) > 0 else None)
+def judge_condition(sides: Sides, condition: Condition) -> Judgement:
+    """Return the judgement of one condition."""
+    metric = condition.metric
+    if metric is None or condition.is_of_answers:
+        return judge_answers(sides, condition)
+    why = sides.refusal_of_speed(metric)
+    if why:
+        return not_judged(condition, why)
+    before = [metric.of(run.summary) or 0.0 for run in sides.baseline]
+    after = [metric.of(run.summary) or 0.0 for run in sides.runs]
+    change = Change.between(before, after) if min(*before, *after) > 0 else None
+    return judge_values(condition, before, after, change)
 
 
-def judge_values(one: Condition, values: Sequence[Sequence[float]], change: Change | None) -> Judgement:
-    """A metric of both sides, and its change; None where it has none."""
-    before, after = (", ".join(one.metric.text(value) if one.metric else "" for value in side) for side in values)
-    if not one.change:
-        return judge_worst(one, values[1], before, after)
-    return judge_change(one, change, before, after) if change else not_judged(one, ZERO, before, after)
+def judge_values(
+    condition: Condition, before: Sequence[float], after: Sequence[float], change: Change | None
+) -> Judgement:
+    """Return the judgement of a metric by the values of both sides, and its change; None where it has none."""
+    metric = condition.metric
+    shown_before = ", ".join(metric.text(value) for value in before) if metric else ""
+    shown_after = ", ".join(metric.text(value) for value in after) if metric else ""
+    if not condition.change:
+        return judge_worst(condition, after, shown_before, shown_after)
+    if change is None:
+        return not_judged(condition, NO_CHANGE_OF_ZERO, shown_before, shown_after)
+    return judge_change(condition, change, shown_before, shown_after)
 
 
-def judge_worst(one: Condition, values: Iterable[float], *sides: str) -> Judgement:
-    return Judgement(one.text, "FAIL" if any(map(one.holds, values)) else "PASS", *sides)
+def judge_worst(
+    condition: Condition, values: Iterable[float], before: str = "", after: str = "", change: str = ""
+) -> Judgement:
+    """Return FAIL where any of the values is beyond the bound."""
+    verdict: GateVerdict = "FAIL" if any(condition.holds(value) for value in values) else "PASS"
+    return Judgement(condition.text, verdict, before, after, change)
 
 
-def judge_change(one: Condition, change: Change, before: str, after: str) -> Judgement:
-    """FAIL where the whole interval is beyond the bound, PASS where it is wholly within; of one run of each, whose
-    scatter is not known, by the change itself.
+def judge_change(condition: Condition, change: Change, before: str, after: str) -> Judgement:
+    """Return FAIL where the whole interval is beyond the bound, PASS where it is wholly within.
+
+    With one run of each side, whose scatter is not known, the change itself decides.
     """
-    is_alone, beyond = change.basis == ONE_RUN_EACH, "above" if one.above else "below"
-    side = (change._replace(low=change.mean, high=change.mean) if is_alone else change).verdict(one.bound)
+    judged = change
+    if change.basis == ONE_RUN_EACH:
+        judged = change._replace(low=change.mean, high=change.mean)
+    side = judged.verdict(condition.bound)
     if side == "unclear":
-        what = "samples" if change.basis == "samples" else "runs"
-        why = f"the {what} scatter too much to say whether it is beyond {one.bound:+g} %: add {what}"
-        return not_judged(one, why, before, after, change.signed)
+        things = "samples" if change.basis == "samples" else "runs"
+        why = f"the {things} scatter too much to say whether it is beyond {condition.bound:+g} %: add {things}"
+        return not_judged(condition, why, before, after, change.signed)
+    beyond = "above" if condition.above else "below"
     verdict: GateVerdict = "FAIL" if side == beyond else "PASS"
-    doubt = CHANCE if change.may_be_chance else ""
-    return Judgement(one.text, verdict, before, after, change.signed, doubt)
+    doubt = CHANCE_NOTE if change.may_be_chance else ""
+    return Judgement(condition.text, verdict, before, after, change.signed, doubt)
 
 
-def judge_answers(sides: Sides, one: Condition) -> Judgement:
-    """What comes of a condition on the answers: the worst of all runs against the first of the baseline."""
-    found, first = [], sides.baseline[0]
+def judge_answers(sides: Sides, condition: Condition) -> Judgement:
+    """Return the judgement of a condition on the answers: the worst of all runs against the first of the baseline."""
+    first = sides.baseline[0]
+    judgements = []
     for run in sides.runs:
-        if (pair := run.paired_answers(first)) is None:
-            why = f"{run.folder.name} and {first.folder.name} have no answers to the same samples"
-            if mute := [each.folder.name for each in (run, first) if each.summary.gate is None]:
-                why = f"{mute[0]} has no accuracy test: run it with --mode both"
-            return not_judged(one, why)
-        found.append(judge_pair(one, pair))
-    return gravest(found)
+        pair = run.paired_answers(first)
+        if pair is None:
+            return not_judged(condition, why_no_pair(run, first))
+        judgements.append(judge_pair(condition, pair))
+    return gravest(judgements)
 
 
-def judge_pair(one: Condition, pair: AnswerPair) -> Judgement:
-    """What comes of a condition on the answers: on a score, or whether more than allowed have other tokens."""
-    if one.metric:
-        return judge_score(one, pair, one.metric.name)
-    return judge_worst(one, [100 * len(pair.differing) / pair.samples])._replace(change=pair.words)
+def why_no_pair(run: ComparedRun, first: ComparedRun) -> str:
+    """Return why the answers of two runs cannot be compared sample by sample."""
+    for each_run in (run, first):
+        if each_run.summary.gate is None:
+            return f"{each_run.folder.name} has no accuracy test: run it with --mode both"
+    return f"{run.folder.name} and {first.folder.name} have no answers to the same samples"
 
 
-def judge_score(one: Condition, pair: AnswerPair, name: str) -> Judgement:
-    """A score, its change in percent of the baseline's with the paired-bootstrap interval, or its value."""
+def judge_pair(condition: Condition, pair: AnswerPair) -> Judgement:
+    """Return the judgement of a condition on a score, or on how many answers have other tokens."""
+    if condition.metric:
+        return judge_score(condition, pair, condition.metric.name)
+    changed_percent = 100 * len(pair.differing) / pair.samples
+    return judge_worst(condition, [changed_percent], change=pair.words)
+
+
+def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
+    """Return the judgement of a score, by its change with the paired-bootstrap interval, or by its value."""
     score = pair.scores.get(name)
     if score is None:
-        return not_judged(one, "it is not a mean over samples, so its change has no interval")
-    sides = number(score.before, 6), number(score.after, 6)
-    if not one.change:
-        return judge_worst(one, [score.after], *sides)
+        return not_judged(condition, "it is not a mean over samples, so its change has no interval")
+    before, after = number(score.before, 6), number(score.after, 6)
+    if not condition.change:
+        return judge_worst(condition, [score.after], before, after)
     if not score.before:
-        return not_judged(one, ZERO, *sides)
+        return not_judged(condition, NO_CHANGE_OF_ZERO, before, after)
     mean, low, high = (1 + value / score.before for value in (score.change, score.low, score.high))
-    found = judge_change(one, Change(mean, low, high, "samples", pair.samples), *sides)
-    if found.verdict == "FAIL" and score.few:
+    judgement = judge_change(condition, Change(mean, low, high, "samples", pair.samples), before, after)
+    if judgement.verdict == "FAIL" and score.few:
         why = f"too few samples, or fewer than {statistics.FEWEST_DIFFERING} of them with another score"
-        return found._replace(verdict="NOT JUDGED", why=why)
-    return found
+        return judgement._replace(verdict="NOT JUDGED", why=why)
+    return judgement
 
 
 def gravest(judgements: Sequence[Judgement]) -> Judgement:
-    """The first that holds; else the first that could not be judged; else the first."""
-    return min(judgements, key=lambda one: [*CODES].index(one.verdict))
+    """Return the first that failed; else the first that could not be judged; else the first."""
+    order = list(EXIT_CODES)
+    return min(judgements, key=lambda judgement: order.index(judgement.verdict))
 
 
 def exit_code(judgements: Sequence[Judgement]) -> int:
-    return CODES[gravest(judgements).verdict]
+    return EXIT_CODES[gravest(judgements).verdict]
 
 
 def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
-    """The verdict with its figures, a line for each condition, and what differs."""
-    everyone, first = sides.everyone, gravest(judgements)
-    is_passed, why = first.verdict == "PASS", (first.verdict == "FAIL" and first.figures) or first.why
-    title = f"{first.verdict}: {'no condition holds' if is_passed else f'{first.condition}: {why}'}"
-    if any(one.why == CHANCE for one in judgements):
-        title = f"{title} ({CHANCE})"
-    lines = [
-        *(Line(one.verdict, f"{one.condition}: {one.text}", VERDICT_TONES[one.verdict]) for one in judgements),
-        Line("interval", METHOD_TEXT),
-        Line("differs", compare_page.difference(everyone)),
-        *(Line("careful", said, "careful") for run in everyone for said in compare.cautions(run, run.name)),
-        Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)),
-        Line("run", ", ".join(str(run.folder) for run in sides.runs)),
-        Line(  # which shows a change on a busy machine, too
-            "next",
-            "" if is_passed else f"{command_of('report')} --compare {sides.baseline[0].folder} {sides.runs[0].folder}",
-            is_command=True,
-        ),
-    ]
-    return Document(
-        title, subject.subject_of(*(run.summary for run in everyone)), lines, tone=VERDICT_TONES[first.verdict]
-    )
+    """Return the verdict with its figures, a line for each condition, and what differs."""
+    runs = sides.everyone
+    verdict = gravest(judgements).verdict
+    lines = [judgement_line(judgement) for judgement in judgements]
+    lines.append(Line("interval", METHOD_TEXT))
+    lines.append(Line("differs", compare_page.difference(runs)))
+    for run in runs:
+        lines += [Line("careful", text, "careful") for text in compare.cautions(run, run.name)]
+    lines.append(Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)))
+    lines.append(Line("run", ", ".join(str(run.folder) for run in sides.runs)))
+    if verdict != "PASS":  # A comparison shows a change on a busy machine, too.
+        comparison = f"{command_of('report')} --compare {sides.baseline[0].folder} {sides.runs[0].folder}"
+        lines.append(Line("next", comparison, is_command=True))
+    shared_subject = subject.subject_of(*(run.summary for run in runs))
+    return Document(title_of(judgements), shared_subject, lines, tone=VERDICT_TONES[verdict])
+
+
+def judgement_line(judgement: Judgement) -> Line:
+    return Line(judgement.verdict, f"{judgement.condition}: {judgement.text}", VERDICT_TONES[judgement.verdict])
+
+
+def title_of(judgements: Sequence[Judgement]) -> str:
+    """Return the verdict that decides, with its condition and its reason."""
+    first = gravest(judgements)
+    what = "no condition holds"
+    if first.verdict == "FAIL":
+        what = f"{first.condition}: {first.figures or first.why}"
+    elif first.verdict == "NOT JUDGED":
+        what = f"{first.condition}: {first.why}"
+    may_be_chance = any(judgement.why == CHANCE_NOTE for judgement in judgements)
+    note = f" ({CHANCE_NOTE})" if may_be_chance else ""
+    return f"{first.verdict}: {what}{note}"

@@ -16,7 +16,7 @@ from harness.runner.search_rate import CurveRate, QuickEstimate, SearchedRate
 from harness.runner.trial_rate import HistoryRate, LatencyTrial, TrialRate
 
 
-def rate_source(config: RunConfig) -> RateSource:  # noqa: PLR0911
+def rate_source(config: RunConfig) -> RateSource:
     """Return where the load of a run comes from: by its pattern, and by what was given for it."""
     pattern = config.scenario_rules.pattern
     if config.mode == "accuracy" and not (pattern.is_rated and pattern.is_paced):  # Else LoadGen paces it by its rate.

@@ -34,7 +34,7 @@ from harness.sweep.lanes import SHARING_NOTE
 
 # What the sweep found, in words.
 TAIL = METRIC_BY_NAME["ttft_p99_ms"]  # which users see
-HOLDS = regression.condition(
+HOLDS = regression.parse_condition(
     f"{SCORE_METRIC}<-1%"
 )  # of the baseline's score, what MLPerf's gate allows of the reference's
 ACCURACY_WORDS = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
@@ -80,33 +80,44 @@ class SweepReport:
     @cached_property
     def judgements(self) -> list[Judgement]:
         """What comes of each condition on each experiment."""
-        conditions = [*map(regression.condition, self.state.fail_if)]
+        conditions = [*map(regression.parse_condition, self.state.fail_if)]
         rows = [each for each in self.rows if each.name != BASELINE]
-        gate = regression.gate([each.name for each in rows if each.accuracy == "UNSAFE"]) if conditions else []
+        gate = regression.judge_gate([each.name for each in rows if each.accuracy == "UNSAFE"]) if conditions else []
         return [*gate, *(self.judge(each, one) for each in rows for one in conditions)]
 
-    def judge(self, result: ExperimentResult, one: Condition) -> Judgement:
-        """By the same rules as between finished runs."""
-        one, pair = one._replace(text=f"{result.name}: {one.text}"), self.pairs.get(result.name)
-        if (metric := one.metric) is None or one.is_of_answers:
-            return regression.judge_pair(one, pair) if pair else regression.not_judged(one, "no answers to compare")
+    def judge(self, result: ExperimentResult, condition: Condition) -> Judgement:
+        """Judge an experiment by the same rules as finished runs."""
+        condition = condition._replace(text=f"{result.name}: {condition.text}")
+        metric, pair = condition.metric, self.pairs.get(result.name)
+        if metric is None or condition.is_of_answers:
+            if pair is None:
+                return regression.not_judged(condition, "no answers to compare")
+            return regression.judge_pair(condition, pair)
+        refusal = self.refusal_of_speed(result, metric)
+        if refusal:
+            return regression.not_judged(condition, refusal)
         values, ratios = result.values(metric), result.ratios(metric)
-        refusals = {
-            "the baseline's speed does not count": not result.base,
-            "its work is not the baseline's": result.base
-            and incomparable_reason(result.experiment, result.base.experiment),
-            CONFIGURED: result.experiment.has_fixed_rate and metric.is_of_rate,
-            "; ".join(result.background_load): result.background_load,
-            EFFECTS["too short"][0].strip(): result.doubt,
-            "its own speed does not count": not result.is_usable,
-            f"no pair of tests has a figure for {metric.label}": not values,
-        }
-        if why := next((why for why, is_so in refusals.items() if is_so), ""):
-            return regression.not_judged(one, why)
         change = None
         if len(ratios) == len(values):
             change = result.change if metric is result.metric else change_of(result, metric, self.state)
-        return regression.judge_values(one, [*zip(*values, strict=True)], change)
+        before, after = [value for value, _ in values], [value for _, value in values]
+        return regression.judge_values(condition, before, after, change)
+
+    def refusal_of_speed(self, result: ExperimentResult, metric: Metric) -> str:
+        """Return why an experiment's measurement may not be judged; empty where it may."""
+        if not result.base:
+            return "the baseline's speed does not count"
+        if incomparable_reason(result.experiment, result.base.experiment):
+            return "its work is not the baseline's"
+        if result.experiment.has_fixed_rate and metric.is_of_rate:
+            return CONFIGURED
+        if result.background_load:
+            return "; ".join(result.background_load)
+        if result.doubt:
+            return EFFECTS["too short"][0].strip()
+        if not result.is_usable:
+            return "its own speed does not count"
+        return "" if result.values(metric) else f"no pair of tests has a figure for {metric.label}"
 
 
 def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
@@ -131,7 +142,7 @@ def title(report: SweepReport) -> str:
     return f"{first.verdict}{condition}; {finding(report)}"
 
 
-def finding(report: SweepReport) -> str:  # noqa: PLR0911
+def finding(report: SweepReport) -> str:
     base, judged = report.baseline, report.judged
     if not base or not base.complete:
         return "the baseline did not complete, so no speedup can be given"

@@ -51,8 +51,8 @@ DIGITS = {"ascii": "15", "fullwidth": "１５", "arabic": "١٥", "devanagari": 
         lambda text: may_fail(f"{text}%", 1000),
         lambda text: parse_arrivals(f"gamma:{text}"),
         lambda text: parse_arrivals(f"ramp:{text}-{text}"),
-        lambda text: regression.condition(f"ttft_p99_ms>{text}"),
-        lambda text: regression.condition(f"answers changed > {text} %"),
+        lambda text: regression.parse_condition(f"ttft_p99_ms>{text}"),
+        lambda text: regression.parse_condition(f"answers changed > {text} %"),
         lambda text: RunConfig(total_sample_count=text) if "_" not in text else may_fail(text, 1),
         lambda text: RunConfig(min_duration=text) if "_" not in text else may_fail(text, 1),
         lambda text: (

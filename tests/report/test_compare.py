@@ -241,7 +241,7 @@ def test_the_second_run_is_held_against_the_first(tmp_path: Path) -> None:
     assert re.search(r"\| rouge1 \| 9\d\.\d+ \| 7\d\.\d+ \| -18", page)
     least = number(score.scores["rouge1"].before - 1)
     for text, verdict in {"rouge1<-3%": "FAIL", "rouge1>+3%": "PASS", f"rouge1<{least}": "FAIL"}.items():
-        (found,) = regression.judge(regression.Sides([before], [after]), [regression.condition(text)])[:1]
+        (found,) = regression.judge(regression.Sides([before], [after]), [regression.parse_condition(text)])[:1]
         assert found.verdict == verdict, (text, found)
 
 

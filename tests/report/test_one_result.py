@@ -18,7 +18,7 @@ from harness.report import answer, compare, compare_page, regression, run_page
 from harness.report import report as rendering
 from harness.report.compare import ComparedRun
 from harness.report.load_view import LoadPicture
-from harness.report.regression import Sides, condition
+from harness.report.regression import Sides, parse_condition
 from harness.report.run_report import RunReport
 from harness.results import metrics, outcome
 from harness.results.outcome import Doubt, Outcome
@@ -166,7 +166,7 @@ def test_every_place_names_one_figure_and_one_verdict(name: str, runs: Runs, cas
     reason = compare_page.refusal(before, after, "A", "B")
     if name not in GIVEN:  # whose rate was given, so that no speed of it is compared
         assert (reason == "") == is_clean, reason
-    judged = regression.judge(Sides([before], [after]), [condition("tokens_per_sec>0")])
+    judged = regression.judge(Sides([before], [after]), [parse_condition("tokens_per_sec>0")])
     is_judged = not (case.is_busy or case.is_disputed or INVALID in found.flaws or name in GIVEN)
     assert (judged[-1].verdict != "NOT JUDGED") == is_judged, judged[-1].why
     if is_judged:
@@ -207,7 +207,7 @@ def test_a_result_below_a_busy_level_is_compared_with_nothing(tmp_path: Path, as
         compared.append(compare.read(folder))
     assert [run.summary.result and run.summary.result.load for run in compared] == [8, 2]
     assert compare_page.refusal(*compared, "A", "B") == "the machine was busy in B"
-    judged = regression.judge(Sides([compared[0]], [compared[1]]), [condition("tokens_per_sec<-3%")])
+    judged = regression.judge(Sides([compared[0]], [compared[1]]), [parse_condition("tokens_per_sec<-3%")])
     assert judged[0].verdict == "NOT JUDGED"
     said = [line.text for line in answer.document(compared[1].summary).lines]
     assert any(tells(text, "other programs ran", " 8 ", "--fail-if does not judge this run") for text in said)

