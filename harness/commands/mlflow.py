@@ -181,7 +181,7 @@ def sweep(folder: Path) -> TrackedRun:
 
 
 def machine(system: System, gpus: list[str] | None) -> dict[str, str]:
-    """Where it ran, as tags; no `gpus` are known behind an endpoint."""
+    """Return where it ran, as tags; no `gpus` are known behind an endpoint."""
     versions = {f"version.{name}": version for name, version in system.packages.items()}
     return {"git_revision": system.git_revision or "unknown", "gpu": gpu_names(gpus), "cpu": system.cpu, **versions}
 

@@ -87,8 +87,8 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
 
 @lru_cache(maxsize=4)
 def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
-    """When each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is not
-    before `seconds`. Raises UsageError for more than `MOST_REQUESTS`.
+    """Return when each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is
+    not before `seconds`. Raises UsageError for more than `MOST_REQUESTS`.
     """
     found = parse_arrivals(text)
     assert found is not None  # a shape, and no file

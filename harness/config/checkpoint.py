@@ -56,7 +56,7 @@ def head_width(shape: Any) -> int:
 
 
 def title(config: EngineConfig) -> str:
-    """What a report calls a model whose engine says that it came quantized.
+    """Return what a report calls a model whose engine says that it came quantized.
 
     Raises UsageError for a damaged quantize.json.
     """
@@ -70,13 +70,13 @@ def title(config: EngineConfig) -> str:
 
 
 def is_reference(config: EngineConfig) -> bool:
-    """Whether the model has Llama-3.1-8B's shape."""
+    """Tell whether the model has Llama-3.1-8B's shape."""
     shape = load_shape(config)
     return all(getattr(shape, key) == value for key, value in SHAPE.items())
 
 
 def has_random_weights(config: EngineConfig) -> bool:
-    """Whether the checkpoint says of itself that its weights were drawn at random (`benchmarks.random_llama`)."""
+    """Tell whether the checkpoint says of itself that its weights were drawn at random (`benchmarks.random_llama`)."""
     return getattr(load_shape(config), "random_weights", False) is True
 
 

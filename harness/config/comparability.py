@@ -60,7 +60,7 @@ class Difference(NamedTuple):
 
 
 def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> list[Difference]:
-    """What keeps the numbers of two runs from being compared, but for the aspects and names to ignore;
+    """Return what keeps the numbers of two runs from being compared, but for the aspects and names to ignore;
     empty where nothing does.
     """
     return [

@@ -118,7 +118,7 @@ class EngineConfig(Settings):
 
     @property
     def model_spec(self) -> models.ModelSpec:
-        """What belongs to the model: path, context, data."""
+        """Return what belongs to the model: path, context, data."""
         return models.model(self.model)
 
     @property
@@ -127,7 +127,7 @@ class EngineConfig(Settings):
 
     @property
     def model_path(self) -> str:
-        """What Hugging Face loaders take: a repository name or a folder."""
+        """Return what Hugging Face loaders take: a repository name or a folder."""
         return self.model_spec.path
 
     @property
@@ -137,7 +137,8 @@ class EngineConfig(Settings):
 
     @property
     def has_other_hosts(self) -> bool:
-        """Whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part of them."""
+        """Tell whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part of them.
+        """
         ray = "ray" in map(self.engine_args.get, ("data_parallel_backend", "distributed_executor_backend"))
         return ray or not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
 
@@ -152,7 +153,7 @@ class EngineConfig(Settings):
 
     @property
     def loads_weights(self) -> bool:
-        """Whether an engine in this process reads the model's weights."""
+        """Tell whether an engine in this process reads the model's weights."""
         return self.backend in ("auto", "vllm") and not self.has_dummy_weights
 
 
@@ -213,7 +214,7 @@ class ServerFlags(EngineConfig):
 
     @property
     def is_in_process(self) -> bool:
-        """Whether this process and those it starts compute the answers, on this machine's GPUs if it has any."""
+        """Tell whether this process and those it starts compute the answers, on this machine's GPUs if it has any."""
         return self.backend == "vllm"
 
 
@@ -240,7 +241,7 @@ def allows_failures(max_failed: str) -> bool:
 
 
 def may_fail(most: str, requests: int) -> int:
-    """How many of a test's requests --max-failed lets fail. Raises UsageError for what is neither N nor N%."""
+    """Return how many of a test's requests --max-failed lets fail. Raises UsageError for what is neither N nor N%."""
     number, is_share = most.removesuffix("%"), most.endswith("%")
     value = decimal_number(number) if is_share else whole_number(number)
     if value is None or value > (100 if is_share else 2**40):

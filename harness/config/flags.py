@@ -166,7 +166,7 @@ class Settings(BaseModel):
 
     @classmethod
     def differing(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """What of a record's settings is other than the default, and a setting of this version."""
+        """Return what of a record's settings is other than the default, and a setting of this version."""
         return {
             name: settings[name]
             for name, info in cls.model_fields.items()
@@ -175,7 +175,7 @@ class Settings(BaseModel):
 
     @classmethod
     def flags(cls) -> dict[str, Flag]:
-        """How each setting is shown, by name."""
+        """Return how each setting is shown, by name."""
         fields: Mapping[str, Any] = cls.model_fields
         unseen = {"flag": Flag("", "nothing")}
         return {name: (info.json_schema_extra or unseen)["flag"] for name, info in fields.items()}

@@ -79,7 +79,7 @@ class Shared(Settings):
 
 
 def lengths(name: str, given: object) -> Lengths:
-    """What --input-len or --output-len gives: N, N~S or N~S:LOW-HIGH. Raises UsageError."""
+    """Return what --input-len or --output-len gives: N, N~S or N~S:LOW-HIGH. Raises UsageError."""
     if written := re.fullmatch(LENGTHS, str(given)):
         median, sigma, low, high = written.groups()
         found = Lengths(int(median), float(sigma or 0), int(low or 1), int(high) if high else None)

@@ -177,8 +177,8 @@ GATE_SHARE = {
 
 
 def bounds(reference: ReferenceScores, high_accuracy: bool) -> dict[str, tuple[float, float | None]]:
-    """What each score must keep to: ROUGE at least 0.99 of the reference (0.999 for high accuracy), gen_len within
-    10 % of it.
+    """Return what each score must keep to: ROUGE at least 0.99 of the reference (0.999 for high accuracy), gen_len
+    within 10 % of it.
     """
     floors = {name: (GATE_SHARE[high_accuracy] * getattr(reference, name), None) for name in ROUGE}
     return floors | {"gen_len": (0.9 * reference.gen_len, 1.1 * reference.gen_len)}

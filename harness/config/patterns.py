@@ -50,7 +50,7 @@ class Load:
 
     @property
     def whole_rounds(self) -> bool:
-        """Whether its samples belong together."""
+        """Tell whether its samples belong together."""
         return bool(self.request_set and self.request_set.whole_rounds)
 
 
@@ -85,15 +85,15 @@ class LoadPattern:
         return None
 
     def length(self, plan: Load) -> Length | None:
-        """How many queries a performance test has, and about how many seconds it takes; None where that is not known
-        yet.
+        """Return how many queries a performance test has, and about how many seconds it takes; None where that is not
+        known yet.
         """
         queries = self.queries(plan)
         return (queries, queries / plan.target_qps) if queries and plan.target_qps else None
 
     def progress(self, plan: Load) -> tuple[int | None, float]:
-        """How many samples a live line counts towards, None where all are issued at once; and how long the test takes
-        at least, as far as its settings tell.
+        """Return how many samples a live line counts towards, None where all are issued at once; and how long the test
+        takes at least, as far as its settings tell.
         """
         queries = self.queries(plan)
         return queries, queries / plan.target_qps if self.is_rated and queries and plan.target_qps else 0.0
@@ -103,7 +103,7 @@ class LoadPattern:
         return (plan.concurrency or engine) if self.is_full else None
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
-        """What changes from test to test; the rest stays as MLPerf has it."""
+        """Return what changes from test to test; the rest stays as MLPerf has it."""
         least = self.min_queries(plan)
         is_part = self.is_own_clock or plan.samples != plan.config.official_samples
         found = {
@@ -116,7 +116,7 @@ class LoadPattern:
         return {key: value for key, value in found.items() if value is not None}
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
-        """What is the same in all tests of a run."""
+        """Return what is the same in all tests of a run."""
         # Of one's own requests no more than the duration takes, not all of them; nor where the client sends each.
         is_own = (plan.request_set or self.is_own_clock) and not plan.whole_rounds
         return {"sample_concatenate_permutation": 0} if is_own else {}
@@ -160,7 +160,7 @@ class Poisson(LoadPattern):
         return None if plan.target_qps is None else self.fewest(plan)
 
     def fewest(self, plan: Load) -> int:
-        """How many queries a test has at its rate, or, while that is not known, at any."""
+        """Return how many queries a test has at its rate, or, while that is not known, at any."""
         wanted = max(self.min_queries(plan), plan.min_duration_s * (plan.target_qps or 0.0))
         return ceil(wanted) if plan.request_set else ceil(wanted / plan.samples) * plan.samples
 

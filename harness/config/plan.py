@@ -50,7 +50,7 @@ class Plan(Load):
 
     @property
     def pattern(self) -> LoadPattern:
-        """How its tests load the engine."""
+        """Return how its tests load the engine."""
         return self.config.scenario_rules.pattern
 
     @property
@@ -60,14 +60,15 @@ class Plan(Load):
 
     @property
     def watched_gpus(self) -> int | None:
-        """How many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
+        """Return how many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
         if self.config.endpoint:
             return None if server_addresses.is_here(self.config.endpoint) and not self.config.telemetry_url else 0
         return None if self.config.has_other_hosts else self.tensor_parallel_size * self.data_parallel_size
 
     @property
     def setup(self) -> dict[str, object]:
-        """What another run must share for its speed to tell of this one's: all that the engine's speed depends on.
+        """Return what another run must share for its speed to tell of this one's: all that the engine's speed depends
+        on.
 
         Follows from what each flag affects; the value of an `auto` stands for it.
         """
@@ -102,8 +103,8 @@ class Plan(Load):
 
     @property
     def schedule(self) -> tuple[float, ...]:
-        """When each query is due, in seconds since the first, where the schedule is our own and no trace's: up to the
-        first that is not before the minimum duration.
+        """Return when each query is due, in seconds since the first, where the schedule is our own and no trace's: up
+        to the first that is not before the minimum duration.
         """
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
@@ -116,7 +117,7 @@ class Plan(Load):
 
     @property
     def scheduled(self) -> int:
-        """How many queries a schedule of our own has."""
+        """Return how many queries a schedule of our own has."""
         return self.replay.requests if self.replay else len(self.schedule)
 
     @property
@@ -130,8 +131,8 @@ class Plan(Load):
 
     @property
     def length(self) -> str:
-        """How many queries a performance test has and how long it takes at least, in words; empty where the rate is not
-        known yet. LoadGen takes whole passes of the samples.
+        """Return how many queries a performance test has and how long it takes at least, in words; empty where the rate
+        is not known yet. LoadGen takes whole passes of the samples.
         """
         pattern = self.pattern
         if (length := pattern.length(self)) is None:
@@ -140,7 +141,7 @@ class Plan(Load):
 
     @property
     def too_short(self) -> str | None:
-        """Why the performance test cannot be VALID at its rate, in words; None where it can."""
+        """Return why the performance test cannot be VALID at its rate, in words; None where it can."""
         is_judged = isinstance(self.pattern, Poisson) and self.config.mode != "accuracy"
         if not (is_judged and self.queries and self.queries < SURE_QUERIES):
             return None
@@ -157,7 +158,7 @@ class Plan(Load):
 
     @property
     def deviations(self) -> list[Statement]:
-        """Why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
+        """Return why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
         return mlperf_deviations.deviations(self)
 
     def with_note(self, note: str, **changes: Any) -> "Plan":

@@ -35,8 +35,8 @@ HUB_TIMEOUT_S = 5.0
 
 
 def loaded(kind: Any, config: EngineConfig) -> Any:
-    """What one of the library's loaders makes of the model. Without a way to the hub it looks in its cache on this
-    machine alone, where it would try for a minute. Raises UsageError with the way out.
+    """Return what one of the library's loaders makes of the model. Without a way to the hub it looks in its cache on
+    this machine alone, where it would try for a minute. Raises UsageError with the way out.
     """
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
@@ -52,7 +52,7 @@ def loaded(kind: Any, config: EngineConfig) -> Any:
 
 @functools.cache
 def is_hub_reachable() -> bool:
-    """Whether the Hugging Face hub, or its mirror in HF_ENDPOINT, takes connections; through a proxy it may."""
+    """Tell whether the Hugging Face hub, or its mirror in HF_ENDPOINT, takes connections; through a proxy it may."""
     if {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"} & set(environ):
         return True
     parts = urlsplit(environ.get("HF_ENDPOINT") or "https://huggingface.co")
@@ -91,7 +91,7 @@ def why_not_loaded(config: EngineConfig, error: Exception) -> str:
 
 
 def why_unusable(folder: Path, text: str) -> str:
-    """What keeps a folder from being a model, by what is in it, else in a library's words."""
+    """Return what keeps a folder from being a model, by what is in it, else in a library's words."""
     if pointer := next((path for path in data_files(folder, "*") if path.is_file() and is_pointer(path)), None):
         return f"{pointer.name} is {POINTER}"
     if (folder / "adapter_config.json").exists():

@@ -48,7 +48,8 @@ NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8"
 
 
 def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
-    """How a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for."""
+    """Return how a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for.
+    """
     stored = stored_words(config)
     method = str(stored.get("quant_method", "unknown method"))
     if groups := stored.get("config_groups"):
@@ -92,7 +93,7 @@ def method_format(stored: dict[str, Any], method: str) -> StoredFormat:
 
 
 def stored_words(config: EngineConfig) -> dict[str, Any]:
-    """What a checkpoint says of its quantization where vLLM reads it: in config.json, or in hf_quant_config.json
+    """Return what a checkpoint says of its quantization where vLLM reads it: in config.json, or in hf_quant_config.json
     (ModelOpt's older exports); empty of one that is not quantized.
     """
     if found := getattr(load_shape(config), "quantization_config", None):

@@ -60,7 +60,7 @@ def resolve(
 
 
 def samples(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
-    """How many samples are used, at most those of the task. Raises UsageError where more are asked for."""
+    """Return how many samples are used, at most those of the task. Raises UsageError where more are asked for."""
     count = config.sample_limit or task.samples
     if count <= task.samples:
         return count

@@ -53,7 +53,7 @@ def join_url(address: str, path: str, outside: bool = False) -> str:
 
 
 def is_here(addresses: Sequence[str]) -> bool:
-    """Whether all engines are on this machine, as one in this process is."""
+    """Tell whether all engines are on this machine, as one in this process is."""
     return all(is_loopback_host(urlsplit(address).hostname or "") for address in addresses)
 
 
@@ -65,7 +65,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def is_usable(address: str) -> bool:
-    """Whether it is an http or https address with a host."""
+    """Tell whether it is an http or https address with a host."""
     try:
         parts = urlsplit(address)
         host = (parts.hostname or "").encode("idna")

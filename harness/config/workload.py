@@ -72,7 +72,7 @@ class RequestSet:
 
     @property
     def key(self) -> str:
-        """What another run must share for its speed to tell of this one's."""
+        """Return what another run must share for its speed to tell of this one's."""
         return f"{self.name} {self.digest}"
 
     def check_context(self, most: int, said: str) -> None:
@@ -126,7 +126,7 @@ class WorkloadFlags(Settings):
 
     @property
     def is_replay(self) -> bool:
-        """Whether requests come at the times of a trace."""
+        """Tell whether requests come at the times of a trace."""
         return self.arrivals is not None and parse_arrivals(self.arrivals) is None
 
     @property
@@ -137,12 +137,12 @@ class WorkloadFlags(Settings):
 
     @property
     def has_own_rate(self) -> bool:
-        """Whether the arrivals bring their own rate."""
+        """Tell whether the arrivals bring their own rate."""
         return self.is_replay or bool(self.rate_ends)
 
     @property
     def is_official_workload(self) -> bool:
-        """Whether the requests are MLPerf's own samples."""
+        """Tell whether the requests are MLPerf's own samples."""
         return self.workload == OFFICIAL_WORKLOAD and self.input_len is None and not self.is_replay
 
     @property
@@ -153,7 +153,7 @@ class WorkloadFlags(Settings):
 
     @property
     def is_synthetic(self) -> bool:
-        """Whether prompts are random ones of given lengths."""
+        """Tell whether prompts are random ones of given lengths."""
         return self.input_len is not None or self.output_len is not None
 
     @property
@@ -163,7 +163,7 @@ class WorkloadFlags(Settings):
 
     @property
     def lengths_from(self) -> str:
-        """What else than a file of requests says how long they are, in words; empty where nothing does."""
+        """Return what else than a file of requests says how long they are, in words; empty where nothing does."""
         if self.is_synthetic:
             return "--output-len"
         return "the trace" if self.is_replay else "the profile" if is_profile(self.workload) else ""
@@ -177,6 +177,6 @@ class WorkloadFlags(Settings):
 
 
 def is_profile(workload: str) -> bool:
-    """Whether a workload is a profile: lengths to draw, rather than requests."""
+    """Tell whether a workload is a profile: lengths to draw, rather than requests."""
     path = WORKLOADS[workload].path if workload in WORKLOADS else Path(workload)
     return path is not None and path.suffix in (".yaml", ".yml")

@@ -199,7 +199,7 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
 
 
 def refusal(error: typer.TyperException) -> str:
-    """What Typer refuses, as one line of ours."""
+    """Return what Typer refuses, as one line of ours."""
     text = (
         " ".join(error.format_message().split())
         .replace("Value error, ", "")

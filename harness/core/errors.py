@@ -62,8 +62,8 @@ class LoadGenError(BenchmarkError):
 
 
 def as_input(error: BaseException) -> BaseException:
-    """What the user's files and disks can cause, as an error of its own: a file that cannot be read or written, or a
-    disk that is full. Any other failure is a mistake of this program, and stays as it is.
+    """Return what the user's files and disks can cause, as an error of its own: a file that cannot be read or written,
+    or a disk that is full. Any other failure is a mistake of this program, and stays as it is.
     """
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
         return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")

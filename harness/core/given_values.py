@@ -49,7 +49,7 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
 
 
 def unknown_setting(key: str, names: Sequence[str]) -> str:
-    """What to say of a key of a file that is none of these settings."""
+    """Return what to say of a key of a file that is none of these settings."""
     flag = as_flag(key)
     if (own := key.removeprefix("no_")) in arguments():
         return f"unknown setting {key!r}: vLLM's own arguments are lines such as engine_arg: {own}=VALUE."
@@ -59,7 +59,7 @@ def unknown_setting(key: str, names: Sequence[str]) -> str:
 
 
 def unknown_file_error(flag: str, name: str, names: Sequence[str]) -> UsageError:
-    """What to say of a value that is neither a file nor one of `names`."""
+    """Return what to say of a value that is neither a file nor one of `names`."""
     return UsageError(f"{flag} {name}: not a file, and not one of {', '.join(names)}{did_you_mean(name, names)}")
 
 

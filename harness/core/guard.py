@@ -82,7 +82,7 @@ def processes() -> Processes:
 
 
 def is_marked(pid: int, mark: bytes) -> bool:
-    """Whether a process was started with the mark among its variables."""
+    """Tell whether a process was started with the mark among its variables."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return mark in file.read().split(b"\0")

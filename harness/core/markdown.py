@@ -11,7 +11,7 @@ class Finished(str):
 
 
 def harmless(value: Any) -> Any:
-    """What a page shows of a value."""
+    """Return what a page shows of a value."""
     if not isinstance(value, str) or isinstance(value, Finished):
         return value
     return escape(value)

@@ -32,7 +32,7 @@ def warn(text: object) -> None:
 
 
 def why(error: OSError) -> str:
-    """What the operating system says of a failure, in words, whichever of its parts has them."""
+    """Return what the operating system says of a failure, in words, whichever of its parts has them."""
     return error.strerror or first_line(error)
 
 
@@ -50,7 +50,7 @@ def line_of(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, as one line; a very long one ends between two words."""
+    """Return what an exception says, as one line; a very long one ends between two words."""
     return shorten(
         next(filter(str.strip, str(error).splitlines()), type(error).__name__), LONGEST_QUOTE, placeholder=" ..."
     )

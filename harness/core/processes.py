@@ -68,12 +68,12 @@ def command_line() -> str:
 
 
 def is_installed() -> bool:
-    """Whether this is the installed command, not a file of a checkout or a module."""
+    """Tell whether this is the installed command, not a file of a checkout or a module."""
     return os.path.basename(sys.argv[0]) == PROGRAM_NAME
 
 
 def command_of(name: str) -> str:
-    """How one types another command of this program, as this one was called."""
+    """Return how one types another command of this program, as this one was called."""
     file = f"{name}.py" if (locations.CHECKOUT / f"{name}.py").exists() else f"-m harness {name}"
     return f"{PROGRAM_NAME} {name}" if is_installed() else f"python {file}"
 
@@ -118,7 +118,7 @@ def with_flag(command: str, flag: str, value: str) -> str:
 
 
 def by_signal(number: int) -> str:
-    """How a process ended: died by SIGILL (illegal instruction)."""
+    """Return how a process ended: died by SIGILL (illegal instruction)."""
     with suppress(ValueError):
         return f"died by {Signals(number).name} ({(strsignal(number) or '').lower()})"
     return f"died by signal {number}"

@@ -155,11 +155,11 @@ def safe_markup(text: str) -> str:
 def describe(
     counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0, rate: float | None = None
 ) -> str:
-    """How far a test is, the most important first, since a terminal cuts the end: share and time left, samples done,
-    first token where it streams, tokens a second, in flight.
+    """Return how far a test is, the most important first, since a terminal cuts the end: share and time left, samples
+    done, first token where it streams, tokens a second, in flight.
 
-    Without a `total` all are issued at once; it lasts at least `least_s`.
-    `rate`: recent answers a second, for the estimate of the rest; else those since the start.
+    Without a `total` all are issued at once; it lasts at least `least_s`. `rate`: recent answers a second, for the
+    estimate of the rest; else those since the start.
     """
     total = max(total or 0, counters.issued)
     parts = []

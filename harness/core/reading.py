@@ -141,7 +141,7 @@ def as_text(value: object) -> str:
 
 
 def size(node: Any, sizes: dict[int, int | None]) -> int:
-    """How many values a YAML node stands for, aliases expanded. Raises YAMLError for what no file of ours holds,
+    """Return how many values a YAML node stands for, aliases expanded. Raises YAMLError for what no file of ours holds,
     TooLargeError for a node within itself.
     """
     if id(node) in sizes:

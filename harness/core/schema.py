@@ -24,7 +24,7 @@ class FrozenModel(BaseModel):
 
 
 def fields_from(model: type[FrozenModel], source: object) -> dict[str, Any]:
-    """What a source, such as LoadGen's log, has under the names of a model's fields."""
+    """Return what a source, such as LoadGen's log, has under the names of a model's fields."""
     return {name: getattr(source, name) for name in model.model_fields if hasattr(source, name)}
 
 

@@ -90,7 +90,7 @@ def cores() -> set[int]:
 
 
 def core_count() -> int:
-    """How many cores this process may use: those above, or those of its container's quota, rounded up."""
+    """Return how many cores this process may use: those above, or those of its container's quota, rounded up."""
     with suppress(OSError, ValueError):
         quota, period = map(int, (CGROUP / "cpu.max").read_text().split())  # of a group without a quota: max
         return min(len(cores()), -(-quota // period))
@@ -115,7 +115,7 @@ def cpu_flags() -> set[str]:
 
 
 def cpu_line(name: str) -> str:
-    """What Linux tells of the first CPU under a name; empty for nothing."""
+    """Return what Linux tells of the first CPU under a name; empty for nothing."""
     with suppress(OSError):
         if found := re.search(rf"(?m)^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text()):
             return found[1].strip()

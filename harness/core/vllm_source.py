@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def folder() -> Path | None:
-    """Where vLLM is installed; None where it is not."""
+    """Return where vLLM is installed; None where it is not."""
     spec = find_spec("vllm")
     return Path(spec.origin).parent if spec and spec.origin else None
 

@@ -15,7 +15,7 @@ from harness.engines.protocol import Engine, Sampling
 
 
 def sampling_of(plan: Plan) -> Sampling:
-    """How a run's answers are generated; its longest one, where requests differ."""
+    """Return how a run's answers are generated; its longest one, where requests differ."""
     return Sampling(plan.max_new_tokens, exact=plan.request_set is not None and plan.request_set.exact)
 
 

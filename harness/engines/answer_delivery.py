@@ -46,13 +46,13 @@ class Delivery(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it came in one message, so that it has no time per output token."""
+        """Tell whether it came in one message, so that it has no time per output token."""
         return self.messages == 1 and self.tokens > 1
 
     @property
     def is_bundled(self) -> bool:
-        """Whether a buffer held it: whole, more than two messages' tokens at first, or half of the messages rushed.
-        Messages of several tokens at even distances are an engine's steps.
+        """Tell whether a buffer held it: whole, more than two messages' tokens at first, or half of the messages
+        rushed. Messages of several tokens at even distances are an engine's steps.
         """
         late = self.first_tokens > 1 and self.first_tokens * self.messages > 2 * self.tokens
         return self.is_whole or late or (self.messages > 1 and 2 * self.rushed >= self.messages - 1)
@@ -134,18 +134,18 @@ class ServerUse(schema.FrozenModel):
 
     @property
     def is_buffered(self) -> bool:
-        """Whether TTFT and TPOT are those of a buffer on the way, or in the server: of half of the answers."""
+        """Tell whether TTFT and TPOT are those of a buffer on the way, or in the server: of half of the answers."""
         return self.messages > 0 and 2 * self.bundled >= self.answers
 
     @property
     def disagreements(self) -> Iterator[str]:
-        """What the wire shows and this program's own figures do not, in words."""
+        """Yield what the wire shows and this program's own figures do not, in words."""
         yield from self._differing_counts()
         yield from self._odd_answers()
         yield from self._doubtful_times()
 
     def _differing_counts(self) -> Iterator[str]:
-        """Where a server's counts of tokens are not those of what was sent and came."""
+        """Yield where a server's counts of tokens are not those of what was sent and came."""
         each = max(1, self.answers)
         counted, came = self.output_tokens, self.client_tokens
         if counted is not None and abs(counted - came) > SAME_COUNT * came:
@@ -170,7 +170,7 @@ class ServerUse(schema.FrozenModel):
             )
 
     def _odd_answers(self) -> Iterator[str]:
-        """What answers show that is not as it was asked for."""
+        """Yield what answers show that is not as it was asked for."""
         if self.hidden:
             yield (
                 f"{self.hidden:,} of {self.answers:,} answers came without text, and `usage` counts their tokens: the "
@@ -191,7 +191,7 @@ class ServerUse(schema.FrozenModel):
             )
 
     def _doubtful_times(self) -> Iterator[str]:
-        """What makes speeds and latencies those of something else than the engine."""
+        """Yield what makes speeds and latencies those of something else than the engine."""
         each = max(1, self.answers)
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
             yield f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache"
@@ -208,7 +208,7 @@ class ServerUse(schema.FrozenModel):
 
     @property
     def notes(self) -> list[str]:
-        """What is worth a line and doubts no number."""
+        """Return what is worth a line and doubts no number."""
         return [
             f"{count:,} answers ended with finish_reason {word!r}, which is taken as `stop`"
             for word, count in self.ends.items()

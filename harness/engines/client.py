@@ -170,7 +170,8 @@ class Client:
             yield rest
 
     def _delivery(self, reading: AnswerReading, end: CompletionChunk, here: int, sampling: Sampling) -> Delivery:
-        """How an answer came of which `here` tokens were counted, by whose count is its result, and what its end was.
+        """Return how an answer came of which `here` tokens were counted, by whose count is its result, and what its end
+        was.
 
         Where text came, `usage` counts instead; without it the text may have fewer tokens than the engine made.
         """
@@ -195,8 +196,8 @@ class Client:
         )
 
     def _is_hidden(self, reading: AnswerReading) -> bool:
-        """Whether a server counts tokens of which it sent none, as of thinking that it keeps to itself. One token that
-        ended an answer at once is never sent.
+        """Tell whether a server counts tokens of which it sent none, as of thinking that it keeps to itself. One token
+        that ended an answer at once is never sent.
         """
         if reading.has_text or not reading.usage or not reading.end:
             return False
@@ -204,7 +205,7 @@ class Client:
         return counted > (0 if reading.end.end == "length" else 1)
 
     def _why_empty(self, end: CompletionChunk, usage: TokenCounts | None) -> str:
-        """Why an answer has no token, in words, as far as its end and its counts tell."""
+        """Return why an answer has no token, in words, as far as its end and its counts tell."""
         if end.end == "length":
             return (
                 "it reached its limit of tokens without text, and no `usage` counts them: the server hides what the "
@@ -331,7 +332,7 @@ def is_full(response: ClientResponse, reason: str) -> bool:
 
 
 async def refusal(response: ClientResponse) -> str:
-    """What a response other than 200 says: where it leads, or the server's own words."""
+    """Return what a response other than 200 says: where it leads, or the server's own words."""
     if place := response.headers.get("Location"):
         return f"a redirect, which is not followed, to {error_message(place)}"
     said = b""
@@ -358,7 +359,7 @@ async def read_whole(response: ClientResponse, address: str) -> bytes:
 
 
 def key_hint(challenge: str) -> str:
-    """What a server wants that answers 401 or 403 with this WWW-Authenticate, and where it is set."""
+    """Return what a server wants that answers 401 or 403 with this WWW-Authenticate, and where it is set."""
     if "authorization" in map(str.lower, extra_headers()):
         return f"refuses the Authorization in {HEADERS}"
     if challenge.lower().startswith("basic"):
@@ -367,7 +368,7 @@ def key_hint(challenge: str) -> str:
 
 
 def why_unreached(error: ClientError, address: str) -> str:
-    """Why a server was not reached at all, or not in HTTP."""
+    """Return why a server was not reached at all, or not in HTTP."""
     if isinstance(error, ClientConnectorCertificateError):
         return (
             f"its certificate is not trusted: {error_message(error.certificate_error)}; SSL_CERT_FILE names a file of "

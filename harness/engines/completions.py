@@ -114,7 +114,9 @@ def choosing(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
 
 
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
-    """What its answer says: probabilities over the whole vocabulary, here over the choices. None where it lacks one."""
+    """Return what its answer says: probabilities over the whole vocabulary, here over the choices. None where it lacks
+    one.
+    """
     try:
         message = from_json(page)
         top = message["choices"][0]["logprobs"]["top_logprobs"][0]
@@ -196,7 +198,7 @@ class EventReader:
             self.stray = (self.stray + said + b"\n")[:MOST_REFUSAL]
 
     def missing_end_error(self) -> EndpointError:
-        """Why an answer whose end did not come is none, in the server's own words where it left any."""
+        """Return why an answer whose end did not come is none, in the server's own words where it left any."""
         said = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
         if b'"choices"' in said:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")
@@ -205,7 +207,7 @@ class EventReader:
 
 
 def reason_in(said: Any) -> Any:
-    """Why a server failed, of an object that tells; None of anything else."""
+    """Return why a server failed, of an object that tells; None of anything else."""
     return next((said[key] for key in REASONS if said.get(key)), None) if isinstance(said, dict) else None
 
 

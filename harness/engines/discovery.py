@@ -82,7 +82,9 @@ class Discovery:
             await asyncio.sleep(READY_S)
 
     async def discover(self, address: str, max_model_len: int) -> Server:
-        """What a server tells of itself. Raises UsageError where there is none, or it serves too short a context."""
+        """Return what a server tells of itself. Raises UsageError where there is none, or it serves too short a
+        context.
+        """
         config = self.config
         found, header = await self.models(address)
         named = config.served_model_name
@@ -152,7 +154,7 @@ class Discovery:
 
 
 def is_one(models: Mapping[str, ListedModel]) -> bool:
-    """Whether the models of a list are one: also under several names, which share its root."""
+    """Tell whether the models of a list are one: also under several names, which share its root."""
     roots = {item.get("root") for item in models.values()}
     return len(models) == 1 or (len(roots) == 1 and None not in roots)
 

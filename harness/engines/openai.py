@@ -139,7 +139,7 @@ class OpenAI(Engine):
         raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {refused}.")
 
     async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
-        """Whether a small answer, streamed as the run's are, comes with its token ids. Raises RefusedError, or a
+        """Tell whether a small answer, streamed as the run's are, comes with its token ids. Raises RefusedError, or a
         UsageError where no other form helps.
         """
         stream = self.config.scenario_rules.pattern.is_streamed
@@ -190,7 +190,7 @@ class OpenAI(Engine):
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
-        """What the server with the least load answers, by way of the client with the fewest requests."""
+        """Yield what the server with the least load answers, by way of the client with the fewest requests."""
         async with self._least_loaded() as server:
             client = min(self._clients, key=lambda client: client.in_flight)
             server.unstarted += 1
@@ -279,7 +279,7 @@ class OpenAI(Engine):
 
     @property
     def failure(self) -> str | None:
-        """Why it will answer no more; that a server is gone shows in its requests."""
+        """Return why it will answer no more; that a server is gone shows in its requests."""
         return next((client.failure for client in self._clients if client.failure), None)
 
     def close(self) -> None:

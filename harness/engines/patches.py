@@ -158,8 +158,8 @@ def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
 
 
 def applied_kernels(names: Iterable[str], kernels: Mapping[Any, str]) -> dict[str, str]:
-    """What stands among a model's kernels of each patch that changes one of its layers, by part; `kernels` has each
-    layer with the name of its kernel.
+    """Return what stands among a model's kernels of each patch that changes one of its layers, by part; `kernels` has
+    each layer with the name of its kernel.
     """
     changes: dict[str, list[str]] = {}
     for row in (PATCHES[name] for name in names):

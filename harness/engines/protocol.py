@@ -79,8 +79,8 @@ class Engine:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, Result], watch: Callable[[], None]) -> Result:
-        """What a coroutine on the loop returns, or what it raised, a TimeoutError included; calls `watch` while it
-        waits, which may raise.
+        """Return what a coroutine on the loop returns, or what it raised, a TimeoutError included; calls `watch` while
+        it waits, which may raise.
         """
         future = self.spawn(work)
         while not wait([future], timeout=EVERY_S).done:
@@ -125,7 +125,7 @@ class Engine:
 
     @property
     def engine_state(self) -> EngineState:
-        """What the engine made of its arguments and the checkpoint."""
+        """Return what the engine made of its arguments and the checkpoint."""
         return EngineState()
 
     @property
@@ -147,7 +147,7 @@ class Engine:
 
     @property
     def failure(self) -> str | None:
-        """Why the engine will answer no more; None while it lives."""
+        """Return why the engine will answer no more; None while it lives."""
         return None
 
     @property

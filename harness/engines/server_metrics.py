@@ -121,8 +121,8 @@ def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
 
 
 def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """How many replicas computed no token between two readings of all servers, of how many; 0 of 0 where a reading
-    lacks one.
+    """Return how many replicas computed no token between two readings of all servers, of how many; 0 of 0 where a
+    reading lacks one.
     """
     then, now = samples(before), samples(after)
     counts = [(then[source], now[source]) for source in GENERATED.split()]

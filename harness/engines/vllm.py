@@ -138,7 +138,7 @@ class VLLM(Engine):
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
 
     async def _kernels(self) -> dict[str, str]:
-        """What the workers say that they run; nothing with other hosts, or a class of the user's."""
+        """Return what the workers say that they run; nothing with other hosts, or a class of the user's."""
         if "data_parallel_size_local" in self.args or EXTENSION in self.args:
             return {}
         try:
@@ -264,5 +264,5 @@ class RemoteEngineConnections:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a connection has ended; an engine never ends one while it lives."""
+        """Tell whether a connection has ended; an engine never ends one while it lives."""
         return bool(self._told.poll(0))

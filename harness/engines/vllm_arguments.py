@@ -58,7 +58,9 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
 
 
 def extra_args(config: EngineConfig) -> dict[str, object]:
-    """What --engine-arg gives, its keys checked with vLLM, and the names of --engine-patch, which vLLM then hashes."""
+    """Return what --engine-arg gives, its keys checked with vLLM, and the names of --engine-patch, which vLLM then
+    hashes.
+    """
     known = vllm_source.arguments()
     for key in config.engine_args:
         if known and key not in known:
@@ -72,8 +74,8 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
 
 
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
-    """Which engine arguments and VLLM_ variables the installed vLLM does not have, or ignores with so many copies
-    of the model, in words; empty if it has all.
+    """Return which engine arguments and VLLM_ variables the installed vLLM does not have, or ignores with so many
+    copies of the model, in words; empty if it has all.
     """
     missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
     missing += [
@@ -92,7 +94,8 @@ def installed_version() -> tuple[int, ...]:
 
 
 def refusal(error: Exception) -> str:
-    """What vLLM has against its arguments first; pydantic, with which it checks them, says so below a heading."""
+    """Return what vLLM has against its arguments first; pydantic, with which it checks them, says so below a heading.
+    """
     errors = getattr(error, "errors", None)
     if errors is None:
         return first_line(error)

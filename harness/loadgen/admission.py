@@ -44,8 +44,8 @@ class Admission:
 
     @property
     def full_at(self) -> int | None:
-        """How many requests the server was answering when it refused others, by the median refusal; None where it
-        refused none.
+        """Return how many requests the server was answering when it refused others, by the median refusal; None where
+        it refused none.
         """
         if not self.refused:
             return None

@@ -38,7 +38,7 @@ class BackgroundLoad:
     client_share: Measured = None  # of a core, of the busiest process that asks an endpoint
 
     def warnings(self, when: str = "during the test") -> list[str]:
-        """What of it may have cost speed, in words."""
+        """Return what of it may have cost speed, in words."""
         why = []
         if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
             why.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores {when}")
@@ -118,7 +118,7 @@ def precision_of(addresses: Sequence[str]) -> dict[str, str]:
 
 
 def is_here(host: str) -> bool:
-    """Whether a host of an address is this machine."""
+    """Tell whether a host of an address is this machine."""
     own = {each.address for name in psutil.net_if_addrs().values() for each in name}
     with suppress(OSError):
         return any(str(found[4][0]) in own for found in socket.getaddrinfo(host, None))

@@ -52,8 +52,8 @@ class GpuSample(NamedTuple):
 
 
 def read(urls: Sequence[str]) -> ExporterReading:
-    """What the pages tell of the GPUs that the addresses name. Raises UsageError for a page that is none, or lacks one
-    of them.
+    """Return what the pages tell of the GPUs that the addresses name. Raises UsageError for a page that is none, or
+    lacks one of them.
     """
     found: GPUs = {}
     models, split = {}, set[str]()

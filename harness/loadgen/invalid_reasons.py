@@ -55,7 +55,7 @@ Reasons = Iterator[tuple[str, str]]  # what is wrong, and what to do
 
 
 def reasons(values: Entries) -> list[Statement]:
-    """Why a result is INVALID: a statement or more for each failed check."""
+    """Return why a result is INVALID: a statement or more for each failed check."""
     found = [
         Statement(name=check, what=what, remedy=remedy)
         for check in failed_checks(values)

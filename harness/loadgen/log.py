@@ -244,5 +244,5 @@ def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
 
 
 def as_json(folder: Path) -> str:
-    """What the log in a folder says, as a page of JSON. Raises LogError."""
+    """Return what the log in a folder says, as a page of JSON. Raises LogError."""
     return json.dumps(asdict(read(folder)), indent=2, allow_nan=False)

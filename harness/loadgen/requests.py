@@ -138,7 +138,7 @@ class Request:
 
     @property
     def done_s(self) -> Measured:
-        """When its last token came, in seconds since the first request of the test."""
+        """Return when its last token came, in seconds since the first request of the test."""
         if self.issued_s is None or self.latency_ms is None:
             return None
         return self.issued_s + self.latency_ms / 1e3

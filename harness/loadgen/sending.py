@@ -15,7 +15,7 @@ QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline
 
 
 def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
-    """What LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
+    """Return what LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
     config, prompts, talks = plan.config, library.prompts, library.conversations or ()
     match plan.pattern:
         case Burst() if config.sort_by_length:  # within each pass of the samples: MLPerf forbids more

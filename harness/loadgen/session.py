@@ -173,7 +173,7 @@ class LoadGenSession:
             self.display.say(line, style="yellow")
 
     def neighbours(self, plan: Plan, tested: SUT, path: Path, before: Sequence[str], after: Sequence[str]) -> list[str]:
-        """What a server's metrics show of others' requests during a test, in words."""
+        """Return what a server's metrics show of others' requests during a test, in words."""
         in_flight = min(tested.most_in_flight, plan.config.most_in_flight)
         came = sum(max(each.tokens, each.client_tokens) for each in tested.deliveries)
         has_failures = any(request.failure for request in tested.requests)  # which were generated in part

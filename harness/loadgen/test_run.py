@@ -245,21 +245,21 @@ class TestRun:
 
     @cached_property
     def machine(self) -> "MachineUse":
-        """What it took of the machine. Raises UsageError for a damaged file."""
+        """Return what it took of the machine. Raises UsageError for a damaged file."""
         from harness.loadgen.machine_use import MachineUse
 
         return files.read_if_any(self.folder / MACHINE_FILE, MachineUse) or MachineUse()
 
     @cached_property
     def server(self) -> "ServerUse | None":
-        """What a server counted, likewise."""
+        """Return what a server counted, likewise."""
         from harness.engines.answer_delivery import ServerUse
 
         return files.read_if_any(self.folder / SERVER_FILE, ServerUse)
 
     @property
     def is_buffered(self) -> bool:
-        """Whether TTFT and TPOT are those of a buffer between the engine and this client."""
+        """Tell whether TTFT and TPOT are those of a buffer between the engine and this client."""
         return self.server is not None and self.server.is_buffered
 
     @cached_property
@@ -329,7 +329,7 @@ class TestRun:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the times of each request are known."""
+        """Tell whether the times of each request are known."""
         return any(request.latency_ms is not None for request in self.requests)
 
 
@@ -344,8 +344,8 @@ def count_difference(folder: Path, result: TestResult, requests: Sequence[Reques
 
 
 def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
-    """How long requests waited for this client; None where LoadGen sends each when the one before is answered, and of
-    all at once.
+    """Return how long requests waited for this client; None where LoadGen sends each when the one before is answered,
+    and of all at once.
     """
     if plan.pattern.is_rated:
         return spread(each.sent_ms for each in requests)

@@ -47,7 +47,7 @@ class Watchdog(Silence):
 
     @property
     def limit_s(self) -> float:
-        """How long the engine may be silent now."""
+        """Return how long the engine may be silent now."""
         return max(self.timeout_s * (1 if self.longest_s else FIRST_ANSWER_FACTOR), PATIENCE_FACTOR * self.longest_s)
 
     def check(self) -> None:

@@ -58,7 +58,7 @@ class MMLUConfig(ServerFlags):
 
     @property
     def folder(self) -> Path | None:
-        """Where the questions are; None for the hub."""
+        """Return where the questions are; None for the hub."""
         return self.dataset_path or self.model_spec.mmlu
 
     @property

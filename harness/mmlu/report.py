@@ -100,7 +100,7 @@ def sections(  # noqa: PLR0913
 
 
 def deviations(config: MMLUConfig, data: Data, rows: Sequence[MMLUAnswer]) -> list[str]:
-    """Why the number is not the model's MMLU score; empty where it is."""
+    """Return why the number is not the model's MMLU score; empty where it is."""
     subjects = len({question.subject for question in data.test})
     cut = sum(answer.prompt.dropped > 0 for answer in rows)
     found = {

@@ -45,7 +45,7 @@ class MMLUAnswer(NamedTuple):
 
     @property
     def is_tied(self) -> bool:
-        """Whether two letters share the highest log-probability."""
+        """Tell whether two letters share the highest log-probability."""
         return self.choice.logprobs.count(max(self.choice.logprobs)) > 1
 
 
@@ -79,7 +79,7 @@ def group_scores(rows: Sequence[MMLUAnswer], name: str) -> ScoresByName:
 
 
 def overall(rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, shots: int, notes: list[str]) -> Overall:
-    """What overall.json holds of the answers, which took so many seconds."""
+    """Return what overall.json holds of the answers, which took so many seconds."""
     whole, subjects = score(rows), group_scores(rows, "subject")
     dropped = [answer.prompt.dropped for answer in rows if answer.prompt.dropped]
     prompt_tokens = sum(len(answer.prompt.tokens) for answer in rows)

@@ -47,8 +47,8 @@ class AnswerPair(NamedTuple):
 
 
 def answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
-    """What two runs answered to the same samples, by their folders of the accuracy test; None where the samples were
-    not the same, or the answers of one are not kept. Raises UsageError.
+    """Return what two runs answered to the same samples, by their folders of the accuracy test; None where the samples
+    were not the same, or the answers of one are not kept. Raises UsageError.
     """
     if not all((run / name).exists() for run in (a, b) for name in (SAMPLES_FILE, ANSWERS)):
         return None

@@ -146,7 +146,7 @@ class Bars(NamedTuple):
 
     @property
     def x(self) -> str:
-        """What stands at the axis."""
+        """Return what stands at the axis."""
         is_any_hollow = any(part.is_hollow for row in self.rows for part in row.parts)
         return joined("; ", self.axis, HOLLOW * is_any_hollow)
 
@@ -156,7 +156,7 @@ class Bars(NamedTuple):
 
     @property
     def keys(self) -> dict[str, str]:
-        """What the colours mean, by what they mean."""
+        """Return what the colours mean, by what they mean."""
         found = {part.name: part.color for row in self.rows for part in row.parts if part.name}
         return {name: color for color in self.order or found.values() for name in found if found[name] == color}
 
@@ -234,7 +234,7 @@ class LinePanel(NamedTuple):
 
     @property
     def keys(self) -> dict[str, str]:
-        """What the colours mean, by what they mean."""
+        """Return what the colours mean, by what they mean."""
         return {one.name: one.color for one in self.series if one.name} | dict.fromkeys(
             [*self.limits.values(), *self.upright.values()], "red"
         )

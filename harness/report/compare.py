@@ -44,7 +44,9 @@ class ComparedRun(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What the run shares with its copies, wherever their folders are: when it began, its work, and its logs."""
+        """Return what the run shares with its copies, wherever their folders are: when it began, its work, and its
+        logs.
+        """
         meta = self.summary.meta
         work = [f"{name}={value}" for name, value in self.facts.plan.work.items()]
         digests = sorted(self.summary.digests.items())

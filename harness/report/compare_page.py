@@ -159,7 +159,7 @@ def sections(runs: Runs, pair: AnswerPair | None) -> Iterator[Section]:
 
 
 def scores(pair: AnswerPair) -> Iterator[Block]:
-    """How scores and answers of two runs differ."""
+    """Yield how scores and answers of two runs differ."""
     yield f"{number(pair.samples)} samples in both."
     rows = []
     for name, score in pair.scores.items():
@@ -211,7 +211,7 @@ def answers(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
 
 
 def table(runs: Runs) -> Table:
-    """What is in a line, each run's, with its ratio to that of the run that they are compared with."""
+    """Return what is in a line, each run's, with its ratio to that of the run that they are compared with."""
     start, refused = refusals(runs)
     head = [f"{letter}: {run.name}" for letter, run in zip(letters(len(runs)), runs, strict=True)]
     lines = []
@@ -226,7 +226,7 @@ def letters(count: int) -> list[str]:
 
 
 def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
-    """What a reader must know of the runs, by letter."""
+    """Yield what a reader must know of the runs, by letter."""
     first = named[0][1]
     for letter, run in named:
         yield from compare.cautions(run, letter)
@@ -244,8 +244,8 @@ def difference(runs: Runs) -> str:
 
 
 def refusals(runs: Runs) -> tuple[int, list[str]]:
-    """Which run the others are compared with: the first of those that have a ratio with the most; and why each run's
-    speed has no ratio with that one's, empty where it has, and for that one.
+    """Return which run the others are compared with: the first of those that have a ratio with the most; and why each
+    run's speed has no ratio with that one's, empty where it has, and for that one.
     """
     named = [*zip(runs, letters(len(runs)), strict=True)]
     found = [["" if run is first else refusal(first, run, a, b) for run, b in named] for first, a in named]
@@ -254,7 +254,7 @@ def refusals(runs: Runs) -> tuple[int, list[str]]:
 
 
 def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:
-    """Why the speeds of two runs have no ratio; empty where they have one."""
+    """Return why the speeds of two runs have no ratio; empty where they have one."""
     if not (a.is_measured and b.is_measured):
         return "not both measured"
     return comparability.reason(comparability.differences(a.comparable, b.comparable, IGNORED_IN_COMPARISON), letters)

@@ -28,7 +28,8 @@ SCORED = (accuracy.SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
 
 
 def check(folder: Path) -> tuple[list[str], str]:
-    """What a run's files say that its logs do not, of each file the first, and what could not be made again, in words.
+    """Return what a run's files say that its logs do not, of each file the first, and what could not be made again, in
+    words.
 
     Raises UsageError for a folder that is none, or of another format.
     """
@@ -67,7 +68,8 @@ NOT_IN_LOGS = ("refused", "full_at", "clock_fall", "details")
 
 
 def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
-    """Whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
+    """Yield whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError.
+    """
     for kept in (*facts.probes, *facts.attempts):
         plan = at_load(facts.plan, kept)
         tests = [TestRun.read(folder / name, plan) for name in kept.repeats or [kept.folder]]
@@ -97,7 +99,7 @@ def score_again(folder: Path, facts: RunFacts) -> str:
 
 
 def content(path: Path) -> Any:
-    """What a file holds, a text by its lines; nothing of a picture, and where there is none."""
+    """Return what a file holds, a text by its lines; nothing of a picture, and where there is none."""
     if not path.exists() or path.suffix == ".png":
         return []
     return files.read_json(path) if path.suffix == ".json" else ["", *reading.read_text(path).splitlines()]

@@ -37,7 +37,7 @@ class LoadPoint(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """What more of is better: the rate, or the output."""
+        """Return what more of is better: the rate, or the output."""
         return self.test.load if self.test.unit == Poisson.unit else self.test.tokens_per_sec or 0.0
 
     @property
@@ -149,7 +149,7 @@ class LoadPicture(NamedTuple):
         return cls(loads, unit, limits, axes, across, own, points, summary)
 
     def has_kept(self, one: LoadPoint) -> bool:
-        """Whether a test may be an answer, and kept the limits."""
+        """Tell whether a test may be an answer, and kept the limits."""
         # also where the limits of its run are not known
         return one.stands and not (one.test.has_own_limits and one.test.reasons) and not one.over(self.limits)
 
@@ -173,12 +173,12 @@ class LoadPicture(NamedTuple):
 
     @property
     def axis(self) -> str:
-        """What a load is, beside its axis."""
+        """Return what a load is, beside its axis."""
         return {"in flight": "requests in flight"}.get(self.unit, self.unit)
 
     @property
     def columns(self) -> list[metrics.Metric]:
-        """What a table of the loads shows of each."""
+        """Return what a table of the loads shows of each."""
         return test_table.told(metrics.TABLES[self.unit], [one.test for one in self.loads])
 
     @property

@@ -23,9 +23,9 @@ PERCENT = Scale(0.0, 105.0)
 def machine(
     recording: Recording, ran_out: Sequence[Statement], times: Sequence[GpuTime], steady: Point | None = None
 ) -> list[Panel]:
-    """What engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each test of
-    the run: where its GPUs' time went. The title is what bound the test, first of `ran_out`. `steady`: begin and
-    end of the steady part in seconds; what lies before and after is shaded.
+    """Return what engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each
+    test of the run: where its GPUs' time went. The title is what bound the test, first of `ran_out`. `steady`: begin
+    and end of the steady part in seconds; what lies before and after is shaded.
     """
     seconds = recording.seconds
     across = Scale.around(seconds, 0.0)
@@ -56,7 +56,7 @@ SHADES = {
 
 
 def load_strip(recording: Recording) -> list[Panel]:
-    """What of the GPUs was in use, second by second: cells of one shade beside each other are one."""
+    """Return what of the GPUs was in use, second by second: cells of one shade beside each other are one."""
     rows = []
     for name, (quantity, whole) in CELLS.items():
         values = QUANTITY_BY_NAME[quantity].of(recording.columns)

@@ -124,7 +124,7 @@ class Matrix(NamedTuple):
 
 
 def sort_key(text: str) -> tuple[str, float]:
-    """What begins with a number by its unit, then by the number."""
+    """Return what begins with a number by its unit, then by the number."""
     found = re.match(r"[\d.]+", text)
     return (text[found.end() :], float(found[0])) if found else (text, 0.0)
 
@@ -153,7 +153,7 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
 
 
 def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:
-    """Where a run stands on each axis: a column of AXES, or a setting. Raises UsageError for any other."""
+    """Return where a run stands on each axis: a column of AXES, or a setting. Raises UsageError for any other."""
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
     if unknown := [axis for axis in axes if axis not in (*AXES, *settings)]:
         raise UsageError(f"--matrix {unknown[0]}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")

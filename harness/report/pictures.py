@@ -124,7 +124,7 @@ def latencies(requests: Sequence[Request], result: Outcome, headline: str) -> li
 
 
 def kinds(profile: Profile) -> Bars:
-    """What the engine's time went to."""
+    """Return what the engine's time went to."""
     rows = [Bar(name, f"{share:.1f} %", [StackedPart(0.0, share)]) for name, share in profile.shares.items()]
     parts = "kernel time" if profile.device == "GPU" else "the operators' self time"
     return Bars("What the engine's time went to", f"% of {parts}", rows)

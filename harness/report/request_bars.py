@@ -47,7 +47,7 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
 
 
 def parts(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]:
-    """What is known of the milliseconds since a request was issued, part by part, and the cap of a slow one."""
+    """Yield what is known of the milliseconds since a request was issued, part by part, and the cap of a slow one."""
     whole = request.latency_ms or 0.0
     first = whole if request.ttft_ms is None else min(request.ttft_ms, whole)
     ends = {} if request.sent_ms is None else {"client delay": min(request.sent_ms, first)}

@@ -93,7 +93,7 @@ class ScoresFile(Accuracy, File):
     log: str | None = None
 
     def flat(self) -> dict[str, object]:
-        """What the file holds: all of this, and scores, references and thresholds under their own names."""
+        """Return what the file holds: all of this, and scores, references and thresholds under their own names."""
         return self.model_dump(mode="json") | {
             **self.rouge,
             "baseline": {check.name: check.reference for check in self.checks},
@@ -199,7 +199,8 @@ def digest(log: Path) -> str:
 
 
 def accuracy_txt(scores: ReferenceScores, samples: int, sha256: str) -> str:
-    """What the official submission checker reads: the scores as its evaluation prints them, and the log's hash."""
+    """Return what the official submission checker reads: the scores as its evaluation prints them, and the log's hash.
+    """
     rouge = {name: f"{getattr(scores, name)}" for name in ROUGE}
     return f"\nResults\n\n{rouge | {'gen_len': int(scores.gen_len), 'gen_num': samples}}\nhash={sha256}\n"
 

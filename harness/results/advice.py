@@ -14,7 +14,7 @@ DELAY_SHARE = 0.05  # of TTFT p99: a client's delay beyond it is a part of the r
 
 
 def findings(summary: Summary) -> list[str]:
-    """What bounds the performance test of a run that has one, and what to try, a sentence each."""
+    """Return what bounds the performance test of a run that has one, and what to try, a sentence each."""
     test = summary.result
     assert test
     broken = [f"What to try: {remedy}." for remedy in advice(test)]
@@ -54,7 +54,7 @@ def client(test: Outcome) -> str:
 
 
 def bounds(test: Outcome, limits: Mapping[str, str]) -> list[str]:
-    """What was used up, what bounds first, first; `limits`: what may be, and the quantity that shows it."""
+    """Return what was used up, what bounds first, first; `limits`: what may be, and the quantity that shows it."""
     details = test.details
     if not details.usage:
         return [
@@ -90,7 +90,7 @@ def lower_load(test: Outcome) -> str:
 
 
 def advice(test: Outcome) -> list[str]:
-    """What to change, a sentence each; nothing for a test that kept its limits, or has none."""
+    """Return what to change, a sentence each; nothing for a test that kept its limits, or has none."""
     match [tail.kind for tail in test.tails if tail.is_over]:
         case [_, _]:
             return [

@@ -16,7 +16,7 @@ from harness.runs.run_folder import RunFolder, now
 
 
 def first_facts() -> dict[str, Any]:
-    """What a record begins with: the command, the time, the machine and its software."""
+    """Return what a record begins with: the command, the time, the machine and its software."""
     return {
         "schema_version": SCHEMA,
         "command": command_line(),
@@ -27,7 +27,7 @@ def first_facts() -> dict[str, Any]:
 
 
 def facts_of(folder: Path) -> RunFacts:
-    """What config.json keeps of a run of run.py. Raises UsageError for any other folder."""
+    """Return what config.json keeps of a run of run.py. Raises UsageError for any other folder."""
     path = folder / "config.json"
     if not path.exists():
         is_kept = (folder / "summary.json").exists()

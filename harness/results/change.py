@@ -49,7 +49,7 @@ class Change(NamedTuple):
 
     @property
     def may_be_chance(self) -> bool:
-        """Whether there are too few runs of a side for their own scatter to be known."""
+        """Tell whether there are too few runs of a side for their own scatter to be known."""
         return self.runs < FEWEST_PAIRS
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
@@ -59,14 +59,14 @@ class Change(NamedTuple):
 
     @property
     def effect(self) -> Literal["above", "below", "equal", "unclear"]:
-        """Whether there is a change: of its verdict those that are too small are none."""
+        """Tell whether there is a change: of its verdict those that are too small are none."""
         if self.verdict() != "unclear" and abs(self.mean - 1) > SMALLEST:
             return self.verdict()
         return "equal" if self.reach <= EQUAL else "unclear"
 
     @property
     def reach(self) -> float:
-        """How large a change may be, at most, by its interval."""
+        """Return how large a change may be, at most, by its interval."""
         return max(1 - self.low, self.high - 1)
 
     def speed_change(self, metric: Metric) -> "Change":

@@ -70,8 +70,8 @@ def differing(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def report(folder: Path) -> tuple[list[str], bool]:
-    """What a run's claims come to, a line each, and of LoadGen's bare logs what a reader should know; and whether all
-    agree. Raises LogError, UsageError.
+    """Return what a run's claims come to, a line each, and of LoadGen's bare logs what a reader should know; and
+    whether all agree. Raises LogError, UsageError.
     """
     is_run = (folder / SUMMARY_FILE).is_file()
     lines, claims = ([], verify(folder)) if is_run else ([*remarks(folder)], [*summary_claims(folder)])
@@ -172,7 +172,7 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
 
 
 def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
-    """What gives figures of a test, by name; at a level of concurrency of its part without ramps."""
+    """Return what gives figures of a test, by name; at a level of concurrency of its part without ramps."""
     result, joules = test.result, test.recording.joules
     rate = result.target_qps if result.scenario == "Server" else None
     logged = vars(result) | {
@@ -204,7 +204,7 @@ def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def remarks(folder: Path) -> Iterator[str]:
-    """What a reader of LoadGen's bare logs should know of their result."""
+    """Yield what a reader of LoadGen's bare logs should know of their result."""
     result = log.read(folder)
     yield f"LoadGen {result.loadgen_version}, {result.scenario}, {result.mode}: {len(result.errors)} errors"
     rate, first = result.samples_per_sec or nan, result.ttft_ms
@@ -217,7 +217,7 @@ def remarks(folder: Path) -> Iterator[str]:
 
 
 def summary_claims(folder: Path) -> Iterator[Claim]:
-    """What LoadGen's summary for people says, beside its detail log. Raises LogError."""
+    """Yield what LoadGen's summary for people says, beside its detail log. Raises LogError."""
     path, logged = folder / LOADGEN_SUMMARY_FILE, dict[frozenset[str], Any]()
     for key, value, _ in log_entries.records(folder / log_entries.DETAIL):
         logged.setdefault(words(key), value)

@@ -35,7 +35,7 @@ def capacity(plan: Plan, rate: Measured) -> Capacity | None:
 
 
 def cost(price_per_hour: Measured, output: Measured, total: Measured, rate: Measured) -> Cost | None:
-    """What a machine at this price an hour takes for its tokens and requests; rates are per second."""
+    """Return what a machine at this price an hour takes for its tokens and requests; rates are per second."""
     if price_per_hour is None:
         return None
     second = price_per_hour / 3600

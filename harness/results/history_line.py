@@ -18,9 +18,9 @@ IGNORED_IN_SCATTER = ("software", "rate")  # of earlier runs, whose speeds stand
 
 
 def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
-    """How far a metric of earlier runs of the same settings, work and GPUs differs, by the lines of a history and that
-    of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a valid
-    test.
+    """Return how far a metric of earlier runs of the same settings, work and GPUs differs, by the lines of a history
+    and that of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a
+    valid test.
     """
     mine = Comparable.from_history(own)._replace(busyness={})
     if mine.validity:

@@ -59,7 +59,7 @@ class Metric(NamedTuple):
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """What makes it doubtful, where it holds of the test."""
+        """Return what makes it doubtful, where it holds of the test."""
         kind, *point = self.steps  # a latency and its percentile
         return (
             *[Doubt.INVALID, Doubt.DISPUTED, Doubt.BUSY] * self.path.startswith(TEST),
@@ -102,12 +102,12 @@ class Metric(NamedTuple):
 
     @property
     def is_time(self) -> bool:
-        """Whether less of it is faster."""
+        """Tell whether less of it is faster."""
         return self.name.endswith("_ms")
 
     @property
     def is_of_rate(self) -> bool:
-        """Whether it follows from the rate, where that is given."""
+        """Tell whether it follows from the rate, where that is given."""
         return self.name.endswith(("_per_sec", "_percent"))
 
     def with_unit(self, value: Measured) -> str:
@@ -117,7 +117,8 @@ class Metric(NamedTuple):
 
     @property
     def words(self) -> tuple[str, str, str]:
-        """What more and less speed of it are called, or more and less of it where it is none; and as much of it."""
+        """Return what more and less speed of it are called, or more and less of it where it is none; and as much of it.
+        """
         is_speed = self.is_time or self.name.endswith("_per_sec")
         return ("faster", "slower", "as fast") if is_speed else ("higher", "lower", "as high")
 
@@ -188,7 +189,7 @@ def metrics_of(place: MetricPlace) -> list[Metric]:
 
 
 def values(summary: Summary, place: MetricPlace) -> dict[str, Measured]:
-    """What a place has of a run, as far as it counts: name -> value."""
+    """Return what a place has of a run, as far as it counts: name -> value."""
     return {metric.name: metric.of(summary) for metric in metrics_of(place)}
 
 

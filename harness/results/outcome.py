@@ -51,7 +51,7 @@ class Figure(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """What stands before the value."""
+        """Return what stands before the value."""
         return f"{AT_MOST_SIGN} " if Doubt.FEW in self.doubts and self.value is not None else ""
 
 
@@ -108,7 +108,7 @@ class Queue:
 
     @property
     def has_grown(self) -> bool:
-        """Whether more queries came than the server completes, beyond chance."""
+        """Tell whether more queries came than the server completes, beyond chance."""
         return self.growth > SURE * self.chance
 
     @property
@@ -238,7 +238,7 @@ class Outcome(FrozenModel):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is of the run's own test, of which the details are known."""
+        """Tell whether it is of the run's own test, of which the details are known."""
         return bool(self.details.scenario)
 
     @property
@@ -249,7 +249,7 @@ class Outcome(FrozenModel):
 
     @property
     def is_few(self) -> bool:
-        """Whether the p99 of its requests is the slowest of them."""
+        """Tell whether the p99 of its requests is the slowest of them."""
         return Doubt.FEW in self.doubts
 
     def name_of_p99(self, kind: str) -> str:
@@ -268,8 +268,8 @@ class Outcome(FrozenModel):
 
     @property
     def flaws(self) -> list[str]:
-        """What keeps its figures from being compared: a latency over its limit is a measurement all the same, whatever
-        LoadGen calls the test.
+        """Return what keeps its figures from being compared: a latency over its limit is a measurement all the same,
+        whatever LoadGen calls the test.
         """
         is_over = self.over or (self.has_own_limits and self.reasons)
         verdict = [comparability.OVER_LIMIT] if is_over else [] if self.valid else [comparability.INVALID]
@@ -289,38 +289,39 @@ class Outcome(FrozenModel):
         return 1000 / self.tpot_ms.p90 if self.tpot_ms.p90 and is_known else None
 
     def cost(self, price_per_hour: float) -> Measured:
-        """What a million output tokens cost."""
+        """Return what a million output tokens cost."""
         return price_per_hour / 0.0036 / self.tokens_per_sec if self.tokens_per_sec else None
 
     @property
     def rate(self) -> float:
-        """What the server was sent, queries/s."""
+        """Return what the server was sent, queries/s."""
         return self.sent or self.load
 
     @property
     def has_grown(self) -> bool:
-        """Whether more came than was completed, beyond chance and beyond what fills an idle server."""
+        """Tell whether more came than was completed, beyond chance and beyond what fills an idle server."""
         is_settled = (self.issue_s or inf) >= SETTLED * (self.latency_ms.p50 or 0.0) / 1000
         return self.queue is not None and self.queue.has_grown and (is_settled or self.has_waited)
 
     @property
     def has_waited(self) -> bool:
-        """Whether waiting was a good part of a query's time, rather than what ran beside it."""
+        """Tell whether waiting was a good part of a query's time, rather than what ran beside it."""
         return (self.ttft_ms.p50 or 0.0) > WAITING * (self.latency_ms.p50 or 0.0)
 
     @property
     def has_held(self) -> bool:
-        """Whether it kept the limits with a steady queue, and no request was refused."""
+        """Tell whether it kept the limits with a steady queue, and no request was refused."""
         return self.valid and not self.has_grown and not self.refused
 
     @property
     def has_kept(self) -> bool:
-        """Whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the latencies."""
+        """Tell whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the latencies.
+        """
         return not self.reasons if self.has_own_limits else self.has_held
 
     @property
     def is_short(self) -> bool:
-        """Whether it broke no limit, and LoadGen wants more queries to be sure."""
+        """Tell whether it broke no limit, and LoadGen wants more queries to be sure."""
         return self.more is not None and not self.over and not self.has_grown
 
     @property

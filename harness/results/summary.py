@@ -153,7 +153,7 @@ class Summary(File):
 
     @property
     def is_in_process(self) -> bool:
-        """Whether the engine was in this process; else it was a server."""
+        """Tell whether the engine was in this process; else it was a server."""
         return not self.meta.endpoints
 
     @property
@@ -192,8 +192,8 @@ class Summary(File):
 
     @property
     def background_load(self) -> list[str]:
-        """What other programs took during the test that is the result, or during one with more output that may have
-        been it on an idle machine.
+        """Return what other programs took during the test that is the result, or during one with more output that may
+        have been it on an idle machine.
         """
         found = self.result
         if found is None:
@@ -203,7 +203,7 @@ class Summary(File):
 
     @property
     def gpus(self) -> int:
-        """How many GPUs the engine used; none where that is not known."""
+        """Return how many GPUs the engine used; none where that is not known."""
         used = self.meta.tensor_parallel_size * self.meta.data_parallel_size
         return used if self.system.gpus and self.is_in_process else 0
 

@@ -83,12 +83,12 @@ def highest(used: Used, name: str) -> float:
 
 
 def bound(name: str, what: str, remedy: str) -> Statement:
-    """What set the speed, and what would move it."""
+    """Return what set the speed, and what would move it."""
     return Statement(what, remedy, name, StatementKind.BOUND)
 
 
 def room(used: Used, concurrency: int | None) -> Iterator[Statement]:
-    """What more memory, or more slots, would move."""
+    """Yield what more memory, or more slots, would move."""
     waited, lost, full = mean(used, "requests_waiting"), highest(used, "preemptions"), highest(used, "kv_cache_percent")
     if full >= FULL_PERCENT and (waited >= WAITING_REQUESTS or lost):
         yield bound(
@@ -107,7 +107,9 @@ def room(used: Used, concurrency: int | None) -> Iterator[Statement]:
 
 
 def launch(args: Mapping[str, object]) -> str:
-    """What makes a GPU run for more of the time: CUDA graphs as large as the steps, where an engine's settings tell."""
+    """Return what makes a GPU run for more of the time: CUDA graphs as large as the steps, where an engine's settings
+    tell.
+    """
     config = args.get("compilation_config")
     match (config if isinstance(config, dict) else {}) | dict(args):
         case {"max_cudagraph_capture_size": int(largest), "max_num_batched_tokens": int(steps)} if steps > largest:
@@ -140,7 +142,7 @@ def ran_out(
     client: bool,
     others: float,
 ) -> Iterator[Statement]:
-    """What set the speed, then what was used up beside it; nothing where there was enough of all.
+    """Yield what set the speed, then what was used up beside it; nothing where there was enough of all.
 
     More room would not make a GPU faster whose clock is lowered, nor a GPU or CPU that is busy: then none is advised.
     `times` end with the test's; `args` are the engine's; `client`: the CPU is that of a client of an endpoint;

@@ -67,7 +67,7 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
 
 
 def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
-    """Whether an answer begins with the tokens that were reported when the first was there: one or more."""
+    """Tell whether an answer begins with the tokens that were reported when the first was there: one or more."""
     try:
         reported = decode_hex(entry.get("token_data"), 4, "")
     except LoadGenError:

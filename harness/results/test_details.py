@@ -106,5 +106,5 @@ class TestDetails(FrozenModel):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the figures that count are of the whole test."""
+        """Tell whether the figures that count are of the whole test."""
         return self.counted is self.whole

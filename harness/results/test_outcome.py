@@ -79,13 +79,13 @@ def joules_per_token(test: TestRun, plan: Plan) -> Measured:
 
 
 def missing_queries(result: TestResult) -> int | None:
-    """How many queries LoadGen's early stopping wants beyond those of the test; None where it does not say."""
+    """Return how many queries LoadGen's early stopping wants beyond those of the test; None where it does not say."""
     said = " ".join(str(value) for value in result.early_stopping.values())
     return max((int(count) for count in MORE_SAMPLES_REMEDY.findall(said)), default=None)
 
 
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
-    """Why a test is INVALID, or would be if it lasted, or why a level is over its limits."""
+    """Yield why a test is INVALID, or would be if it lasted, or why a level is over its limits."""
     p99s = p99_of(result.ttft_ms), p99_of(result.tpot_ms)
     found = {statement.name: statement.what for statement in over_limits(plan, *p99s, is_few)}
     if not plan.pattern.is_own_clock:  # where LoadGen judges the length of the test alone

@@ -10,7 +10,7 @@ from harness.results.outcome import Outcome
 
 
 def told(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metric]:
-    """What a place shows of tests, as far as one of them has it."""
+    """Return what a place shows of tests, as far as one of them has it."""
     return [metric for metric in metrics_of(place) if any(metric.figure(one).value is not None for one in tests)]
 
 
@@ -21,7 +21,8 @@ def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) 
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:
-    """What stands above the `cells` of a test: its load, the rest of their place, and what the last cell says."""
+    """Return what stands above the `cells` of a test: its load, the rest of their place, and what the last cell says.
+    """
     last = "(ms)" if row_of(outcome) == "row" else "LoadGen"
     return (outcome.unit, *(metric.short for metric in metrics_of(row_of(outcome))), last)
 

@@ -151,7 +151,7 @@ def is_for_cpu() -> bool:
 
 
 def serve_command() -> str:
-    """What starts vLLM's server here: some builds install no command."""
+    """Return what starts vLLM's server here: some builds install no command."""
     is_there = "vllm" in metadata.entry_points(group="console_scripts").names
     return "vllm serve" if is_there else "python -m vllm.entrypoints.openai.api_server --model"
 
@@ -196,7 +196,8 @@ def cpu(config: RunConfig) -> str:
 
 
 def shm(config: RunConfig) -> str:
-    """Whether vLLM's processes have the shared memory that they talk through; a container often has next to none."""
+    """Tell whether vLLM's processes have the shared memory that they talk through; a container often has next to none.
+    """
     gpus = nvml.gpus()
     tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))
     try:
@@ -254,7 +255,7 @@ def model_disk(config: RunConfig) -> str:
 
 
 def has_all_weights(snapshot: Path, config: RunConfig) -> bool:
-    """Whether the hub's cache has every file of a model's weights: a download may have been broken off."""
+    """Tell whether the hub's cache has every file of a model's weights: a download may have been broken off."""
     try:
         return bool(weight_files(snapshot, config.model, is_loaded=True))
     except UsageError:

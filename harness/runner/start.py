@@ -48,7 +48,7 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
 
 
 def stage(log: Path) -> str:
-    """What goes on, and how far it is if the log says so; empty before the first sign."""
+    """Return what goes on, and how far it is if the log says so; empty before the first sign."""
     try:
         text = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
     except OSError:

@@ -59,7 +59,7 @@ def lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
 
 
 def machine(plan: Plan, gpus: list[nvml.GPU]) -> str:
-    """What the answers are computed on, as far as this process decides it."""
+    """Return what the answers are computed on, as far as this process decides it."""
     if plan.config.endpoint:
         return f"the servers behind {', '.join(plan.config.endpoint)}"
     if not gpus:

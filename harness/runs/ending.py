@@ -89,8 +89,8 @@ def death(text: str) -> tuple[str, bool]:
 
 
 def root_cause(log: Path) -> str:
-    """What ended the engine's own processes, by their `log`, as one line: a signal, else the first exception; empty
-    where it does not say.
+    """Return what ended the engine's own processes, by their `log`, as one line: a signal, else the first exception;
+    empty where it does not say.
     """
     try:
         text = reading.read_text(log, errors="replace")

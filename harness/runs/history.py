@@ -99,7 +99,7 @@ def older_runs(run: RunFolder) -> list[Path]:
 
 
 def is_over(folder: Path) -> bool:
-    """Whether a run is over; one whose status cannot be read is left alone."""
+    """Tell whether a run is over; one whose status cannot be read is left alone."""
     status = readable_status(folder)
     return status is not None and status.status != "running"
 

@@ -54,7 +54,7 @@ class RunFolder(NamedTuple):
             run_lock.release(self.path)
 
     def status_json(self, status: Status, reason: str) -> str:
-        """What status.json holds, with room for what it may have to hold at the end."""
+        """Return what status.json holds, with room for what it may have to hold at the end."""
         kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
         return (json.dumps(secrets.hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
 
@@ -126,14 +126,14 @@ def status_of(folder: Path) -> RunStatus | None:
 
 
 def readable_status(folder: Path) -> RunStatus | None:
-    """How far a run came; None also for a status that cannot be read."""
+    """Return how far a run came; None also for a status that cannot be read."""
     with suppress(UsageError):
         return status_of(folder)
     return None
 
 
 def ended_early(folder: Path, reported: bool = False) -> str | None:
-    """Why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
+    """Return why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
     status = readable_status(folder)
     if status is None or status.status == "complete":
         return None

@@ -51,11 +51,11 @@ class SubmittedRun(NamedTuple):
         return self.path / TEST_FOLDERS[test]
 
     def has_test(self, test: Test) -> bool:
-        """Whether the test finished."""
+        """Tell whether the test finished."""
         return (self.folder(test) / RESULT_FILES[test]).exists()
 
     def log(self, test: Test) -> loadgen_log.TestResult:
-        """What LoadGen's log says of the test. Raises LogError."""
+        """Return what LoadGen's log says of the test. Raises LogError."""
         return loadgen_log.read(self.folder(test), self.config.scenario_rules.loadgen, MODE_FOLDERS[test])
 
     @property
@@ -64,7 +64,7 @@ class SubmittedRun(NamedTuple):
 
     @property
     def test06(self) -> tuple[Compliance, int]:
-        """What came of TEST06, and the id of the end-of-text token that it was judged with."""
+        """Return what came of TEST06, and the id of the end-of-text token that it was judged with."""
         path = self.folder("test06") / test06_verdict.TEST06_FILE
         outcome = read(path, Compliance)
         return outcome, parse_as(path, outcome.facts.get("eos"), int)

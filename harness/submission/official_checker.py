@@ -20,7 +20,8 @@ CHECKER_SUMMARY_FILE = "summary.csv"
 
 
 def check(tree: Path, version: str) -> tuple[str, str]:
-    """Why the checker does not accept the submission (empty if it does), and all it says. Leaves summary.csv in it.
+    """Return why the checker does not accept the submission (empty if it does), and all it says. Leaves summary.csv in
+    it.
 
     It says nothing of folders that it does not look into, so each result in the tree must be among those it checked.
     Raises UsageError where the submodule is not there.

@@ -31,12 +31,13 @@ SCORE_TOLERANCE = 1e-3  # by which scores may differ, which are rounded to four 
 
 
 def checker_refusals(entries: Sequence[Entry]) -> list[str]:
-    """What the official checker refuses in any division."""
+    """Return what the official checker refuses in any division."""
     return [reason for entry in entries for reason in label_reasons(entry, entry_refusals(entry))]
 
 
 def closed_division_refusals(entries: Sequence[Entry], description: Description | None = None) -> list[str]:
-    """Why these entries cannot go into a closed submission, with this system description; empty when they can."""
+    """Return why these entries cannot go into a closed submission, with this system description; empty when they can.
+    """
     reasons = system_differences(entries, description)
     for entry in entries:
         parts = (entry_refusals, settings, accuracy_reasons, performance, test06)
@@ -62,7 +63,7 @@ def label_reasons(entry: Entry, *parts: Refusals) -> list[str]:
 
 
 def entry_refusals(entry: Entry) -> Refusals:  # noqa: C901
-    """What the checker refuses in any division."""
+    """Return what the checker refuses in any division."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
     official = entry.config.official_samples
@@ -92,7 +93,7 @@ def entry_refusals(entry: Entry) -> Refusals:  # noqa: C901
 
 
 def results(result: TestResult) -> dict[str, float | None]:
-    """What the checker takes a test's result from."""
+    """Return what the checker takes a test's result from."""
     if estimate := ESTIMATES.get(result.scenario):
         slow = result.latency_ms.p90 if result.latency_ms else None
         return {estimate: result.early_stopping.get(estimate), "latency p90": slow}
@@ -178,7 +179,7 @@ def test06(entry: Entry) -> Refusals:
 
 
 def system_differences(entries: Sequence[Entry], description: Description | None) -> list[str]:
-    """What says that the entries are not of one system, the described one."""
+    """Return what says that the entries are not of one system, the described one."""
     found = []
     runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
     (first, theirs), *further = runs.items()
@@ -191,7 +192,7 @@ def system_differences(entries: Sequence[Entry], description: Description | None
 
 
 def contradictions(run: SubmittedRun, description: Description) -> Refusals:
-    """Where the description says something else than a run recorded, which is nothing of a machine elsewhere, or
+    """Return where the description says something else than a run recorded, which is nothing of a machine elsewhere, or
     leaves out what has to be declared of a server.
     """
     machine = run.facts.system
@@ -209,7 +210,7 @@ def contradictions(run: SubmittedRun, description: Description) -> Refusals:
 
 
 def is_named(recorded: str, described: str) -> bool:
-    """Whether a description names what was recorded: the first word of it with a digit, which is the model of a
+    """Tell whether a description names what was recorded: the first word of it with a digit, which is the model of a
     processor (H200, 9575F) or a version; without one, all of it.
     """
     words, given = (re.findall(r"\w[\w.]*", text.casefold()) for text in (recorded, described))
@@ -218,7 +219,7 @@ def is_named(recorded: str, described: str) -> bool:
 
 
 def score_differences(entry: Entry) -> Refusals:
-    """Where scores, verdict or TEST06's end-of-text token are not what model, data and logs come to."""
+    """Return where scores, verdict or TEST06's end-of-text token are not what model, data and logs come to."""
     run = entry.accuracy
     try:
         library, tokenizer = accuracy.load_again(run.facts.plan, run.scores)

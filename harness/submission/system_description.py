@@ -48,7 +48,7 @@ def engine_of(facts: RunFacts) -> str:
 
 
 def declared(facts: RunFacts) -> Description:
-    """What a server told of itself, empty where it did not; nothing of an engine of the run's own."""
+    """Return what a server told of itself, empty where it did not; nothing of an engine of the run's own."""
     if not facts.config.endpoint:
         return {}
     engine, args = engine_of(facts), facts.engine_args
@@ -84,7 +84,7 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
 
 
 def hardware() -> Description:
-    """What else this machine tells of itself: sockets, cores, caches, disk."""
+    """Return what else this machine tells of itself: sockets, cores, caches, disk."""
     found: Description = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
     with suppress(OSError):
         sockets = set(re.findall(r"^physical id\s*:\s*(\d+)$", CPUINFO.read_text(), re.M))

@@ -24,7 +24,9 @@ def pick(sweep: Sweep, only: Sequence[str], start: str | None) -> list[Experimen
 
 
 def find_unsupported(sweep: Sweep) -> dict[str, str]:
-    """Why experiments cannot run on the vLLM that is installed: name -> reason. Raises UsageError for the baseline."""
+    """Return why experiments cannot run on the vLLM that is installed: name -> reason. Raises UsageError for the
+    baseline.
+    """
     reasons = {}
     for item in sweep.experiments:
         config = RunConfig(**item.settings)

@@ -45,7 +45,7 @@ class ExperimentOutcome:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it may be compared: on an idle machine, VALID and within its limits."""
+        """Tell whether it may be compared: on an idle machine, VALID and within its limits."""
         return not (self.background_load or self.flaws)
 
 
@@ -74,7 +74,7 @@ class ExperimentRecord:
 
     @property
     def place(self) -> str:
-        """Where it ran: only a baseline that ran there is its own."""
+        """Return where it ran: only a baseline that ran there is its own."""
         return formatting.joined(" ", self.node, self.gpu and f"GPU {self.gpu}")
 
     @property
@@ -89,7 +89,7 @@ class ExperimentRecord:
 
     @property
     def key(self) -> RunKey:
-        """What it is a run of. The baseline runs on each node and GPU, any other experiment on one."""
+        """Return what it is a run of. The baseline runs on each node and GPU, any other experiment on one."""
         return self.experiment, self.round, self.final, self.place if self.experiment == BASELINE else ""
 
 
@@ -127,7 +127,7 @@ class Job(NamedTuple):
     final: bool = False
 
     def record(self, lane: Lane, status: ExperimentStatus, reason: str = "", **result: Any) -> ExperimentRecord:
-        """What came of it on a lane."""
+        """Return what came of it on a lane."""
         return ExperimentRecord(
             self.item.name, self.round, status, reason, gpu=lane.gpu, final=self.final, node=lane.node, **result
         )
@@ -204,7 +204,7 @@ def watch_run(
 
 
 def why(status: ExperimentStatus, run_status: RunStatus | None, code: int, timeout: float, said: str) -> str:
-    """Why an experiment did not finish, in one line; empty where it did."""
+    """Return why an experiment did not finish, in one line; empty where it did."""
     if status == "complete":
         return ""
     if status == "timeout":
@@ -236,7 +236,7 @@ def last_line(path: Path) -> str:
 
 
 def outcome_of(run: Path | None) -> ExperimentOutcome:
-    """What a run folder has: a summary, or an estimate, of which nothing is VALID."""
+    """Return what a run folder has: a summary, or an estimate, of which nothing is VALID."""
     if run and (summary := files.read_if_any(run / "summary.json", Summary)):
         return from_summary(summary)
     if run and (found := files.read_if_any(run / FILE, Estimate)):

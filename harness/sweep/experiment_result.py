@@ -92,7 +92,7 @@ class ExperimentResult:
 
     @property
     def left_out(self) -> str:
-        """How many of its runs no figure is of, and why."""
+        """Return how many of its runs no figure is of, and why."""
         count = len(self.done) - len(self.runs)
         why = distinct(said for run in self.complete for said in (*run.background_load, *run.flaws))
         said = "; ".join(why) or "the baseline's of the same round does not count"
@@ -131,7 +131,7 @@ class ExperimentResult:
 
     @property
     def bound(self) -> str:
-        """What set its speed in the first of its runs that tells, in words."""
+        """Return what set its speed in the first of its runs that tells, in words."""
         return next((run.ran_out[0].what for run in self.complete if run.ran_out), "")
 
     @property
@@ -158,13 +158,13 @@ class ExperimentResult:
 
     @property
     def background_load(self) -> list[str]:
-        """What other programs took of the machine during its tests, or during the baseline's."""
+        """Return what other programs took of the machine during its tests, or during the baseline's."""
         runs = [run for pair in self.pairs for run in pair] or self.complete
         return distinct(load for run in runs for load in run.background_load)
 
     @property
     def is_usable(self) -> bool:
-        """Whether its speed counts: VALID or an estimate, within the limits, undisputed, and no failed gate."""
+        """Tell whether its speed counts: VALID or an estimate, within the limits, undisputed, and no failed gate."""
         return (
             bool(self.is_valid or self.numbers.get(ESTIMATE_METRIC.name))
             and self.accuracy != "UNSAFE"
@@ -173,13 +173,13 @@ class ExperimentResult:
 
     @property
     def flaws(self) -> list[str]:
-        """What keeps the figures of any run from being compared, whatever LoadGen calls it."""
+        """Return what keeps the figures of any run from being compared, whatever LoadGen calls it."""
         runs = [run for pair in self.pairs for run in pair] or self.runs
         return distinct(flaw for run in runs for flaw in run.flaws if flaw != INVALID)
 
     @property
     def doubt(self) -> Effect | None:
-        """Why its speed is not judged; rounds enough show themselves what they scatter."""
+        """Return why its speed is not judged; rounds enough show themselves what they scatter."""
         is_brief = (self.numbers.get("duration_s") or inf) < BRIEF_S and len(self.done) < FEWEST_PAIRS
         return "busy machine" if self.background_load else "too short" if is_brief else None
 
@@ -225,7 +225,7 @@ def distinct(found: Iterable[str]) -> list[str]:
 
 
 def is_known(state: State, rounds: int) -> bool:
-    """Whether the intervals after so many rounds are as narrow as was asked for."""
+    """Tell whether the intervals after so many rounds are as narrow as was asked for."""
     before = tuple(record for record in state.records if record.round < rounds)
     changes = [each.change for each in experiment_rows(replace(state, records=before)) if each.name != BASELINE]
     return all(change and 100 * (change.high - change.low) < state.within for change in changes)
@@ -249,7 +249,7 @@ def best_estimate(found: Results) -> ExperimentResult | None:
 
 
 def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
-    """Why the speed of an experiment has no ratio to the baseline's, by what their file says of them."""
+    """Return why the speed of an experiment has no ratio to the baseline's, by what their file says of them."""
     found = []
     for each in (item, base):
         settings = {name: info.default for name, info in RunConfig.model_fields.items()} | each.settings

@@ -67,12 +67,12 @@ class Experiment:
 
     @property
     def is_estimate(self) -> bool:
-        """Whether it asks for an estimate of the rate within the limits, and for no test."""
+        """Tell whether it asks for an estimate of the rate within the limits, and for no test."""
         return bool(self.settings.get("quick"))
 
     @property
     def has_fixed_rate(self) -> bool:
-        """Whether its speed follows from a configured rate, rather than from what the engine can do."""
+        """Tell whether its speed follows from a configured rate, rather than from what the engine can do."""
         is_rated = SCENARIOS[scenario_of(self.settings)].pattern.is_rated
         return is_rated and self.settings.get("server_target_qps") != "max" and not self.is_estimate
 
@@ -87,7 +87,8 @@ class Sweep:
 
     @property
     def is_of_servers(self) -> bool:
-        """Whether its experiments differ in the endpoint alone, so that a session with each does for all rounds."""
+        """Tell whether its experiments differ in the endpoint alone, so that a session with each does for all rounds.
+        """
         settings = [item.settings | {"env": item.env} for item in self.experiments]
         addresses = [each.pop("endpoint", None) for each in settings]
         return all(addresses) and all(each == settings[0] | {"env": {}} for each in settings)
@@ -206,7 +207,9 @@ def last(texts: Iterator[str]) -> str:
 
 
 def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
-    """What is wrong with experiments as a whole, each with where it stands: names, and values run.py would refuse."""
+    """Yield what is wrong with experiments as a whole, each with where it stands: names, and values run.py would
+    refuse.
+    """
     names = set[str]()
     for where, item in experiments:
         if item.name in names and item.kind == "grid":

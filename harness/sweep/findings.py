@@ -63,7 +63,7 @@ class SweepReport:
 
     @property
     def is_timed(self) -> bool:
-        """Whether any experiment measured a speed."""
+        """Tell whether any experiment measured a speed."""
         return any(result.speed or result.experiment.is_estimate for result in self.rows)
 
     @property
@@ -73,13 +73,13 @@ class SweepReport:
 
     @cached_property
     def scores(self) -> dict[str, Judgement]:
-        """Whether an experiment whose gate is inconclusive holds the baseline's score."""
+        """Tell whether an experiment whose gate is inconclusive holds the baseline's score."""
         pairs = {} if self.state.sweep.is_of_servers else self.pairs
         return {name: regression.judge_pair(HOLDS, pair) for name, pair in pairs.items()}
 
     @cached_property
     def judgements(self) -> list[Judgement]:
-        """What comes of each condition on each experiment."""
+        """Return what comes of each condition on each experiment."""
         conditions = [*map(regression.parse_condition, self.state.fail_if)]
         rows = [each for each in self.rows if each.name != BASELINE]
         gate = regression.judge_gate([each.name for each in rows if each.accuracy == "UNSAFE"]) if conditions else []
@@ -134,7 +134,7 @@ def document(report: SweepReport, sections: Sequence[Section] = (), more: Sequen
 
 
 def title(report: SweepReport) -> str:
-    """What was found, behind the gravest verdict on the conditions, if there are any."""
+    """Return what was found, behind the gravest verdict on the conditions, if there are any."""
     if not report.judgements:
         return finding(report)
     first = regression.gravest(report.judgements)
@@ -182,7 +182,7 @@ def sweep_subject(report: SweepReport) -> str:
 
 
 def lines(report: SweepReport) -> Iterator[Line]:  # noqa: C901, PLR0912
-    """What helped, what hurt, what is unsafe: sentences that follow from the numbers."""
+    """Yield what helped, what hurt, what is unsafe: sentences that follow from the numbers."""
     state, base = report.state, report.baseline
     for one in report.judgements:
         yield Line(one.verdict, f"{one.condition}: {one.text}", regression.VERDICT_TONES[one.verdict])
@@ -232,7 +232,7 @@ def lines(report: SweepReport) -> Iterator[Line]:  # noqa: C901, PLR0912
 
 
 def servers(report: SweepReport) -> Iterator[Line]:
-    """Where each is; of each challenger its tail and its answers."""
+    """Yield where each is; of each challenger its tail and its answers."""
     for result in report.rows:
         yield Line(result.name, ", ".join(RunConfig(**result.experiment.settings).endpoint))
         if result.name != BASELINE and result.ratios(TAIL):
@@ -261,7 +261,7 @@ def accuracy(report: SweepReport) -> Iterator[Line]:
 
 
 def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
-    """How far a score lies below the baseline's."""
+    """Return how far a score lies below the baseline's."""
     lost, start = result.score, base.score if base else None
     if lost is None or start is None or result is base:
         return "the gate fails"

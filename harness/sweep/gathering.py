@@ -48,7 +48,7 @@ def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecor
 
 
 def notes(tasks: dict[Path, State]) -> str:
-    """What has no result yet, and how the nodes differ, in words."""
+    """Return what has no result yet, and how the nodes differ, in words."""
     states = list(tasks.values())
     done = {record.experiment for state in states for record in state.records if record.status == "complete"}
     missing = [item.name for item in states[0].sweep.experiments if item.name not in {*done, BASELINE}]

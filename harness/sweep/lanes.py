@@ -26,7 +26,7 @@ class Lane:
 
     @property
     def env(self) -> dict[str, str]:
-        """What a process needs in its environment to stay on this GPU."""
+        """Return what a process needs in its environment to stay on this GPU."""
         return {"CUDA_VISIBLE_DEVICES": self.gpu} if self.gpu else {}
 
     def pin(self) -> None:

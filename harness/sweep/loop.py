@@ -73,7 +73,7 @@ def command(state: SweepState, places: Sequence[Lane]) -> NoReturn:
 
 
 def runner_of(state: SweepState, places: Sequence[Lane], display: Display, lock: int) -> Runner:
-    """What runs the jobs: run.py, or for servers at one load sessions that are kept."""
+    """Return what runs the jobs: run.py, or for servers at one load sessions that are kept."""
     configs = [config_of(item, state.folder.path) for item in state.chosen if state.kept.sweep.is_of_servers]
     if (
         configs

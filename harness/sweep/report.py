@@ -117,7 +117,7 @@ SAFETY = (
 
 
 def about(report: SweepReport) -> Iterator[str]:
-    """What the sweep is of, and what its changes rest on."""
+    """Yield what the sweep is of, and what its changes rest on."""
     rounds = max((record.number for record in report.state.records), default=0)
     yield from filter(None, [report.state.sweep.about])
     scatter = " `--repeat 3` shows the scatter." * (rounds < 3)
@@ -188,7 +188,7 @@ def cells(label: str, record: ExperimentRecord) -> list[str]:
 
 
 def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[str], dict[str, list[str]]]:
-    """Why the numbers are not MLPerf's: what all runs share, and each run's own."""
+    """Return why the numbers are not MLPerf's: what all runs share, and each run's own."""
     found = {
         run: [*map(str, facts_of(folder / run).deviations)] if (folder / run / "config.json").exists() else []
         for record in records

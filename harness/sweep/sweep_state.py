@@ -64,7 +64,7 @@ class SweepState:
         self.keep(records=(*(earlier for earlier in self.kept.records if earlier.key != record.key), record))
 
     def is_late(self, seconds: float = 0.0) -> bool:
-        """Whether the time limit is over, or is by then."""
+        """Tell whether the time limit is over, or is by then."""
         return time.monotonic() + seconds > self.began + self.options.limit
 
     def next(self, lane: Lane) -> Job | None:
@@ -74,7 +74,7 @@ class SweepState:
         return next((job for job in self.jobs(lane) if self.is_open(job, lane) and self.take(job, lane)), None)
 
     def jobs(self, lane: Lane) -> Iterator[Job]:
-        """What a lane may run, in order. In each round it begins with the baseline, so that whatever follows is
+        """Yield what a lane may run, in order. In each round it begins with the baseline, so that whatever follows is
         compared with its own GPU, or, where rounds alternate, ends every second one with it.
         """
         options = self.options
@@ -94,7 +94,7 @@ class SweepState:
         return [base, *left] if left or not jobs or self.options.alternate else []
 
     def is_open(self, job: Job, lane: Lane) -> bool:
-        """Whether it is neither running nor has ended."""
+        """Tell whether it is neither running nor has ended."""
         key = job.key(lane)
         ended = ("complete",) if job.item.name in self.options.again else ENDED
         return key not in self.taken and not any(
@@ -102,7 +102,8 @@ class SweepState:
         )
 
     def take(self, job: Job, lane: Lane) -> bool:
-        """Whether there is time for it; then no other lane gets it. After one was too long, finalists alone are."""
+        """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists alone are.
+        """
         seconds = self.seconds_of(job)
         is_late = self.is_late(
             seconds + (seconds + SHORTEST_FULL_TEST_S if job.item.is_estimate else 0.0)
@@ -123,7 +124,7 @@ class SweepState:
         return mean(record.seconds for record in own or same or done) if done else 0.0
 
     def extend(self) -> bool:
-        """Whether more is to be run once all is done: the best estimate capped, and then the finalists."""
+        """Tell whether more is to be run once all is done: the best estimate capped, and then the finalists."""
         found, is_ranked = experiment_rows(self.kept), self.chosen[0].is_estimate
         if is_ranked and (made := self.kept.capped or cap_fastest(found)) and made not in self.chosen:
             self.keep(capped=made)

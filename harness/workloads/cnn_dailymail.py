@@ -93,7 +93,7 @@ def without_spaces(text: str) -> str:
 
 
 def data_notes(records: Sequence[Article]) -> Iterator[str]:
-    """What a reader must know of how the prompts were made of the data."""
+    """Yield what a reader must know of how the prompts were made of the data."""
     instructions = {record.instruction for record in records if not record.tokens} - {"", PROMPT}
     if instructions:
         shown = min(instructions)[:SHOWN_CHARACTERS]
@@ -104,7 +104,9 @@ def data_notes(records: Sequence[Article]) -> Iterator[str]:
 
 
 def find(config: RunConfig) -> str:
-    """Where the articles are, which are not read. Raises UsageError for a damaged file, none, and no way to the hub."""
+    """Return where the articles are, which are not read. Raises UsageError for a damaged file, none, and no way to the
+    hub.
+    """
     path = config.dataset_path or config.model_spec.data
     if path:
         check_sum(path)
@@ -121,7 +123,7 @@ def find(config: RunConfig) -> str:
 
 
 def instead(config: RunConfig) -> str:
-    """What serves where the hub does not give the articles."""
+    """Return what serves where the hub does not give the articles."""
     chat = ", or --workload chat, which needs no data" if config.mode == "performance" else ""
     fetch = "run `make data`" if locations.IS_CHECKOUT else "run this"
     return f"{fetch} where there is a network, or pass --dataset-path FILE{chat}"
@@ -145,8 +147,8 @@ def check_sum(path: Path) -> None:
 
 
 def is_official(library: Library, stored: int, category: str) -> bool:
-    """Whether a file of the user's own holds MLPerf's samples, by their number and, where all are used, the lengths of
-    the prompts.
+    """Tell whether a file of the user's own holds MLPerf's samples, by their number and, where all are used, the
+    lengths of the prompts.
     """
     official = OFFICIAL_TASKS[category].samples
     if stored not in (official, OFFICIAL_TASKS["datacenter"].samples):

@@ -127,7 +127,7 @@ def usable_requests(config: RunConfig, tokenizer: Any, found: StoredRequests) ->
 
 
 def workload_notes(config: RunConfig, tokenizer: Any, found: StoredRequests, usable: Usable) -> Iterator[str]:
-    """What a reader of the report must know of how the requests were made."""
+    """Yield what a reader of the report must know of how the requests were made."""
     whole, is_chat = min(SHAREGPT_WHOLE, config.least_context), config.endpoint_api == "chat"
     if found.is_sharegpt:
         yield (

@@ -241,7 +241,7 @@ def content_text(content: Any, where: str) -> Any:
 
 
 def request_kind(item: dict[str, Any], where: str) -> RequestKind:
-    """What a row's prompt is. Raises UsageError where it has none, or several."""
+    """Return what a row's prompt is. Raises UsageError where it has none, or several."""
     kinds = [kind for kind in REQUEST_KINDS if item.get(kind) is not None]
     if len(kinds) != 1:
         count = "more than one" if kinds else "none"
