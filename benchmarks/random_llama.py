@@ -93,19 +93,15 @@ def make(folder: Path, count: int, weights: str = "none", shape: str = "llama3.1
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="w128000", eos_token="w128009").save_pretrained(model)
     rng = Random(0)
-    records: list[dict[str, Any]] = [
-        {
-            "instruction": "",
-            "input": f"{size} random tokens",
-            "tok_input": [128000, *(rng.randrange(128000) for _ in range(size - 1))],
-            "output": "None.",
-        }
-        for size in lengths(count, rng)
+    prompts = [[128000, *(rng.randrange(128000) for _ in range(size - 1))] for size in lengths(count, rng)]
+    records = [
+        {"instruction": "", "input": tokenizer.decode(prompt[1:]), "tok_input": prompt, "output": "None."}
+        for prompt in prompts
     ]
     (folder / "cnn_eval.json").write_text(json.dumps(records))
     if weights != "none":
-        prompts = [record["tok_input"] for record in records[:CALIBRATION]]
-        write(model, SHAPES[shape], prompts if weights in QUANTIZATIONS else [], weights == "fp8-static-head")
+        calibration = prompts[:CALIBRATION] if weights in QUANTIZATIONS else []
+        write(model, SHAPES[shape], calibration, weights == "fp8-static-head")
 
 
 def write(folder: Path, shape: dict[str, Any], prompts: list[list[int]], head: bool) -> None:
