@@ -12,6 +12,7 @@ from harness.core.statements import Statement, StatementKind
 # What keeps a result from standing beside MLPerf's: a name, the words, and when they are so of a plan.
 OTHER_MODEL, OTHER_SHAPE = "another model", "another shape"
 RANDOM_WEIGHTS, DUMMY_WEIGHTS = "random weights", "dummy weights"
+DATA_PAGE = "docs/evidence/performance.md#how-much-of-a-number-is-its-data"
 CACHE_UNSEEN = "the server's caching is unknown"
 DEVIATIONS: dict[str, tuple[str, When]] = {
     "served model": (
@@ -21,11 +22,13 @@ DEVIATIONS: dict[str, tuple[str, When]] = {
     OTHER_SHAPE: ("{run.config.model_spec.deviation}", "config.model_spec.deviation"),
     OTHER_MODEL: ("not Llama-3.1-8B", lambda run: not run.reference_model and not run.config.model_spec.deviation),
     DUMMY_WEIGHTS: (
-        "dummy weights, nearly zeros, overstate speed, by a sixth on an H200 at its power limit",
+        "dummy weights, in fp8 nearly zeros, overstate speed there by a sixth on an H200 at its power limit "
+        f"({DATA_PAGE})",
         "config.has_dummy_weights",
     ),
     RANDOM_WEIGHTS: (
-        "random weights, N(0, 0.02): whether speed and energy are those of trained ones was not measured",
+        "random weights, N(0, 0.02): answers mean nothing; matrix products took the time and energy of trained ones on "
+        f"an H200 ({DATA_PAGE})",
         lambda run: run.random_weights and not run.config.has_dummy_weights,
     ),
     "engine arguments": ("--engine-arg {run.unproven_args}: may change the model's outputs", "unproven_args"),
