@@ -11,7 +11,7 @@ from harness.core.markdown import Finished, code
 from harness.core.tables import Table, TableColumn
 from harness.engines import server_metrics
 from harness.report import answer, load_view
-from harness.results import advice, metrics, telemetry
+from harness.results import advice, limit_comparison, metrics, telemetry
 from harness.results.performance import Performance
 from harness.results.records import RunFacts
 from harness.results.summary import Summary
@@ -88,6 +88,24 @@ def bounds(report: RunReport) -> Iterator[Section]:
         yield Section(
             "What limits the speed, and what to try", answer.bound_by(test), [advice.findings(report.summary)]
         )
+
+
+def card_limits(report: RunReport) -> Iterator[Section]:
+    run = report.summary.run
+    if not run.performance:
+        return
+    found = limit_comparison.comparisons(report.facts, run.performance)
+    missing = report.facts.card_limits.missing if report.facts.card_limits else ()
+    if not (found or missing):
+        return
+    outcome = ", ".join(f"{number(row.percent, 2)} % of {number(row.limit, 3)} {row.quantity}" for row in found[:1])
+    blocks: list[Block] = [limit_comparison.comparison_table(found)] if found else []
+    blocks += [f"Not computed: {fact}." for fact in missing]
+    if found:
+        blocks.append("The limits follow from the card's data sheet and the model's shape (computed, not measured).")
+    if gap := limit_comparison.gap_kernels(run.profile):
+        blocks.append(gap)
+    yield Section("Limits of the card", outcome or "not computed", blocks)
 
 
 def loads(report: RunReport) -> Iterator[Section]:
@@ -339,4 +357,4 @@ def files(report: RunReport) -> Iterator[Section]:
     yield Section("Files", "what else is in the run's folder", [Finished(said)])
 
 
-SECTIONS = (measured_with, bounds, loads, numbers, workload, accuracy, compliance, profile, machine, files)
+SECTIONS = (measured_with, bounds, card_limits, loads, numbers, workload, accuracy, compliance, profile, machine, files)
