@@ -9,7 +9,7 @@ from statistics import mean
 
 from harness.core.formatting import Measured, number
 from harness.core.tables import Table
-from harness.results.performance import Performance
+from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 
 PRODUCTS = Path(__file__).parents[1] / "runs" / "h200-products" / "products.json"
@@ -96,7 +96,7 @@ class Measures:
     summaries: Sequence[Summary]
 
     @cached_property
-    def tests(self) -> list[Performance]:
+    def tests(self) -> list[Outcome]:
         return [summary.run.performance for summary in self.summaries if summary.run.performance]
 
     @property
@@ -105,7 +105,7 @@ class Measures:
 
     @property
     def tpot_ms(self) -> Measured:
-        return mean_of([test.tpot_ms.p50 if test.tpot_ms else None for test in self.tests])
+        return mean_of([test.tpot_ms.p50 for test in self.tests])
 
     @property
     def joules_per_token(self) -> Measured:
@@ -134,7 +134,7 @@ def trial_table(read: Reader) -> Table:
 
 def trial_row(trial: Trial, read: Reader) -> list[str]:
     without, with_it = (Measures([read(name) for name in names]) for names in (trial.without, trial.with_it))
-    (test,) = {performance.scenario for performance in (*without.tests, *with_it.tests)}
+    (test,) = {outcome.details.scenario for outcome in (*without.tests, *with_it.tests)}
     hosts = sorted({host_of(summary) for summary in (*without.summaries, *with_it.summaries)})
     return [
         trial.change,

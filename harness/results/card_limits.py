@@ -6,8 +6,8 @@ how many sequences the KV cache holds. All three are upper bounds: each product 
 format.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Self
 
 from harness.config import checkpoint, quantization
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
@@ -23,10 +23,22 @@ from harness.results.data_sheets import card_of
 ASSUMED_PROMPT = 766  # tokens, about the mean of MLPerf's articles: where the samples were not read
 PREFIX = "limit, computed, not measured: "
 TABLE = "harness/results/cards.csv"
+# Arguments of vLLM's engine with which a limit does not hold, and the fact that it follows from.
+UNBOUNDING_ARGUMENTS = (
+    ("speculative_config", "bytes_per_s", "one request's tokens/s"),
+    ("enable_prefix_caching", "flops_per_s", "Offline's samples/s"),
+    ("pipeline_parallel_size", "flops_per_s", "Offline's samples/s"),
+    ("pipeline_parallel_size", "bytes_per_s", "one request's tokens/s"),
+    ("pipeline_parallel_size", "cache_bytes", "the number of sequences"),
+    ("cpu_offload_gb", "bytes_per_s", "one request's tokens/s"),
+    ("cpu_offload_gb", "cache_bytes", "the number of sequences"),
+    ("kv_cache_memory_bytes", "cache_bytes", "the number of sequences"),
+    ("num_gpu_blocks_override", "cache_bytes", "the number of sequences"),
+)
 ARITHMETIC_BITS = {16: "bf16", 8: "fp8"}  # of the matrix products, and the column of the data sheet
 
 
-class Lengths(NamedTuple):
+class MeanLengths(NamedTuple):
     """Mean tokens of a prompt and of its answer; `is_assumed`: nobody has read the prompts."""
 
     prompt: float
@@ -62,7 +74,7 @@ class CardLimits(FrozenModel):
     """What is not known, and so keeps a limit from being computed, in words."""
 
     @classmethod
-    def of(cls, config: EngineConfig, gpus: Sequence[GPU]) -> "CardLimits":
+    def of(cls, config: EngineConfig, gpus: Sequence[GPU]) -> Self:
         """Raises UsageError where the model's config cannot be read."""
         shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
         heads, width = shape.num_attention_heads, checkpoint.head_width(shape)
@@ -78,8 +90,8 @@ class CardLimits(FrozenModel):
         peak = getattr(card, arithmetic) if card and arithmetic else None
         memory = min((gpu.memory for gpu in used), default=0)
         left_bytes = config.memory_share * memory * tensor - stored_bytes
-        missing = tuple(missing_facts(names, arithmetic, card is not None, peak is not None))
-        return cls(
+        missing = missing_facts(names, arithmetic, card is not None, peak is not None)
+        limits = cls(
             arithmetic=arithmetic,
             layer_parameters=shape.num_hidden_layers * (attention + feed_forward),
             output_parameters=embedding,
@@ -89,31 +101,39 @@ class CardLimits(FrozenModel):
             flops_per_s=1e12 * peak * len(used) if peak else None,
             bytes_per_s=1e12 * card.memory * tensor if card else None,
             cache_bytes=max(0.0, left_bytes) * replicas if used else None,
-            missing=missing,
+            missing=tuple(missing),
         )
+        return limits.without(config.engine_args)
 
-    def sample_flops(self, lengths: Lengths) -> float:
+    def without(self, engine_args: Mapping[str, object]) -> Self:
+        """Return these limits but for those that do not hold with such arguments of the engine."""
+        unbounded = [row for row in UNBOUNDING_ARGUMENTS if engine_args.get(row[0])]
+        facts = [f"{quantity} has no limit with --engine-arg {name}" for name, _, quantity in unbounded]
+        changes: dict[str, object] = {field: None for _, field, _ in unbounded}
+        return self.model_copy(update={**changes, "missing": (*self.missing, *facts)})
+
+    def sample_flops(self, lengths: MeanLengths) -> float:
         """Operations of a prompt and its answer; a token attends to those before it."""
         tokens = lengths.prompt + lengths.answer
         products = 2 * self.layer_parameters * tokens + 2 * self.output_parameters * lengths.answer
         return products + 4 * self.attention_width * tokens**2 / 2
 
-    def token_bytes(self, lengths: Lengths) -> float:
+    def token_bytes(self, lengths: MeanLengths) -> float:
         """What one token of a request alone reads, in the middle of its answer."""
         return self.weight_bytes + self.kv_bytes * (lengths.prompt + lengths.answer / 2)
 
-    def request_tokens_per_s(self, lengths: Lengths) -> Measured:
+    def request_tokens_per_s(self, lengths: MeanLengths) -> Measured:
         return self.bytes_per_s / self.token_bytes(lengths) if self.bytes_per_s else None
 
-    def samples_per_s(self, lengths: Lengths) -> Measured:
+    def samples_per_s(self, lengths: MeanLengths) -> Measured:
         return self.flops_per_s / self.sample_flops(lengths) if self.flops_per_s else None
 
-    def sequences(self, lengths: Lengths) -> Measured:
+    def sequences(self, lengths: MeanLengths) -> Measured:
         if self.cache_bytes is None:
             return None
         return self.cache_bytes / (self.kv_bytes * (lengths.prompt + lengths.answer))
 
-    def lines(self, lengths: Lengths) -> Iterator[str]:
+    def lines(self, lengths: MeanLengths) -> Iterator[str]:
         """A line for each limit that is known, and one for each fact that is missing."""
         if (speed := self.request_tokens_per_s(lengths)) and self.bytes_per_s:
             yield (

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from harness.core.formatting import number
 from harness.core.tables import Table
-from harness.results.card_limits import CardLimits, Lengths
+from harness.results.card_limits import CardLimits, MeanLengths
 from harness.results.kernel_profile import Profile
-from harness.results.performance import Performance
+from harness.results.outcome import Outcome
 from harness.results.records import RunFacts
 
 MATRIX_PRODUCTS = "matrix products"  # the kind of kernels that both limits of speed count
@@ -25,7 +25,7 @@ class LimitComparison(NamedTuple):
         return 100 * self.measured / self.limit
 
 
-def comparisons(facts: RunFacts, test: Performance) -> list[LimitComparison]:
+def comparisons(facts: RunFacts, test: Outcome) -> list[LimitComparison]:
     """The limits of a run whose quantity was measured; none where they do not hold for it.
 
     Several tokens a step (speculation) and prompts out of a cache do less work than the limits count.
@@ -36,21 +36,20 @@ def comparisons(facts: RunFacts, test: Performance) -> list[LimitComparison]:
     return list(measured_limits(limits, lengths, test))
 
 
-def mean_lengths(test: Performance) -> Lengths | None:
+def mean_lengths(test: Outcome) -> MeanLengths | None:
     """Mean tokens of the test's prompts and answers; None where they were not recorded."""
-    if test.input_lengths is None or test.output_lengths is None:
-        return None
-    return Lengths(test.input_lengths.mean, test.output_lengths.mean)
+    prompts, answers = test.details.input_lengths, test.details.output_lengths
+    return MeanLengths(prompts.mean, answers.mean) if prompts and answers else None
 
 
-def measured_limits(limits: CardLimits, lengths: Lengths, test: Performance) -> Iterator[LimitComparison]:
+def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> Iterator[LimitComparison]:
     rate = limits.samples_per_s(lengths)
     if rate and test.samples_per_sec:
         yield LimitComparison("samples/s", rate, test.samples_per_sec)
     speed = limits.request_tokens_per_s(lengths)
-    if speed and test.tpot_ms and test.tpot_ms.p50 and not test.is_buffered:
+    if speed and test.tpot_ms.p50 and not test.is_buffered:
         yield LimitComparison("tokens/s of one request (1,000 / TPOT p50)", speed, 1000 / test.tpot_ms.p50)
-    count, running = limits.sequences(lengths), test.usage.get("requests_running")
+    count, running = limits.sequences(lengths), test.details.usage.get("requests_running")
     if count and running and running.max:
         yield LimitComparison("sequences in the KV cache (most that ran)", count, running.max)
 

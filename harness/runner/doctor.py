@@ -31,7 +31,7 @@ from harness.core.message_text import first_line
 from harness.engines import discovery
 from harness.engines.vllm_arguments import extra_args
 from harness.loadgen import background_load, exporter
-from harness.results.card_limits import ASSUMED_PROMPT, CardLimits, Lengths
+from harness.results.card_limits import ASSUMED_PROMPT, CardLimits, MeanLengths
 from harness.results.scoring import sentence_splitter
 from harness.runner.samples import are_local, read_samples
 from harness.runner.server_probe import api, chat_template, delivery, prefix_cache
@@ -190,7 +190,7 @@ def is_on_gpu(config: RunConfig) -> bool:
 
 def card_limit_lines(config: RunConfig) -> str:
     """What the card cannot exceed; for MLPerf's mean prompt, since the samples are not read for it."""
-    lengths = Lengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)
+    lengths = MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)
     return "; ".join(CardLimits.of(config, nvml.gpus()).lines(lengths))
 
 

@@ -25,10 +25,10 @@ from harness.rates import bench
 from harness.rates.server_model import LoneRequest
 from harness.report import answer
 from harness.report import report as rendering
-from harness.results import accuracy, kernel_profile, load, metrics
+from harness.results import accuracy, kernel_profile, metrics, test_outcome
 from harness.results.accuracy import Accuracy
 from harness.results.benchmark_run import BenchmarkRun
-from harness.results.card_limits import ASSUMED_PROMPT, Lengths, run_limits
+from harness.results.card_limits import ASSUMED_PROMPT, MeanLengths, run_limits
 from harness.results.history_line import scatter
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
@@ -124,13 +124,13 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     doctor.require(config)
     limits = run_limits(config, nvml.gpus())
     if limits and not are_local(config):  # said before anything is fetched
-        for line in limits.lines(Lengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)):
+        for line in limits.lines(MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)):
             say(line)
     plan, library = read_samples(config)
     for line in lines(replace(plan, official_data=library.official), library, nvml.gpus()):
         say(line)
     if limits and are_local(config):
-        for line in limits.lines(Lengths(library.mean_prompt_tokens, plan.max_new_tokens)):
+        for line in limits.lines(MeanLengths(library.mean_prompt_tokens, plan.max_new_tokens)):
             say(line)
     return DONE
 
@@ -181,7 +181,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     attempts, source = run.facts.attempts, rate_source(run.config)
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
-        attempt = load.outcome_of(test, run.plan, session.folder.path)
+        attempt = test_outcome.outcome_of(test, run.plan, session.folder.path)
         lone = LoneRequest(*run.facts.lone_request_s) if run.facts.lone_request_s else None
         tests = DoneTests(run.facts.probes, [*attempts, attempt], left_s(run, session), lone)
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
@@ -243,7 +243,7 @@ def exit_code(config: RunConfig, evaluation: Accuracy | None, summary: Summary) 
     """1 where the gate or a compliance test failed, or LoadGen calls the performance test INVALID, or logged errors in
     it, and the user wants that to count.
     """
-    test = summary.performance
-    invalid = config.exit_on_invalid and test and (not test.valid or test.errors)
+    test = summary.result
+    invalid = config.exit_on_invalid and test and (not test.valid or test.details.errors)
     caught = not all(test.passed for test in (summary.run.compliance or {}).values())
     return NOT_ACCEPTED if has_failed_gate(config, evaluation) or invalid or caught else DONE

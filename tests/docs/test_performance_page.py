@@ -30,4 +30,4 @@ def test_the_figures_are_those_of_the_kept_runs() -> None:
 def test_each_trial_names_runs_of_one_test() -> None:
     for trial in performance.trials.TRIALS:
         tests = [performance.summary_of(name).run.performance for name in (*trial.without, *trial.with_it)]
-        assert len({test.scenario for test in tests if test}) == 1 and all(tests), trial.change
+        assert len({test.details.scenario for test in tests if test}) == 1 and all(tests), trial.change

@@ -10,14 +10,14 @@ from harness.config.run import RunConfig
 from harness.core.nvml import GPU
 from harness.report import report as rendering
 from harness.results import card_limits, limit_comparison
-from harness.results.card_limits import CardLimits, Lengths
+from harness.results.card_limits import CardLimits, MeanLengths
 from harness.results.kernel_profile import Profile, Share
 from harness.runner import doctor, steps
 from harness.runs.run_folder import RunFolder
 from tests.support import example_runs
 
 H200 = GPU("NVIDIA H200", 141 * 10**9)
-LENGTHS = Lengths(800, 100)
+LENGTHS = MeanLengths(800, 100)
 LAYERS = 32 * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)  # parameters of Llama-3.1-8B's matrices
 OUTPUT = 128256 * 4096
 
@@ -81,6 +81,23 @@ def test_the_line_says_what_is_missing(
 
 
 @pytest.mark.parametrize(
+    ("argument", "known"),
+    [
+        ('speculative_config={"method": "ngram"}', [False, True, True]),
+        ("enable_prefix_caching=true", [True, False, True]),
+        ("enable_prefix_caching=false", [True, True, True]),
+        ("cpu_offload_gb=4", [False, True, False]),
+    ],
+)
+def test_an_argument_of_the_engine_may_lift_a_limit(llama: RunConfig, argument: str, known: list[bool]) -> None:
+    limits = CardLimits.of(changed(llama, engine_arg=(argument,)), [H200])
+    functions = (limits.request_tokens_per_s, limits.samples_per_s, limits.sequences)
+    assert [function(LENGTHS) is not None for function in functions] == known
+    assert len(limits.missing) == known.count(False)
+    assert all(argument.partition("=")[0] in fact for fact in limits.missing)
+
+
+@pytest.mark.parametrize(
     ("quantization", "arithmetic"),
     [
         (random_llama.QUANTIZATION, "fp8"),
@@ -135,8 +152,10 @@ def test_a_report_has_limit_measured_and_ratio(tmp_path: Path, llama: RunConfig)
     folder = example_runs.run(tmp_path / "run", model="other")
     example_runs.note(RunFolder(tmp_path, "run"), card_limits=limits)
     test = rendering.build(folder).run.performance
-    assert test and test.samples_per_sec == 8 and test.input_lengths and test.output_lengths
-    rate = CardLimits.of(llama, [H200]).samples_per_s(Lengths(test.input_lengths.mean, test.output_lengths.mean))
+    assert test and test.samples_per_sec == 8
+    prompts, answers = test.details.input_lengths, test.details.output_lengths
+    assert prompts and answers
+    rate = CardLimits.of(llama, [H200]).samples_per_s(MeanLengths(prompts.mean, answers.mean))
     assert rate
     text = (folder / "report.md").read_text()
     assert "## Limits of the card" in text and "measured of the limit, %" in text

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from harness.config import mlperf
 from harness.loadgen.requests import Request
-from harness.results import performance
+from harness.results import figures
 from harness.results.cost import cost
 from tests.support import example_runs
 
@@ -14,7 +14,7 @@ LIMITS = mlperf.LatencyLimits(100, 10)
 
 
 def share(*requests: Request, limits: mlperf.LatencyLimits | None = LIMITS) -> float | None:
-    return performance.slo_attainment(requests, limits, is_buffered=False)
+    return figures.slo_attainment(requests, limits, is_buffered=False)
 
 
 def test_goodput_counts_requests_that_keep_both() -> None:
