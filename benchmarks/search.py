@@ -322,7 +322,7 @@ class Bench:
             sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
             issue_s=float(arrivals[-1]),
             more=needed(count, int(late)) if kept and not valid else None,
-            queue=queue_fit.from_times(came, first - came, last, prompts, tokens),
+            queue=queue_fit.queue_from_times(came, first - came, last, prompts, tokens),
             clock_fall=self.clock_fall(began_s, float(arrivals[-1])),
             refused=refused or None,
             full_at=Admission([*zip(came, last, strict=True)], list(answers.last[answers.is_refused])).full_at,

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks import h200_settings
 from harness.core import files
 from harness.loadgen.test_run import RECORDING, Recording
-from harness.report import answer, charts, load_pictures, machine_pictures
+from harness.report import charts, load_pictures, machine_pictures, subject
 from harness.report import report as rendering
 from harness.report.charts import Panel
 from harness.report.load_view import LoadPicture
@@ -77,7 +77,7 @@ def main() -> None:
         photograph(name, run, height)
     for name, (run, draw) in PICTURES.items():
         summary = files.read(RUNS / run / "summary.json", Summary)
-        charts.save({name: (name, draw(RUNS / run, summary))}, IMAGES, answer.footer(summary))
+        charts.save({name: (name, draw(RUNS / run, summary))}, IMAGES, subject.footer(summary))
     charts.save({"h200-settings": ("Offline by setting", h200_settings.panels())}, IMAGES)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic_core import to_jsonable_python
 
@@ -47,19 +47,25 @@ class CompareConfig(RunConfig):
     dry_run: bool = flag(False, RESULTS_TOPIC, "nothing")
 
     BASIC = f"category within rounds minutes resume fail_if {RunConfig.BASIC}"
-    RULES: ClassVar = {
-        "compare needs at least two servers, or at least two finished runs.": lambda run: (
-            len(run.side or run.endpoint) < 2 or (run.side and run.endpoint)
-        ),
-        "{run.given_in_vain} applies to servers only. Compare settings in this process by `sweep.py FILE --repeat 3`, "
-        "finished runs by `report.py RUN --baseline RUN --fail-if ...`.": lambda run: run.side and run.given_in_vain,
-        "compare tests servers at one load: give a single number.": lambda run: (
-            run.has_several_rates or run.batches or len(run.levels) > 1 or run.concurrency in ("max", "auto")
-        ),
-        "compare measures speed; with --mode both it compares answers as well.": lambda run: run.mode == "accuracy",
-        "--rounds must be at least 2.": lambda run: run.rounds < 2,
-        "compare has no --dry-run and no --json: sweep.json is in its folder.": lambda run: run.dry_run or run.json,
-    }
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if len(self.side or self.endpoint) < 2 or (self.side and self.endpoint):
+            yield "compare needs at least two servers, or at least two finished runs."
+        flags_of_servers = self.given - {"side", "results_dir"}
+        if self.side and flags_of_servers:
+            yield (
+                f"{as_flag(min(flags_of_servers))} applies to servers only. Compare settings in this process by "
+                "`sweep.py FILE --repeat 3`, finished runs by `report.py RUN --baseline RUN --fail-if ...`."
+            )
+        if self.has_several_rates or self.batches or len(self.levels) > 1 or self.concurrency in ("max", "auto"):
+            yield "compare tests servers at one load: give a single number."
+        if self.mode == "accuracy":
+            yield "compare measures speed; with --mode both it compares answers as well."
+        if self.rounds < 2:
+            yield "--rounds must be at least 2."
+        if self.dry_run or self.json:
+            yield "compare has no --dry-run and no --json: sweep.json is in its folder."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """A short test at a load that most servers take, where no other is given."""
@@ -77,14 +83,9 @@ class CompareConfig(RunConfig):
         return super().implications(given | frozenset(left)) | left
 
     @property
-    def has_minutes_in_vain(self) -> bool:
+    def takes_minutes(self) -> bool:
         """They are those of the whole comparison."""
-        return False
-
-    @property
-    def given_in_vain(self) -> str:
-        names = self.given - {"side", "results_dir"}
-        return as_flag(min(names)) if names else ""
+        return True
 
 
 def parse_sides(words: Sequence[str]) -> Iterator[str]:

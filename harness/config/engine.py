@@ -1,7 +1,8 @@
 """The flags of the model and its engine, in this process or behind `--endpoint`: each defined once."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
@@ -102,24 +103,18 @@ class EngineConfig(Settings):
     mlflow: bool = flag(False, RESULTS_TOPIC, "nothing")
     """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""
 
-    RULES: ClassVar = {
-        "--engine-arg {run.doublet[0]}: use {run.doublet[1]}.": "doublet",
-        "--engine-patch changes vLLM: remove it, or --backend {run.backend}.": lambda run: (
-            run.engine_patch and run.backend == "echo"
-        ),
-        "--engine-patch takes the place of --engine-arg worker_extension_cls: remove one of them.": lambda run: (
-            run.engine_patch and "worker_extension_cls" in run.engine_args
-        ),
-        "--engine-patch reaches the workers of this host alone: remove it, or the other hosts.": lambda run: (
-            run.engine_patch and run.has_other_hosts
-        ),
-    }
-
-    @property
-    def doublet(self) -> tuple[str, str] | None:
-        """An engine argument that has a flag, and that flag."""
-        names = ((name, "precision" if name == "dtype" else name) for name in self.engine_args)
-        return next(((name, as_flag(own)) for name, own in names if own in type(self).model_fields), None)
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        for name in self.engine_args:
+            field = "precision" if name == "dtype" else name
+            if field in type(self).model_fields:
+                yield f"--engine-arg {name}: use {as_flag(field)}."
+        if self.engine_patch and self.backend == "echo":
+            yield f"--engine-patch changes vLLM: remove it, or --backend {self.backend}."
+        if self.engine_patch and "worker_extension_cls" in self.engine_args:
+            yield "--engine-patch takes the place of --engine-arg worker_extension_cls: remove one of them."
+        if self.engine_patch and self.has_other_hosts:
+            yield "--engine-patch reaches the workers of this host alone: remove it, or the other hosts."
 
     @property
     def model_spec(self) -> models.ModelSpec:
@@ -194,18 +189,17 @@ class ServerFlags(EngineConfig):
     new_connections: bool = flag(False, SERVER_TOPIC, "speed")
     """Open a connection for each request: a balancer of connections keeps all requests of one with one replica."""
 
-    RULES: ClassVar = {
-        "--backend openai needs the address of a server: --endpoint http://host:8000/v1.": lambda run: (
-            run.backend == "openai" and not run.endpoint
-        ),
-        "--backend {run.backend} runs in this process: remove --endpoint, or use --backend openai.": lambda run: (
-            run.backend != "openai" and run.endpoint
-        ),
-        "{run.ineffective_flags}: only for an engine in this process; the server of --endpoint has its own settings.": (
-            lambda run: run.endpoint and run.ineffective_flags
-        ),
-        "{run.ineffective_flags}: only with --endpoint.": "ineffective_flags",
-    }
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.backend == "openai" and not self.endpoint:
+            yield "--backend openai needs the address of a server: --endpoint http://host:8000/v1."
+        if self.backend != "openai" and self.endpoint:
+            yield f"--backend {self.backend} runs in this process: remove --endpoint, or use --backend openai."
+        ineffective = self.ineffective_flags
+        if ineffective and self.endpoint:
+            yield f"{ineffective}: only for an engine in this process; the server of --endpoint has its own settings."
+        elif ineffective:
+            yield f"{ineffective}: only with --endpoint."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         backend = self.backend if self.backend != "auto" else "openai" if self.endpoint else "vllm"
@@ -235,6 +229,14 @@ class EndpointFlags(ServerFlags):
     telemetry_url: tuple[str, ...] = flag((), SERVER_TOPIC, "nothing", metavar="URL")
     """DCGM exporter page of the server's GPUs, as in http://host:9400/metrics?gpu=0,1 or ?host=NAME (repeatable): GPU
     columns such as power and energy. Implies --extra-metrics."""
+
+
+ANY_NUMBER = 10**9  # of requests, of which --max-failed allows some to fail or none
+
+
+def allows_failures(max_failed: str) -> bool:
+    """Tell whether --max-failed allows any request to fail. Raises UsageError for what is neither N nor N%."""
+    return may_fail(max_failed, ANY_NUMBER) > 0
 
 
 def may_fail(most: str, requests: int) -> int:

@@ -1,7 +1,7 @@
 """What a setting is: type, default, topic, help, what it affects; the rules across settings; and their command line."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -16,7 +16,6 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
-from harness.config.rules import Rules, broken
 from harness.config.value_types import choices, describe, kinds
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_SETTINGS
@@ -82,7 +81,7 @@ warnings.filterwarnings("ignore", 'Field name "json"')  # of pydantic's own olde
 
 class Settings(BaseModel):
     """Settings by name, from flags, from a `--config` file, or from a record. Those that are wrong, unknown, or against
-    the RULES of the class or its bases, raise UsageError with the flag's name.
+    one of the `problems` of the class, raise UsageError with the flag's name.
     """
 
     model_config = ConfigDict(
@@ -93,7 +92,6 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         defer_build=True,
     )
-    RULES: ClassVar[Rules] = {}
     BASIC: ClassVar = ""
     """The flags of -h, in its order; --help-all has the rest."""
     named: ClassVar[Callable[[str], str]] = as_flag  # as messages call a setting
@@ -141,10 +139,13 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def complete(self) -> Self:
         self.__dict__.update(self.implications(self.given))
-        for kind in reversed(type(self).__mro__):
-            if found := broken(vars(kind).get("RULES", {}), self):
-                raise UsageError(found[0])
+        for problem in self.problems():
+            raise UsageError(problem)
         return self
+
+    def problems(self) -> Iterator[str]:
+        """Yield what of these settings cannot stand together, in a sentence each."""
+        yield from ()
 
     @property
     def given(self) -> frozenset[str]:

@@ -1,9 +1,10 @@
 """Lengths of synthetic prompts and answers: fixed, uniform or drawn, and prefixes that requests share."""
 
 import re
+from collections.abc import Iterator
 from math import exp, inf
 from random import Random
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -58,8 +59,12 @@ class Shared(Settings):
     turns: Annotated[int, Field(ge=1, le=1000)] = 1
     salt: Literal["none", "start", "after-prefix"] = "none"
 
-    RULES: ClassVar = {"prefixes needs prefix_len.": lambda shared: shared.prefixes > 1 and not shared.prefix_len}
     named = str
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.prefixes > 1 and not self.prefix_len:
+            yield "prefixes needs prefix_len."
 
     @property
     def text(self) -> str:

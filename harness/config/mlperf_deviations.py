@@ -1,105 +1,171 @@
-"""What keeps a result from being compared with MLPerf's: a name, the words, and when it is so of a plan."""
+"""What keeps a result from standing beside MLPerf's."""
 
-import re
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Protocol
 
 from pydantic import BeforeValidator
 
 from harness.config import engine, mlperf, models, workload
-from harness.config.rules import When, is_so
+from harness.config.run import RunConfig
 from harness.core.statements import Statement, StatementKind
 
-# What keeps a result from standing beside MLPerf's: a name, the words, and when they are so of a plan.
 OTHER_MODEL, OTHER_SHAPE = "another model", "another shape"
 RANDOM_WEIGHTS, DUMMY_WEIGHTS = "random weights", "dummy weights"
 DATA_PAGE = "docs/evidence/performance.md#how-much-of-a-number-is-its-data"
 CACHE_UNSEEN = "the server's caching is unknown"
-DEVIATIONS: dict[str, tuple[str, When]] = {
-    "served model": (
-        "the server serves {run.engine_state.other_model}, not {run.config.model}",
-        "engine_state.other_model",
-    ),
-    OTHER_SHAPE: ("{run.config.model_spec.deviation}", "config.model_spec.deviation"),
-    OTHER_MODEL: ("not Llama-3.1-8B", lambda run: not run.reference_model and not run.config.model_spec.deviation),
-    DUMMY_WEIGHTS: (
-        "dummy weights, in fp8 nearly zeros, overstate speed there by a sixth on an H200 at its power limit "
-        f"({DATA_PAGE})",
-        "config.has_dummy_weights",
-    ),
-    RANDOM_WEIGHTS: (
-        "random weights, N(0, 0.02): answers mean nothing; matrix products took the time and energy of trained ones on "
-        f"an H200 ({DATA_PAGE})",
-        lambda run: run.random_weights and not run.config.has_dummy_weights,
-    ),
-    "engine arguments": ("--engine-arg {run.unproven_args}: may change the model's outputs", "unproven_args"),
-    "scenario": ("{run.config.scenario_rules.unofficial}", "config.scenario_rules.unofficial"),
-    "chat": (
-        "prompts as chat messages: the server's template adds to MLPerf's",
-        lambda run: run.config.endpoint_api == "chat",
-    ),
-    "engine": ("the echo engine computes nothing", lambda run: run.config.backend == "echo"),
-    "failures": (
-        "--max-failed {run.config.max_failed}: requests that fail do not end the run",
-        lambda run: engine.may_fail(run.config.max_failed, 10**9),
-    ),
-    "data": ("custom data: not MLPerf's {run.config.official_samples:,} prompts", lambda run: not run.official_data),
-    "workload": (
-        f"the workload {{run.request_set.name}} instead of MLPerf's {workload.OFFICIAL_WORKLOAD}",
-        "request_set",
-    ),
-    "samples": (
-        "{run.samples:,} of {run.config.official_samples:,} samples",
-        lambda run: not run.request_set and run.samples < run.config.official_samples,
-    ),
-    "duration": (
-        f"minimum duration {{run.min_duration_s:g}} s instead of {mlperf.MIN_DURATION_S:g} s",
-        lambda run: (
-            run.min_duration_s < mlperf.MIN_DURATION_S and run.config.mode != "accuracy" and not run.fewest_queries
-        ),
-    ),
-    "queries": ("{run.fewest_queries:,} queries instead of a minimum duration", "fewest_queries"),
-    "new tokens": (
-        f"{{run.config.max_new_tokens}} new tokens instead of {mlperf.MAX_NEW_TOKENS}",
-        lambda run: not run.request_set and run.config.max_new_tokens != mlperf.MAX_NEW_TOKENS,
-    ),
-    "limits": (
-        "custom latency limits (TTFT {run.limits.ttft:g} ms, TPOT {run.limits.tpot:g} ms)",
-        lambda run: run.limits and run.limits != run.config.scenario_rules.limits,
-    ),
-    "seeds": ("custom seeds", lambda run: run.config.seed is not None),
-    "speculation": ("speculative decoding", "engine_state.speculation"),
-    "prefix caching": (
-        "prefix caching: LoadGen repeats its samples, and would measure the cache",
-        "engine_state.prefix_caching",
-    ),
-    "caching": (
-        CACHE_UNSEEN,
-        lambda run: run.engine_state.prefix_caching is None and not run.engine_state.cache_counted,
-    ),
-    "KV connector": (
-        "KV connector {run.engine_state.kv_connector}: answers may reuse cache from outside the test",
-        "engine_state.kv_connector",
-    ),
+
+
+class JudgedPlan(Protocol):
+    """What of a run's plan decides whether its results can stand beside MLPerf's."""
+
+    @property
+    def config(self) -> RunConfig: ...
+
+    @property
+    def engine_state(self) -> engine.EngineState: ...
+
+    @property
+    def samples(self) -> int: ...
+
+    @property
+    def min_duration_s(self) -> float: ...
+
+    @property
+    def fewest_queries(self) -> int: ...
+
+    @property
+    def limits(self) -> mlperf.LatencyLimits | None: ...
+
+    @property
+    def official_data(self) -> bool: ...
+
+    @property
+    def random_weights(self) -> bool: ...
+
+    @property
+    def reference_model(self) -> bool: ...
+
+    @property
+    def request_set(self) -> workload.RequestSet | None: ...
+
+    @property
+    def unproven_args(self) -> str: ...
+
+
+# How each deviation begins in files of format 5 or older, which kept its text alone.
+BEGINNINGS = {
+    "the server serves ": "served model",
+    "not Llama-3.1-8B": OTHER_MODEL,
+    "dummy weights": DUMMY_WEIGHTS,
+    "random weights": RANDOM_WEIGHTS,
+    "--engine-arg ": "engine arguments",
+    "prompts as chat messages": "chat",
+    "the echo engine computes nothing": "engine",
+    "--max-failed ": "failures",
+    "custom data": "data",
+    "the workload ": "workload",
+    "minimum duration ": "duration",
+    "custom latency limits (TTFT ": "limits",
+    "custom seeds": "seeds",
+    "speculative decoding": "speculation",
+    "prefix caching": "prefix caching",
+    CACHE_UNSEEN: "caching",
+    "KV connector ": "KV connector",
 }
 
 
-def from_text(said: object) -> object:
-    """A deviation of a file of format 5 or older, which was its text, by the words that its kind begins with."""
-    if not isinstance(said, str):
-        return said
-    heads = {name: re.split("[,:{]", text)[0] for name, (text, _) in DEVIATIONS.items()}
-    specs = {spec.deviation: OTHER_SHAPE for spec in models.MODELS.values() if spec.deviation}
-    name = specs.get(said) or next((name for name, head in heads.items() if head and said.startswith(head)), "")
-    return Statement(said, name=name, kind=StatementKind.DEVIATION)
+def from_text(stored: object) -> object:
+    """Return the statement of a deviation that a file of format 5 or older kept as its text."""
+    if not isinstance(stored, str):
+        return stored
+    if any(stored == spec.deviation for spec in models.MODELS.values()):
+        return Statement(stored, name=OTHER_SHAPE, kind=StatementKind.DEVIATION)
+    names = [name for beginning, name in BEGINNINGS.items() if stored.startswith(beginning)]
+    return Statement(stored, name=names[0] if names else "", kind=StatementKind.DEVIATION)
 
 
 Deviation = Annotated[Statement, BeforeValidator(from_text)]
 
 
-def deviations(plan: object) -> list[Statement]:
-    """Why the results of such a run cannot stand beside MLPerf's."""
+def deviations(plan: JudgedPlan) -> list[Statement]:
+    """Return why the results of such a run cannot stand beside MLPerf's."""
+    parts = (model_deviations, engine_deviations, work_deviations, cache_deviations)
     return [
-        Statement(text.format(run=plan), name=name, kind=StatementKind.DEVIATION)
-        for name, (text, when) in DEVIATIONS.items()
-        if is_so(when, plan)
+        Statement(text, name=name, kind=StatementKind.DEVIATION) for part in parts for name, text in part(plan) if text
     ]
+
+
+def model_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
+    """Yield the names and the words of what differs in the model and its weights."""
+    config, engine_state = plan.config, plan.engine_state
+    if engine_state.other_model:
+        yield "served model", f"the server serves {engine_state.other_model}, not {config.model}"
+    if config.model_spec.deviation:
+        yield OTHER_SHAPE, config.model_spec.deviation
+    elif not plan.reference_model:
+        yield OTHER_MODEL, "not Llama-3.1-8B"
+    if config.has_dummy_weights:
+        yield (
+            DUMMY_WEIGHTS,
+            "dummy weights, in fp8 nearly zeros, overstate speed there by a sixth on an H200 at its power limit "
+            f"({DATA_PAGE})",
+        )
+    elif plan.random_weights:
+        yield (
+            RANDOM_WEIGHTS,
+            "random weights, N(0, 0.02): answers mean nothing; matrix products took the time and energy of trained "
+            f"ones on an H200 ({DATA_PAGE})",
+        )
+
+
+def engine_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
+    """Yield the names and the words of what differs in how answers are computed and asked for."""
+    config = plan.config
+    if plan.unproven_args:
+        yield "engine arguments", f"--engine-arg {plan.unproven_args}: may change the model's outputs"
+    if config.scenario_rules.unofficial:
+        yield "scenario", config.scenario_rules.unofficial
+    if config.endpoint_api == "chat":
+        yield "chat", "prompts as chat messages: the server's template adds to MLPerf's"
+    if config.backend == "echo":
+        yield "engine", "the echo engine computes nothing"
+    if engine.allows_failures(config.max_failed):
+        yield "failures", f"--max-failed {config.max_failed}: requests that fail do not end the run"
+
+
+def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
+    """Yield the names and the words of what differs in the requests, the length of the tests and their limits."""
+    config = plan.config
+    if not plan.official_data:
+        yield "data", f"custom data: not MLPerf's {config.official_samples:,} prompts"
+    if plan.request_set:
+        yield "workload", f"the workload {plan.request_set.name} instead of MLPerf's {workload.OFFICIAL_WORKLOAD}"
+    elif plan.samples < config.official_samples:
+        yield "samples", f"{plan.samples:,} of {config.official_samples:,} samples"
+    is_short = plan.min_duration_s < mlperf.MIN_DURATION_S
+    if is_short and config.mode != "accuracy" and not plan.fewest_queries:
+        yield "duration", f"minimum duration {plan.min_duration_s:g} s instead of {mlperf.MIN_DURATION_S:g} s"
+    if plan.fewest_queries:
+        yield "queries", f"{plan.fewest_queries:,} queries instead of a minimum duration"
+    if not plan.request_set and config.max_new_tokens != mlperf.MAX_NEW_TOKENS:
+        yield "new tokens", f"{config.max_new_tokens} new tokens instead of {mlperf.MAX_NEW_TOKENS}"
+    if plan.limits and plan.limits != config.scenario_rules.limits:
+        yield "limits", f"custom latency limits (TTFT {plan.limits.ttft:g} ms, TPOT {plan.limits.tpot:g} ms)"
+    if config.seed is not None:
+        yield "seeds", "custom seeds"
+
+
+def cache_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
+    """Yield the names and the words of what may answer without computing."""
+    engine_state = plan.engine_state
+    if engine_state.speculation:
+        yield "speculation", "speculative decoding"
+    if engine_state.prefix_caching:
+        yield "prefix caching", "prefix caching: LoadGen repeats its samples, and would measure the cache"
+    if engine_state.prefix_caching is None and not engine_state.cache_counted:
+        yield "caching", CACHE_UNSEEN
+    if engine_state.kv_connector:
+        yield (
+            "KV connector",
+            f"KV connector {engine_state.kv_connector}: answers may reuse cache from outside the test",
+        )

@@ -1,14 +1,13 @@
 """The flags of a benchmark run beyond its engine's, each defined once; and the checks across flags."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import NonNegativeFloat
 
 from harness.config import engine, lengths, mlperf, server_addresses, workload
 from harness.config.flags import ACCURACY_TOPIC, BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, RESULTS_TOPIC, flag
-from harness.config.rules import Rules, broken
 from harness.config.setting_types import AtOnce, Auto, Count, Distinct, Milliseconds, Rate, Seconds, Seed, positive
 from harness.core.given_values import as_flag
 from harness.core.locations import ROOT
@@ -40,13 +39,6 @@ def scenario_of(settings: Mapping[str, Any]) -> str:
     return CHOOSES.get(chooser(given), str(settings.get("scenario", "offline")))
 
 
-SPEED_TESTS: Rules = {
-    "--samples-per-query with several numbers": "batches",
-    "--concurrency max, or with several numbers,": lambda run: run.concurrency == "max" or run.levels[1:],
-    "--server-target-qps max, or with several rates,": "has_several_rates",
-    "--profile": "profile",
-    "--quick": "quick",
-}
 UNTESTED = names_in("server_target_qps compliance profile json mlflow")  # flags of a test or its report
 
 
@@ -137,42 +129,65 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         tensor_parallel_size max_model_len gpu_memory_utilization max_num_seqs max_num_batched_tokens engine_arg
         dataset_path high_accuracy price_per_hour label dry_run extra_metrics results_dir keep_all
         """
-    RULES: ClassVar = {
-        "{run.unmet_flag} implies --scenario {run.takers}: remove {run.chosen_by}.": lambda run: (
-            run.unmet and CHOOSES.get(run.unmet) == run.takers
-        ),
-        "{run.unmet_flag} has no effect with {run.chosen_by}: use --scenario {run.takers}.": "unmet",
-        "--concurrency {run.highest_level:,}: endpoints take {run.most_in_flight:,} at once; raise --max-in-flight.": (
-            lambda run: run.endpoint and run.highest_level > run.most_in_flight
-        ),
-        "--category {run.category} takes --scenario {run.allowed}; not {run.scenario}.": lambda run: (
-            run.scenario not in mlperf.SCENARIOS_BY_CATEGORY[run.category]
-        ),
-        "--compliance {run.compliance} needs an MLPerf scenario; {run.scenario_rules.unofficial}.": lambda run: (
-            run.scenario_rules.unofficial and run.compliance != "none"
-        ),
-        "{run.speed_test} measures speed: remove --mode accuracy.": lambda run: (
-            run.mode == "accuracy" and run.speed_test
-        ),
-        "--minutes {run.minutes:g}: only of a search or a curve (--server-target-qps max or 5,10,20, --concurrency max "
-        "or 1,4,16, --quick).": "has_minutes_in_vain",
-        "--arrivals takes one rate: --server-target-qps X, or auto.": lambda run: (
-            run.has_several_rates and run.arrivals
-        ),
-        "--compliance {run.compliance} allows no failed request: remove --max-failed.": lambda run: (
-            engine.may_fail(run.max_failed, 10**9) and run.compliance != "none"
-        ),
-        "--dry-run has no summary for --json to print: remove one of them.": lambda run: run.dry_run and run.json,
-        "--quick makes no test and no report: remove {run.untested}.": "untested",
-        "--engine-arg profiler_config: --profile sets it.": lambda run: (
-            run.profile and "profiler_config" in run.engine_args
-        ),
-        "--max-new-tokens {run.max_new_tokens}: answers of less than "
-        f"{mlperf.STREAMED_LEAST} tokens have no time per output token, which is a result of "
-        "--scenario {run.scenario}.": lambda run: (
-            run.is_timed and run.is_official_workload and run.max_new_tokens < mlperf.STREAMED_LEAST
-        ),
-    }
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if not self.is_official_workload and self.mode != "performance":
+            yield (
+                f"{self.workload_flag} has no reference answers, so speed alone is measured: add --mode performance."
+            )
+        yield from self.scenario_problems()
+        if self.endpoint and self.highest_level > self.most_in_flight:
+            yield (
+                f"--concurrency {self.highest_level:,}: endpoints take {self.most_in_flight:,} at once; raise "
+                "--max-in-flight."
+            )
+        yield from self.speed_test_problems()
+        if self.has_several_rates and self.arrivals:
+            yield "--arrivals takes one rate: --server-target-qps X, or auto."
+        if engine.allows_failures(self.max_failed) and self.compliance != "none":
+            yield f"--compliance {self.compliance} allows no failed request: remove --max-failed."
+        if self.dry_run and self.json:
+            yield "--dry-run has no summary for --json to print: remove one of them."
+        if self.profile and "profiler_config" in self.engine_args:
+            yield "--engine-arg profiler_config: --profile sets it."
+        if self.is_timed and self.is_official_workload and self.max_new_tokens < mlperf.STREAMED_LEAST:
+            yield (
+                f"--max-new-tokens {self.max_new_tokens}: answers of less than {mlperf.STREAMED_LEAST} tokens have no "
+                f"time per output token, which is a result of --scenario {self.scenario}."
+            )
+
+    def speed_test_problems(self) -> Iterator[str]:
+        """Yield what a search, a curve, an estimate or a profile does not go with."""
+        speed_test = self.speed_test
+        if self.mode == "accuracy" and speed_test:
+            yield f"{speed_test} measures speed: remove --mode accuracy."
+        if self.minutes is not None and not self.takes_minutes:
+            yield (
+                f"--minutes {self.minutes:g}: only of a search or a curve (--server-target-qps max or 5,10,20, "
+                "--concurrency max or 1,4,16, --quick)."
+            )
+        for name in UNTESTED:
+            if self.quick and name in self.given:
+                yield f"--quick makes no test and no report: remove {as_flag(name)}."
+
+    def scenario_problems(self) -> Iterator[str]:
+        """Yield what the scenario has no use for, or its category does not allow."""
+        chooser_name = chooser(self.given)
+        chosen_by = as_flag(chooser_name) if chooser_name else f"--scenario {self.scenario}"
+        for name in (*CHOOSES, "ttft_limit", "tpot_limit"):
+            if name not in self.given or name in self.scenario_rules.flags:
+                continue
+            takers = ", ".join(rules.name for rules in mlperf.SCENARIOS.values() if name in rules.flags)
+            if CHOOSES.get(name) == takers:
+                yield f"{as_flag(name)} implies --scenario {takers}: remove {chosen_by}."
+            else:
+                yield f"{as_flag(name)} has no effect with {chosen_by}: use --scenario {takers}."
+        allowed = mlperf.SCENARIOS_BY_CATEGORY[self.category]
+        if self.scenario not in allowed:
+            yield f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}."
+        if self.scenario_rules.unofficial and self.compliance != "none":
+            yield f"--compliance {self.compliance} needs an MLPerf scenario; {self.scenario_rules.unofficial}."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """Backend, addresses, scenario, category and load as other flags decide them. Raises UsageError."""
@@ -190,39 +205,17 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         }
 
     @property
-    def unmet(self) -> str:
-        """A setting that was given and that the scenario has no use for."""
-        some = (*CHOOSES, "ttft_limit", "tpot_limit")
-        return next((name for name in some if name in self.given and name not in self.scenario_rules.flags), "")
-
-    @property
-    def unmet_flag(self) -> str:
-        return as_flag(self.unmet)
-
-    @property
-    def takers(self) -> str:
-        """The scenarios that have use for it."""
-        return ", ".join(rules.name for rules in mlperf.SCENARIOS.values() if self.unmet in rules.flags)
-
-    @property
-    def chosen_by(self) -> str:
-        """The flag that the scenario follows from."""
-        chosen = chooser(self.given)
-        return as_flag(chosen) if chosen else f"--scenario {self.scenario}"
-
-    @property
-    def allowed(self) -> str:
-        return ", ".join(mlperf.SCENARIOS_BY_CATEGORY[self.category])
-
-    @property
     def speed_test(self) -> str:
-        """A flag that was given and has a part in performance tests alone."""
-        return next(iter(broken(SPEED_TESTS, self)), "")
-
-    @property
-    def untested(self) -> str:
-        """A flag that was given and has no use without a test."""
-        return next((as_flag(name) for name in UNTESTED if self.quick and name in self.given), "")
+        """A flag that was given and has a part in performance tests alone; empty for none."""
+        if self.batches:
+            return "--samples-per-query with several numbers"
+        if self.concurrency == "max" or len(self.levels) > 1:
+            return "--concurrency max, or with several numbers,"
+        if self.has_several_rates:
+            return "--server-target-qps max, or with several rates,"
+        if self.profile:
+            return "--profile"
+        return "--quick" if self.quick else ""
 
     @property
     def is_timed(self) -> bool:
@@ -260,10 +253,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
 
     @property
-    def has_minutes_in_vain(self) -> bool:
-        """Whether --minutes was given for a run that takes one test, however long."""
-        is_search = self.quick or self.has_several_rates or self.concurrency in ("auto", "max") or len(self.levels) > 1
-        return self.minutes is not None and not is_search
+    def takes_minutes(self) -> bool:
+        """Whether a run is a search or a curve, which --minutes can shorten."""
+        has_levels = self.concurrency in ("auto", "max") or len(self.levels) > 1
+        return self.quick or self.has_several_rates or has_levels
 
     @property
     def batches(self) -> tuple[int, ...]:

@@ -4,10 +4,11 @@ Rows, flags and what does not go with them, and when requests come. `requests_fi
 samples of them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import PlainValidator
 
@@ -104,32 +105,24 @@ class WorkloadFlags(Settings):
     salt: Literal["none", "start", "after-prefix"] | None = flag(None, BENCHMARK_TOPIC, "work")
     """Add unique tokens to each prompt, so that none, or only the prefix, is shared. Unset: none."""
 
-    RULES: ClassVar = {
-        "give both --input-len and --output-len.": lambda run: (
-            run.is_synthetic and None in (run.input_len, run.output_len)
-        ),
-        "--workload has its own prompts: remove it, or --input-len and --output-len.": lambda run: (
-            run.is_synthetic and "workload" in run.given
-        ),
-        "--arrivals {run.arrivals} has its own requests: remove --workload, or --input-len and --output-len.": (
-            lambda run: run.is_replay and (run.is_synthetic or run.workload != OFFICIAL_WORKLOAD)
-        ),
-        "--max-new-tokens: {run.lengths_from} says how long answers are.": lambda run: (
-            run.lengths_from and "max_new_tokens" in run.given
-        ),
-        "--salt needs --input-len, or a --workload that is a profile or a file.": lambda run: (
-            run.salt is not None and (run.is_replay or run.is_official_workload)
-        ),
-        "--prompt-column needs a file of requests, or hf:NAME, as --workload.": lambda run: (
-            run.prompt_column is not None and (run.lengths_from or run.is_official_workload)
-        ),
-        "{run.workload_flag} has no reference answers, so speed alone is measured: add --mode performance.": (
-            lambda run: not run.is_official_workload and run.mode != "performance"
-        ),
-        "{run.official_flag} is for MLPerf's own samples; not with {run.workload_flag}.": lambda run: (
-            not run.is_official_workload and run.official_flag
-        ),
-    }
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.is_synthetic and None in (self.input_len, self.output_len):
+            yield "give both --input-len and --output-len."
+        if self.is_synthetic and "workload" in self.given:
+            yield "--workload has its own prompts: remove it, or --input-len and --output-len."
+        if self.is_replay and (self.is_synthetic or self.workload != OFFICIAL_WORKLOAD):
+            yield (
+                f"--arrivals {self.arrivals} has its own requests: remove --workload, or --input-len and --output-len."
+            )
+        if self.lengths_from and "max_new_tokens" in self.given:
+            yield f"--max-new-tokens: {self.lengths_from} says how long answers are."
+        if self.salt is not None and (self.is_replay or self.is_official_workload):
+            yield "--salt needs --input-len, or a --workload that is a profile or a file."
+        if self.prompt_column is not None and (self.lengths_from or self.is_official_workload):
+            yield "--prompt-column needs a file of requests, or hf:NAME, as --workload."
+        if not self.is_official_workload and self.official_flag:
+            yield f"{self.official_flag} is for MLPerf's own samples; not with {self.workload_flag}."
 
     @property
     def is_replay(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from harness.core import csv_files, statistics
 from harness.core.errors import UsageError
@@ -201,9 +201,21 @@ def without_failures(requests: Iterable[Request]) -> list[Request]:
     return [request for request in requests if not request.failure]
 
 
-def times_of(requests: Sequence[Request]) -> dict[str, Any]:
-    """Latency, TTFT and TPOT of requests by the names of their fields, `Latency` or None each."""
-    return {kind: spread(getattr(each, kind) for each in requests) for kind in ("latency_ms", "ttft_ms", "tpot_ms")}
+class RequestTimes(NamedTuple):
+    """Latency, TTFT and TPOT of requests, in milliseconds; None where they are not known."""
+
+    latency_ms: Latency | None
+    ttft_ms: Latency | None
+    tpot_ms: Latency | None
+
+
+def times_of(requests: Sequence[Request]) -> RequestTimes:
+    """Return the times of requests as LoadGen summarizes them."""
+    return RequestTimes(
+        latency_ms=spread(request.latency_ms for request in requests),
+        ttft_ms=spread(request.ttft_ms for request in requests),
+        tpot_ms=spread(request.tpot_ms for request in requests),
+    )
 
 
 def spread(times: Iterable[Measured]) -> Latency | None:

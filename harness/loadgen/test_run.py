@@ -96,8 +96,13 @@ def with_one_duration(result: TestResult, answered: Sequence[Request]) -> TestRe
 def with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
     """The result with the times of these requests."""
     times = times_of(requests)
-    latency = times["latency_ms"]
-    return replace(result, **times, mean_sample_latency_ms=latency.mean if latency else None)
+    return replace(
+        result,
+        latency_ms=times.latency_ms,
+        ttft_ms=times.ttft_ms,
+        tpot_ms=times.tpot_ms,
+        mean_sample_latency_ms=times.latency_ms.mean if times.latency_ms else None,
+    )
 
 
 def without_placeholders(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:

@@ -12,9 +12,9 @@ from harness.mmlu.mmlu_config import MMLUConfig
 from harness.mmlu.question_data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu.records import MMLUFacts, Overall
 from harness.mmlu.scores import MMLUAnswer, Score, ScoresByName, cells, group_scores, overall
-from harness.report.answer import model_name
 from harness.report.charts import Bar, Bars, Panel, Scale, StackedPart, save
 from harness.report.page import page
+from harness.report.subject import model_name
 from harness.runs import run_folder
 
 DOMAIN_COLORS = dict(zip(DOMAINS, ("blue", "amber", "green", "purple"), strict=True))

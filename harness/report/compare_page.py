@@ -15,7 +15,7 @@ from harness.core import csv_files, files
 from harness.core.document import Block, Document, Line, Picture, Section
 from harness.core.formatting import number
 from harness.core.tables import Table, TableColumn
-from harness.report import answer, compare
+from harness.report import compare, subject
 from harness.report.answer_comparison import AnswerPair
 from harness.report.compare import ComparedRun, Runs
 from harness.report.compare_picture import names, panels, with_machines
@@ -142,7 +142,7 @@ def document(runs: Runs) -> Document:
     ]
     return Document(
         title,
-        answer.subject(*(run.summary for run in runs)),
+        subject.subject_of(*(run.summary for run in runs)),
         lines,
         tone="careful" if alone else "",
         sections=[*sections(runs, pair)],

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.report import answer, charts, load_pictures, matrix
+from harness.report import charts, load_pictures, matrix, subject
 from harness.report.charts import Bar, Bars, Panel, StackedPart
 from harness.report.compare import Runs
 from harness.report.load_view import LoadPicture
@@ -17,7 +17,7 @@ TIME = re.compile(r"^\d+-\d+-(?=.)")  # that a run's id begins with
 
 def write(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
     """Writes a picture of runs as a PNG file."""
-    charts.write(charts.figure(drawn), path, answer.footer(*(run.summary for run in runs)))
+    charts.write(charts.figure(drawn), path, subject.footer(*(run.summary for run in runs)))
 
 
 def panels(runs: Runs) -> list[Panel]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from harness.core.errors import UsageError
 from harness.core.formatting import gpu_names, joined, number
 from harness.core.tables import Table
-from harness.report import answer
+from harness.report import subject
 from harness.report.charts import Bar, Bars, StackedPart
 from harness.results.metrics import COST, METRIC_BY_NAME, Metric, MetricPlace, metrics_of
 from harness.results.outcome import Figure, Outcome
@@ -136,7 +136,7 @@ def place_of(axes: Sequence[str]) -> MetricPlace:
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
     levels = summary.levels if BATCH in axes else []
-    meta, model = summary.meta, answer.model(summary)
+    meta, model = summary.meta, subject.model_text(summary)
     names = {"gpu": str(AXES["gpu"](summary)), "model": model, "scenario": meta.scenario, "label": meta.label or ""}
     gate = "the accuracy gate failed" * (summary.gate == "FAIL")
     tests: list[Outcome | None] = [*levels] or [summary.result]

@@ -8,7 +8,7 @@ from harness.core.document import Picture
 from harness.core.formatting import number
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
-from harness.report import answer
+from harness.report import subject
 from harness.report.charts import Bar, Bars, LinePanel, Panel, Scale, Series, StackedPart, save
 from harness.report.load_pictures import curves
 from harness.report.load_view import LATENCIES, LoadPicture
@@ -57,7 +57,7 @@ def draw_pictures(
     if summary.meta.stages:
         drawn["timeline"] = [stages(summary.meta.stages)]
     titled = {name: (TITLES[name], panels) for name, panels in drawn.items() if panels}
-    return save(titled, folder / "plots", answer.footer(summary))
+    return save(titled, folder / "plots", subject.footer(summary))
 
 
 def scores(accuracy: Accuracy) -> Bars:

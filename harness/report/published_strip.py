@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness.core.formatting import Measured
-from harness.report import answer
+from harness.report import subject
 from harness.report.charts import Scale, Tick
 from harness.results.published import ACCELERATORS, Published, Unit, as_marked, results_of
 from harness.results.summary import Summary
@@ -41,8 +41,8 @@ def strips(summary: Summary) -> Iterator[Strip]:
         device = summary.system.gpus[0] if count else summary.system.cpu
         rates: dict[Unit, Measured] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}
         for unit, rate in rates.items():
-            own = answer.is_reference(summary) * (rate or 0.0)
-            if rate and (made := strip(answer.scenario(summary), device, count, own, unit)):
+            own = subject.is_reference(summary) * (rate or 0.0)
+            if rate and (made := strip(subject.scenario_name(summary), device, count, own, unit)):
                 yield made
 
 

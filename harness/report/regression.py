@@ -14,7 +14,7 @@ from harness.core.document import Document, Line, Tone
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.formatting import joined, number
 from harness.core.processes import command_of
-from harness.report import answer, compare, compare_page
+from harness.report import compare, compare_page, subject
 from harness.report.answer_comparison import AnswerPair
 from harness.report.compare import ComparedRun, Runs
 from harness.results.change import FEWEST_PAIRS, METHOD_TEXT, ONE_RUN_EACH, Change
@@ -243,4 +243,6 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
             is_command=True,
         ),
     ]
-    return Document(title, answer.subject(*(run.summary for run in everyone)), lines, tone=VERDICT_TONES[first.verdict])
+    return Document(
+        title, subject.subject_of(*(run.summary for run in everyone)), lines, tone=VERDICT_TONES[first.verdict]
+    )

@@ -183,7 +183,7 @@ def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
     }
     counted = {name: getattr(test.window or test, name, None) for name in OF_REQUESTS} | {"requests": len(test.counted)}
     if result.scenario != "MultiStream":  # whose latencies are of whole queries
-        counted |= requests.times_of(test.counted) | {"queries": len(test.counted)}
+        counted |= requests.times_of(test.counted)._asdict() | {"queries": len(test.counted)}
     each = joules / (test.total_new_tokens or nan) if joules else None
     return {
         "LoadGen's log": {"valid": result.valid} if test.window else logged,

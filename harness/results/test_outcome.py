@@ -25,7 +25,6 @@ SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fe
 CLOCK_TOLERANCE = 1.001  # Times by two clocks may differ by this ratio.
 ROUNDING_RATIO = 1 + 1e-9
 INTERVAL_PERCENTILES = (50, 90, 99)
-ANY_NUMBER = 10**9  # of requests, to ask whether --max-failed allows a failure at all
 
 
 def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> Outcome:
@@ -141,7 +140,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         arrivals_cv=arrival_patterns.variation(sent_s) if sent_s else None,
         target_qps={"logged": log.target_qps, "planned": plan.target_qps}.get(plan.pattern.named_rate),
         achieved_qps=achieved_rate(test, plan.samples_per_query, sent_s),
-        failed_requests=len(failures) if engine.may_fail(plan.config.max_failed, ANY_NUMBER) else None,
+        failed_requests=len(failures) if engine.allows_failures(plan.config.max_failed) else None,
         failures=with_counts(failures),
         early_stopping=log.early_stopping,
         seeds=log.seeds,

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from harness.core import errors, files, formatting, locations, nvml, processes, schema, system
 from harness.rates.quick import FILE, Estimate
-from harness.report import answer
+from harness.report import subject
 from harness.results import change, metrics
 from harness.results.summary import Summary
 from harness.runs.run_folder import RunFolder, status_of
@@ -258,5 +258,5 @@ def from_summary(summary: Summary) -> ExperimentOutcome:
         tuple(summary.background_load),
         tuple(test.details.ran_out) if test else (),
         tuple(test.flaws) if test else (),
-        tuple(answer.parts(summary)),
+        tuple(subject.parts_of(summary)),
     )

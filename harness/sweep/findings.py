@@ -14,7 +14,7 @@ from harness.core.document import Document, Line, Section, Tone
 from harness.core.formatting import number, plural
 from harness.core.given_values import as_flag
 from harness.core.progress import clock
-from harness.report import answer, answer_comparison, regression
+from harness.report import answer_comparison, regression, subject
 from harness.report.regression import Condition, Judgement
 from harness.results.change import ASSUMED_SCATTER, FEWEST_PAIRS, Change
 from harness.results.metrics import METRIC_BY_NAME, Metric
@@ -119,7 +119,7 @@ def document(report: SweepReport, sections: Sequence[Section] = (), more: Sequen
     found = list(lines(report))
     tones = {line.label: line.tone for line in found}
     tone: Tone = next((tones[label] for label in ("FAIL", "NOT JUDGED", "helped") if label in tones), "")
-    return Document(title(report), subject(report), [*found, *more], tone=tone, sections=sections)
+    return Document(title(report), sweep_subject(report), [*found, *more], tone=tone, sections=sections)
 
 
 def title(report: SweepReport) -> str:
@@ -160,14 +160,14 @@ def sentence(result: ExperimentResult, verb: str = "is") -> str:
     return f"{result.name} {verb} {said}: {metric.with_unit(mine)}; baseline {number(theirs)}"
 
 
-def subject(report: SweepReport) -> str:
+def sweep_subject(report: SweepReport) -> str:
     """The sweep, and what all of its runs share."""
     state = report.state
     last = -1 if state.sweep.is_of_servers else None  # where each is stands below
     about = [run.about[:last] for result in report.rows for run in result.complete if run.about]
     ran = plural(len({record.experiment for record in state.records if record.seconds}), "experiment")
     size = f"{ran} in {clock(sum(record.seconds for record in state.records))}"
-    return ", ".join([f'Sweep "{state.sweep.name}"', size, *(answer.shared(about) if about else ())])
+    return ", ".join([f'Sweep "{state.sweep.name}"', size, *(subject.common_parts(about) if about else ())])
 
 
 def lines(report: SweepReport) -> Iterator[Line]:  # noqa: C901, PLR0912

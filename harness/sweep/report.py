@@ -12,7 +12,7 @@ from harness.core.document import Code, Line, Picture, Section, to_markdown
 from harness.core.formatting import cell, joined, listed, number, plural
 from harness.core.markdown import Finished, code, escape
 from harness.core.tables import Table, TableColumn
-from harness.report import answer, answer_comparison, page, regression
+from harness.report import answer_comparison, page, regression, subject
 from harness.results.benchmark_run import facts_of
 from harness.results.metrics import Metric, metrics_of
 from harness.runs import own_files
@@ -55,7 +55,7 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
     pictures = draw(report, folder / own_files.PLOTS)
     ended = ended_early(folder, reported=True)
     shared, own = deviations(folder, state.records)
-    more = [Line("did not finish", ended or "", "bad"), Line(answer.NOT_COMPARABLE, "; ".join(shared), "careful")]
+    more = [Line("did not finish", ended or "", "bad"), Line(subject.NOT_COMPARABLE, "; ".join(shared), "careful")]
     page_of = document(report, [*sections(report, own, pictures)], more)
     files.write_text(folder / "report.md", to_markdown(page_of))
     files.write_text(folder / "report.html", page.page(page_of))
@@ -194,6 +194,6 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[
         for record in records
         if (run := record.run) and record.status == "complete"
     }
-    shared = answer.shared(found.values()) if found else []
+    shared = subject.common_parts(found.values()) if found else []
     own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}
     return shared, own

@@ -117,8 +117,9 @@ def test_latency_by_batch_on_the_demo(tmp_path: Path) -> None:
         assert (log.effective["samples_per_query"], log.valid, probe["folder"]) == (size, True, folder)
         assert log.latency_ms and log.latency_ms.p90 == probe["latency_ms"]["p90"]
     test = ended.summary["run"]["performance"]
-    assert (test["valid"], test["samples_per_query"]) == (True, 4)
-    assert 3 < test["requests_in_flight"] <= 4  # the first that are done wait for the others
+    own = next(row for row in (one, four) if row["folder"] == test["folder"])  # the one with more output tokens/s
+    assert (test["valid"], test["samples_per_query"]) == (True, own["load"])
+    assert 0.7 * own["load"] < test["requests_in_flight"] <= own["load"]  # the first that are done wait for the others
     page = (ended.folder / "report.md").read_text()
     assert "| 4 | VALID |" in page
     assert (ended.folder / "plots" / "search.png").exists()

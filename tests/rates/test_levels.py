@@ -199,7 +199,7 @@ def test_a_level_is_kept_where_all_its_tests_together_are_within_the_limits(tmp_
 
 def test_the_title_cost_and_replicas_are_those_of_the_level(tmp_path: Path) -> None:
     """A level that was tested twice, and is the run's own: the title has the mean, not the last or the best."""
-    from harness.report import answer, load_view
+    from harness.report import answer, load_view, test_tables
     from harness.report import report as rendering
 
     folder = example_runs.run(
@@ -225,8 +225,8 @@ def test_the_title_cost_and_replicas_are_those_of_the_level(tmp_path: Path) -> N
     assert metrics.METRIC_BY_NAME["tokens_per_sec"].of(summary) == 500.0
     assert metrics.METRIC_BY_NAME[metrics.COST].of(summary) == pytest.approx(3.6 / 0.0036 / 500.0)
     assert tells(answer.title(summary), "500 output tokens/s", "within the limits, over in 1 of 2 tests")
-    assert len(answer.levels(summary)) in (0, 2) and len(answer.tested(summary).rows) == 1
-    assert any("2, 400 to 600" in str(cell) for cell in answer.tested(summary).rows[0])
+    assert len(test_tables.rows_of_levels(summary)) in (0, 2) and len(test_tables.table_of_loads(summary).rows) == 1
+    assert any("2, 400 to 600" in str(cell) for cell in test_tables.table_of_loads(summary).rows[0])
     drawn = load_view.LoadPicture.of(summary, None)
     assert drawn is not None and drawn.rate == 4.0 and tells(drawn.loads[0].speed, "mean of 2 tests, 400 to 600")
 

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from benchmarks.search import ALL, Bench, Case, quick_estimate
 from benchmarks.simulated_servers import Pace, shared
@@ -26,8 +24,9 @@ BY_NAME = {case.name: case for case in ALL}
 TRUTHS = {"capacity, 60/s": 58.47, "shared, 30/s, 30 ms": 23.74}  # of benchmarks.search
 
 
-@settings(deadline=None, max_examples=3)
-@given(st.integers(0, 99), st.sampled_from(sorted(TRUTHS)))
+# A range holds in nine of ten searches, not in each: the seeds are fixed, so that the test says the same every time.
+@pytest.mark.parametrize("seed", [3, 5, 7])
+@pytest.mark.parametrize("name", sorted(TRUTHS))
 def test_it_has_the_rate_within_its_range(seed: int, name: str) -> None:
     server = Bench(BY_NAME[name], seed)
     found = quick_estimate(server)

@@ -234,7 +234,7 @@ def test_a_queue_that_grows_tells_the_capacity(rate: float, grew: bool) -> None:
     assert found is not None and found.has_grown is grew
     assert not grew or found.completed == pytest.approx(60, rel=0.01)
     few = np.arange(10.0)
-    assert queue_fit.from_times(few, few, few, few, few) is None
+    assert queue_fit.queue_from_times(few, few, few, few, few) is None
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -18,7 +18,7 @@ from harness.core import files, last_screen
 from harness.core.document import Picture
 from harness.core.statements import Statement
 from harness.loadgen.test_run import Recording
-from harness.report import answer, compare, machine_pictures, pictures
+from harness.report import answer, compare, machine_pictures, next_command, pictures
 from harness.report import report as rendering
 from harness.report.charts import Bar, Bars, LinePanel, Scale, Series, StackedPart, figure
 from harness.report.page import block_html, without_places
@@ -184,7 +184,7 @@ def test_what_an_interrupted_run_goes_on_with(tmp_path: Path, command: str, prob
     update = {"command": f"python run.py {command}", "ended": "interrupted", "target_qps": planned}
     meta = summary.meta.model_copy(update=update)
     run = summary.run.model_copy(update={"performance": None, "search": probes})
-    said = answer.next_command(summary.model_copy(update={"meta": meta, "run": run}))
+    said = next_command.next_command(summary.model_copy(update={"meta": meta, "run": run}))
     assert said == f"python run.py {wanted}"
     assert called("run", *shlex.split(said)[1:], "--model", "demo", "--scenario", "server", "--dry-run").returncode == 0
 
@@ -197,7 +197,7 @@ def test_what_a_rate_over_its_limits_goes_on_with(tmp_path: Path) -> None:
     meta = summary.meta.model_copy(update={"command": f"python run.py {flags}"})
     for probes, rate in (([short(5, valid=True)], "5.00"), ([], "max")):
         run = summary.run.model_copy(update={"performance": over, "search": probes})
-        said = answer.next_command(summary.model_copy(update={"meta": meta, "run": run}))
+        said = next_command.next_command(summary.model_copy(update={"meta": meta, "run": run}))
         assert said == f"python run.py --server-target-qps {rate}"
 
 
@@ -208,7 +208,7 @@ def test_nothing_lower_than_one_request_in_flight_is_advised(tmp_path: Path) -> 
     ]
     for tested, said in ((probes, False), (probes[1:], True)):
         example_runs.levels(folder, tested)
-        assert bool(answer.next_command(rendering.build(folder))) is said
+        assert bool(next_command.next_command(rendering.build(folder))) is said
 
 
 def test_no_line_is_wider_than_a_terminal_but_a_command(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_no_line_is_wider_than_a_terminal_but_a_command(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_with_another_value(command: str, wanted: str) -> None:
-    assert answer.with_flag(command, "--concurrency", "4") == wanted
+    assert next_command.with_flag(command, "--concurrency", "4") == wanted
 
 
 def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:

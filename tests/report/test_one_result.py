@@ -14,12 +14,12 @@ from harness.config.comparability import INVALID
 from harness.core.files import write_json
 from harness.core.formatting import number
 from harness.core.statistics import FEWEST_P99
-from harness.report import answer, compare, compare_page, regression
+from harness.report import answer, compare, compare_page, regression, run_page
 from harness.report import report as rendering
 from harness.report.compare import ComparedRun
 from harness.report.load_view import LoadPicture
 from harness.report.regression import Sides, condition
-from harness.report.sections import RunReport
+from harness.report.run_report import RunReport
 from harness.results import metrics, outcome
 from harness.results.outcome import Doubt, Outcome
 from harness.results.summary import CURVES, Summary
@@ -175,7 +175,7 @@ def test_every_place_names_one_figure_and_one_verdict(name: str, runs: Runs, cas
 
 def page_of(run: ComparedRun, summary: Summary) -> str:
     report = RunReport(summary, run.facts, {}, LoadPicture.of(summary, run.facts.plan.limits))
-    return rendering.html(report, answer.document(summary, whole=True), None)
+    return run_page.run_page(report, answer.document(summary, whole=True), None)
 
 
 def test_an_index_says_what_a_title_says(tmp_path: Path) -> None:

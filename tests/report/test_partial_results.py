@@ -14,6 +14,7 @@ from harness.core.errors import UsageError
 from harness.core.schema import SCHEMA
 from harness.loadgen.log_entries import LogError
 from harness.report import report as rendering
+from harness.report import run_summary
 from harness.results.accuracy import ScoresFile
 from harness.results.summary import Run
 from harness.runs import run_lock
@@ -159,4 +160,4 @@ def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
     ],
 )
 def test_what_came_out_counts_as_much_as_the_settings(mode: str, run: dict[str, Any], why: list[str]) -> None:
-    assert [str(each) for each in rendering.result_deviations(Run(**run), mode)] == why
+    assert [str(each) for each in run_summary.result_deviations(Run(**run), mode)] == why

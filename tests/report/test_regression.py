@@ -14,7 +14,7 @@ from rich.console import Console
 from harness.core import files, last_screen, processes
 from harness.core.errors import UsageError
 from harness.core.statistics import PairedChange
-from harness.report import answer, compare, compare_page, compare_picture, regression
+from harness.report import compare, compare_page, compare_picture, regression, subject
 from harness.report import report as rendering
 from harness.report.answer_comparison import AnswerPair, Divergence
 from harness.report.charts import LinePanel
@@ -367,7 +367,7 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
     assert [len({one.mark for one in panel.series} - {""}) for panel in curves] == [3, 3, 3]
     assert [panel.down.is_log for panel in curves] == [True, True, False]
     assert "per machine" in curves[2].y
-    assert "not comparable" in answer.footer(*(run.summary for run in runs))
+    assert "not comparable" in subject.footer(*(run.summary for run in runs))
 
 
 def next_of(sides: regression.Sides) -> str:

@@ -1,0 +1,101 @@
+"""The sections of a report on what was asked and whether the answers are right: workload, accuracy, compliance."""
+
+from collections.abc import Iterator
+
+from harness.core.document import Block, Section
+from harness.core.formatting import number, percent
+from harness.core.markdown import Finished
+from harness.core.tables import Table, TableColumn
+from harness.report.run_report import RunReport
+from harness.results.accuracy import Accuracy, ScoreCheck
+
+PART_NOTE = " (part of the set; since the reference covers all of it, bootstrap intervals decide the verdict)"
+WORST_NOTE = "[The ten worst](Accuracy/worst.md), with article and reference; [every sample](Accuracy/samples.csv)."
+CHECK_WORDS = {True: "yes", False: "no", None: "not required in Offline"}
+
+
+def workload(report: RunReport) -> Iterator[Section]:
+    """Yield the section on a workload that is not MLPerf's."""
+    request_set = report.facts.plan.request_set
+    if not request_set:
+        return
+    most = "exactly the given lengths"
+    if not request_set.exact:
+        most = f"at most {request_set.max_new_tokens} tokens, as each request says"
+    blocks: list[Block] = [
+        f"{request_set.name} ({request_set.about}), not MLPerf's: {number(report.summary.meta.samples)} of "
+        f"{number(request_set.samples)} requests, answers of {most}; digest {request_set.digest}."
+    ]
+    if request_set.notes:
+        blocks.append(request_set.notes)
+    yield Section("Workload", request_set.name, blocks)
+
+
+def accuracy(report: RunReport) -> Iterator[Section]:
+    """Yield the section on the scores, of a run that has them."""
+    score = report.summary.accuracy
+    if not score:
+        return
+    first = ", ".join(f"{check.name} {number(check.score)}" for check in score.checks[:3])
+    blocks: list[Block] = [*report.picture("scores"), table_of_scores(score), score_text(score), Finished(WORST_NOTE)]
+    yield Section("Accuracy", f"{score.verdict}: {first}; {number(score.samples)} samples", blocks)
+
+
+def table_of_scores(score: Accuracy) -> Table:
+    """Return each score with the reference's and what it must be; of a part of the set with its interval."""
+
+    def name_of(check: ScoreCheck) -> str:
+        return f"{check.name} (approximate)" if check.name in score.approximate else check.name
+
+    columns: dict[str, TableColumn] = {
+        "score": name_of,
+        "this run": ("score", 6),
+        "reference": ("reference", 6),
+        "must be": threshold_text,
+    }
+    if not score.full_set:
+        columns["95 % interval"] = interval_text
+    columns["verdict"] = "verdict"
+    return Table.of(score.checks, columns)
+
+
+def threshold_text(check: ScoreCheck) -> str:
+    return range_text(check.low, check.high) if check.high else f"at least {number(check.low, 6)}"
+
+
+def interval_text(check: ScoreCheck) -> str:
+    return range_text(*check.interval) if check.interval else number(None)
+
+
+def range_text(low: float, high: float) -> str:
+    return f"{number(low, 6)} to {number(high, 6)}"
+
+
+def score_text(score: Accuracy) -> str:
+    """Return what the scores are of, and how sentences were split."""
+    part = "" if score.full_set else PART_NOTE
+    version = f" of NLTK {score.splitter_version}" if score.splitter_version else ""
+    at_limit = percent(score.at_token_limit / score.samples, 0)
+    return (
+        f"{number(score.samples)} samples{part}, {number(score.generated_tokens)} generated tokens, "
+        f"{number(score.characters)} characters; {at_limit} % of the answers end at the token limit. Sentences split "
+        f"by: {score.splitter}{version}."
+    )
+
+
+def compliance(report: RunReport) -> Iterator[Section]:
+    """Yield the section on the compliance tests, of a run that was asked for them."""
+    audits, asked = report.summary.run.compliance, report.facts.config.compliance
+    if audits:
+        texts = []
+        for name, audit in audits.items():
+            checks = "; ".join(f"{check}: {CHECK_WORDS[verdict]}" for check, verdict in audit.checks.items())
+            texts.append(
+                f"**{name.upper()}: {audit.verdict}** – {checks}. {audit.facts['samples']} answers of a performance "
+                "test, compared with what was reported to LoadGen while it ran."
+            )
+        verdicts = ", ".join(f"{name.upper()} {audit.verdict}" for name, audit in audits.items())
+        yield Section("Compliance", verdicts, [texts])
+    elif asked != "none":
+        verdict = f"{asked.upper()}: no verdict"
+        yield Section("Compliance", verdict, [f"**{verdict}** – it did not finish."])

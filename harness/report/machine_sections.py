@@ -1,0 +1,122 @@
+"""The sections of a report on what the machine did: the profile, the run's stages, the telemetry and its files."""
+
+from collections.abc import Iterator
+
+from harness.core.document import Block, Section
+from harness.core.formatting import number, plural
+from harness.core.markdown import Finished, code
+from harness.core.tables import Table, TableColumn
+from harness.engines import server_metrics
+from harness.report.run_report import RunReport
+from harness.results import telemetry
+from harness.results.kernel_profile import Profile, Share
+from harness.results.test_details import TestDetails
+
+PROFILE_NOTE = (
+    "After the tests the same load ran again for a while under torch's profiler; it measured nothing above. In the "
+)
+HEADLINE_QUANTITIES = ("requests_running", "requests_waiting", "gpu_load_percent", "cpu_percent")
+
+
+def profile(report: RunReport) -> Iterator[Section]:
+    """Yield the section on the kernels or operators, of a run that was profiled."""
+    profiled = report.summary.run.profile
+    if not profiled:
+        return
+    if profiled.failure:
+        text = f"The profiler failed: {profiled.failure} The measured results are unaffected."
+        yield Section("Profile", "the profiler failed", [text])
+        return
+    links = ", ".join(f"[{path.rpartition('/')[2]}]({path})" for path in profiled.traces)
+    blocks: list[Block] = [
+        f"{PROFILE_NOTE}{number(profiled.seconds)} s that it recorded{idle_text(profiled)}:",
+        *report.picture("profile"),
+        *profile_tables(profiled),
+        Finished(f"Open in [Perfetto](https://ui.perfetto.dev): {links}."),
+    ]
+    yield Section("Profile", profiled.headline, blocks)
+
+
+def idle_text(profiled: Profile) -> str:
+    """Return how long no kernel ran, and how long each took, as far as it is known."""
+    text = ""
+    if profiled.idle_percent is not None:
+        text = f", no kernel ran for {number(profiled.idle_percent, 3)} % of the time"
+    if profiled.active_s is None:
+        return text
+    kernel = f"a kernel took {number(profiled.mean_kernel_ms, 3)} ms on average"
+    gaps = ""
+    if profiled.gaps:
+        gaps = f", {number(profiled.gaps)} gaps, {number(profiled.mean_gap_ms, 3)} ms each on average"
+    return f"{text} (active {number(profiled.active_s, 3)} s; {kernel}{gaps})"
+
+
+def profile_tables(profiled: Profile) -> list[Table]:
+    """Return the time by kind of kernel, and the largest kernels or operators."""
+    is_gpu = profiled.device == "GPU"
+    things, time = ("kernels", "kernel time") if is_gpu else ("operators", "operators' self time")
+    shares: dict[str, TableColumn] = {f"{time}, ms": "ms", "%": ("percent", 3), "calls": "calls"}
+    largest: dict[str, TableColumn] = {f"the largest {things}": kernel_name, "kind": "kind", **shares}
+    if is_gpu:
+        largest |= {"bytes a token": "bytes_per_token", "TB/s": ("tb_per_s", 2), "% of memory's": ("memory_percent", 2)}
+    return [Table.of(profiled.kinds, {"kind": "name"} | shares), Table.of(profiled.largest, largest)]
+
+
+def kernel_name(kernel: Share) -> Finished:
+    return Finished(f"`{code(kernel.name)}`".replace("|", "\\|"))
+
+
+def machine(report: RunReport) -> Iterator[Section]:
+    """Yield the sections on how settings were resolved, how long each stage took, and the telemetry."""
+    meta, test = report.summary.meta, report.summary.result
+    if meta.notes:
+        yield Section("How `auto` was resolved", plural(len(meta.notes), "setting"), [meta.notes])
+    timeline = report.picture("timeline")
+    if timeline:
+        duration = f"{plural(len(meta.stages), 'stage')} in {number(meta.stages[-1].start_s)} s"
+        yield Section("Where the time went", duration, timeline)
+    if test and test.details.usage:
+        source = f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)){silent_metrics(test.details)}."
+        blocks: list[Block] = [*report.picture("machine"), table_of_usage(test.details), Finished(source)]
+        yield Section("What the engine and the machine did", usage_text(test.details), blocks)
+
+
+def usage_text(details: TestDetails) -> str:
+    """Return the means of the quantities that tell most."""
+    texts = []
+    for name in HEADLINE_QUANTITIES:
+        if name in details.usage:
+            texts.append(f"{telemetry.QUANTITY_BY_NAME[name].text} {number(details.usage[name].mean)}")
+    return ", ".join(texts)
+
+
+def table_of_usage(details: TestDetails) -> Table:
+    """Return mean and maximum of each quantity that was recorded."""
+    rows = []
+    for name, quantity in telemetry.QUANTITY_BY_NAME.items():
+        usage = details.usage.get(name)
+        if usage:
+            rows.append([quantity.text, number(usage.mean, quantity.digits), number(usage.max, quantity.digits)])
+    return Table(["performance test", "mean", "max"], rows)
+
+
+def silent_metrics(details: TestDetails) -> str:
+    """Return which of the engine's own metrics were not to be had; empty where all were."""
+    unseen = [column.name for column in server_metrics.METRIC_COLUMNS if column.name not in details.usage]
+    if not unseen:
+        return ""
+    if len(unseen) == len(server_metrics.METRIC_COLUMNS):
+        return "; the engine exposes no metrics"
+    labels = ", ".join(telemetry.QUANTITY_BY_NAME[name].label for name in unseen)
+    return f"; the engine's metrics have no counter for {labels}"
+
+
+def files(report: RunReport) -> Iterator[Section]:
+    """Yield the section on what else is in the run's folder."""
+    printed = "the engine" if report.summary.is_in_process else "the client"
+    text = (
+        "[report.html](report.html): this page as one file; [summary.json](summary.json): every number above; "
+        f"[engine.log](engine.log): what {printed} printed; of each test LoadGen's logs are in a folder. The terms are "
+        "explained in `docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`."
+    )
+    yield Section("Files", "what else is in the run's folder", [Finished(text)])

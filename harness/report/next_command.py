@@ -1,0 +1,58 @@
+"""The command that goes on from a result that is none."""
+
+from harness.config.patterns import Poisson
+from harness.core.processes import with_flag
+from harness.results.outcome import Outcome
+from harness.results.summary import Summary
+
+
+def next_command(summary: Summary) -> str:
+    """Return the command that goes on from a result that is none; empty where there is a result."""
+    test = summary.result
+    if test is None:
+        return command_after_interruption(summary) if summary.meta.ended else ""
+    if test.valid and not test.has_own_limits:
+        return ""
+    if test.details.concurrency:
+        return command_at_other_levels(summary, test)
+    return command_at_other_rate(summary, test)
+
+
+def kept_loads(summary: Summary) -> list[float]:
+    """Return the loads of a search or a curve that kept their limits, in order."""
+    return [outcome.load for outcome in summary.curve if outcome.has_kept]
+
+
+def command_after_interruption(summary: Summary) -> str:
+    """Return the command that tests the rate that an interrupted search had come to; else the same command again."""
+    command, curve = summary.meta.command, summary.curve
+    if not curve or curve[0].unit != Poisson.unit:
+        return command
+    rates = kept_loads(summary)
+    rates = rates or [outcome.load for outcome in curve if outcome.is_short]
+    rates = rates or [curve[0].load / 2]
+    rate = summary.meta.target_qps or max(rates)
+    return with_flag(command, "--server-target-qps", f"{round(rate, 3):g}")
+
+
+def command_at_other_levels(summary: Summary, test: Outcome) -> str:
+    """Return the command that tests a lower level where all are over their limits, higher ones where none is."""
+    command, curve, levels = summary.meta.command, summary.curve, kept_loads(summary)
+    if test.reasons:
+        lowest = curve[0].load if curve else test.load
+        lower = max(levels, default=max(1, lowest // 4))
+        return with_flag(command, "--concurrency", f"{lower:.0f}") if lower < lowest or levels else ""
+    if test.details.limits_ms and curve and not curve[-1].reasons:
+        return with_flag(command, "--concurrency", "max")
+    return command_at_other_rate(summary, test)
+
+
+def command_at_other_rate(summary: Summary, test: Outcome) -> str:
+    """Return the command that tests the highest lower rate that held; without one it searches for it."""
+    if test.valid or not test.details.limits_ms:
+        return ""
+    command = summary.meta.command
+    if not any(tail.is_over for tail in test.tails):
+        return with_flag(command, "--min-duration", "auto")
+    lower = [rate for rate in kept_loads(summary) if rate < (test.details.target_qps or 0.0)]
+    return with_flag(command, "--server-target-qps", f"{max(lower):.2f}" if lower else "max")

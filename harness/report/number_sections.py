@@ -1,0 +1,148 @@
+"""The sections of a report with a run's numbers: what bounds the speed, its tests, its metrics and its latencies."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from harness.config.patterns import ClosedLoop
+from harness.core.document import Block, Section
+from harness.core.formatting import number, plural
+from harness.core.markdown import code
+from harness.report import answer, load_view, subject, test_tables
+from harness.report.load_view import LoadPicture
+from harness.report.run_report import RunReport, facts_table
+from harness.results import advice, metrics
+from harness.results.outcome import Outcome
+from harness.results.summary import Summary
+from harness.results.test_details import TestDetails
+
+LEVELS_NOTE = (
+    "This program took these times: LoadGen issues one Offline query and cannot know when each request of it is sent. "
+    "Each row excludes both ramps of its test. Trend is the second half's speed divided by the first half's; speed per "
+    "user is 1,000 / TPOT p90."
+)
+INTERVALS_NOTE = "95 % intervals, ms, of the requests of this test (results scatter more from run to run)"
+TPOT_NOT_JUDGED = " The others are too few to be sure of TPOT p99: VALID or INVALID, the verdict does not cover TPOT."
+
+
+def bounds(report: RunReport) -> Iterator[Section]:
+    """Yield the section on what limits the speed, of a run that has one."""
+    test = report.summary.result
+    if test:
+        findings = advice.findings(report.summary)
+        yield Section("What limits the speed, and what to try", answer.bound_by(test), [findings])
+
+
+def loads(report: RunReport) -> Iterator[Section]:
+    """Yield the section on the tests of a search or a curve, of a run that has them."""
+    summary, tests, picture = report.summary, report.summary.tests, report.loads
+    if not tests:
+        return
+    counts = Counter("queue grew" if test.valid and test.has_grown else test.verdict.word for test in tests)
+    outcome = ", ".join(f"{count} {word}" for word, count in counts.most_common())
+    blocks = list[Block]()
+    if "search" in report.pictures:
+        blocks += [*report.picture("search"), test_tables.table_of_loads(summary)]
+        if tests[0].unit == ClosedLoop.unit:
+            blocks.append(LEVELS_NOTE)
+        if picture and picture.best and picture.rate:
+            blocks.append(replicas_text(picture, picture.rate))
+        attempts = " and `Attempts/`" if summary.run.attempts else ""
+        blocks.append(f"Each is a separate LoadGen test; its logs are in `Probes/`{attempts}.")
+    yield Section("Tests at each load", outcome, blocks)
+
+
+def replicas_text(picture: LoadPicture, rate: float) -> str:
+    """Return what a replica answers at its best load, and how many of them a peak takes."""
+    best = picture.best
+    assert best
+    within = " within the limits" if any(picture.limits.values()) else ""
+    if best.doubt:
+        within = " on a busy machine"
+    by_probe = "" if best.is_full else ", by a probe alone"
+    return (
+        f"A replica answers {number(rate)} requests/s{within} ({best.name}{by_probe}); a peak of P requests/s takes "
+        f"ceil(P / {number(load_view.SHARE * rate)}) replicas."
+    )
+
+
+def numbers(report: RunReport) -> Iterator[Section]:
+    """Yield the sections on a run's metrics, its latencies, and what is odd about its answers."""
+    summary, test = report.summary, report.summary.result
+    if not test:
+        return
+    details = test.details
+    blocks = report.picture("tokens_per_sec")
+    if not details.is_whole:
+        blocks.append(f"The whole test, ramps included: {number(details.whole.tokens_per_sec)} output tokens/s.")
+    rows = {metric.label: value for metric, value in metrics.rows(summary)}
+    rows["batching"] = batching_text(summary)
+    blocks.append(facts_table(rows))
+    yield Section("Numbers", f"{number(test.tokens_per_sec)} output tokens/s, {number(details.duration_s)} s", blocks)
+    yield from latencies(report, test)
+    odd = [*remarks(summary, test)]
+    if odd:
+        yield Section("Remarks", plural(len(odd), "remark"), [odd])
+
+
+def batching_text(summary: Summary) -> str:
+    """Return how the engine in this process puts requests together; empty where that is not known."""
+    if not summary.is_in_process:
+        return ""
+    if summary.meta.batch_size:
+        return f"fixed batches of {summary.meta.batch_size}, one after the other"
+    return "continuous batching" if subject.engine_text(summary).startswith("vLLM") else ""
+
+
+def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
+    """Yield the section on latencies, of a test that knows the time of each first token."""
+    details = test.details
+    if not details.whole.ttft_ms:
+        return
+    counted = details.counted
+    kinds = {"TTFT": counted.ttft_ms, "TPOT": counted.tpot_ms, "whole answer": counted.latency_ms}
+    outcome = ", ".join(f"{name} p50 {number(latency.p50)} ms" for name, latency in kinds.items() if latency)
+    blocks: list[Block] = [*report.picture("latency_cdf"), test_tables.table_of_latencies(report.summary)]
+    intervals = test_tables.interval_texts(test) if details.is_whole else []
+    if intervals:
+        blocks.append(f"{INTERVALS_NOTE}: {'; '.join(intervals)}.")
+    if details.arrivals:
+        blocks.append(arrivals_text(details, details.arrivals))
+    source = "This program" if details.concurrency or details.arrivals else "LoadGen"
+    blocks.append(f"{source} took these times; `{test.folder}/requests.csv` has them.")
+    yield Section("Latency", outcome, blocks)
+
+
+def arrivals_text(details: TestDetails, arrivals: str) -> str:
+    """Return how requests came, where not as LoadGen has it."""
+    return (
+        f"Arrivals followed `--arrivals {code(arrivals)}`: a mean of {number(details.target_qps)} a second, the times "
+        f"between them with a coefficient of variation of {number(details.arrivals_cv, 3)} (0 is clockwork, 1 pure "
+        "chance, more is bursts). Each latency counts from the time at which its request was due."
+    )
+
+
+def remarks(summary: Summary, test: Outcome) -> Iterator[str]:
+    """Yield what is odd about the answers, by LoadGen's, the server's or this program's count."""
+    details = test.details
+    samples = number(details.samples)
+    if details.single_token:
+        not_judged = "" if details.tpot_judged else TPOT_NOT_JUDGED
+        yield (
+            f"**{number(details.single_token)} of {samples} answers have one token**: TTFT and latency count them, "
+            f"TPOT does not.{not_judged}"
+        )
+    if details.server and details.server.prompt_tokens is not None:
+        cached = details.server.cached_percent
+        share = "it does not report how many came from its cache"
+        if cached is not None:
+            share = f"{number(cached, 3)} % of them from its cache"
+        yield (
+            f"By the server's own count (`usage`): {number(details.server.prompt_tokens)} prompt tokens, {share}; "
+            f"{number(details.server.output_tokens)} output tokens."
+        )
+    if details.longer:
+        yield (
+            f"**{number(details.longer)} of {samples} answers are longer than the {summary.meta.max_new_tokens} tokens "
+            "that were allowed**: the server ignores `max_tokens`, or its text has more tokens here than it counted."
+        )
+    yield from (f"LoadGen warning: {warning}" for warning in details.warnings)

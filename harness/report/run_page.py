@@ -1,0 +1,89 @@
+"""report.html of a run: its answer, verdicts and figures, the picture of its scenario, and its report in folds."""
+
+from collections.abc import Iterator
+
+from harness.config import patterns
+from harness.core.document import Document, Line, Picture
+from harness.core.formatting import Measured, number
+from harness.loadgen.test_run import TestRun
+from harness.report import answer, page, published_strip, request_bars
+from harness.report.charts import Bar, Bars, StackedPart
+from harness.report.load_view import LoadPicture
+from harness.report.machine_pictures import gpu_times
+from harness.report.run_report import RunReport
+from harness.results.outcome import Outcome
+
+# A page without a picture of loads has the first of these.
+MAIN_PICTURES = ("tokens_per_sec", "latency_cdf", "scores", "timeline")
+LIMIT_MARK = 100.0  # Each latency is drawn as percent of its limit.
+
+
+def run_page(report: RunReport, document: Document, test: TestRun | None) -> str:
+    """Return the page of a run as one HTML file; `test` is the run's own, where its logs are there."""
+    summary, loads, result = report.summary, report.loads, report.summary.result
+    main = None if loads else main_picture(report)
+    watts = mean_watts(result)
+    lines = [*level_lines(loads), *document.lines]
+    return page.page(
+        document._replace(lines=lines),
+        ("environment", "search", "overview", name_of_main_picture(loads, main)),
+        "run.html.j2",
+        data=loads.data(f"{summary.meta.run}.csv", watts) if loads else None,
+        test=result,
+        summary=summary,
+        tails=page.chart(limit_bars(result)) if result and result.tails else "",
+        watts=watts,
+        strips=list(published_strip.strips(summary)),
+        drawn=loads,
+        main=main,
+        shares=gpu_time_chart(result),
+        bars=request_bars.bars(test.requests) if test else None,
+    )
+
+
+def main_picture(report: RunReport) -> Picture | None:
+    """Return the picture that a page without a picture of loads has at its top; None where there is none."""
+    for name in MAIN_PICTURES:
+        if name in report.pictures:
+            return report.pictures[name]
+    return None
+
+
+def name_of_main_picture(loads: LoadPicture | None, main: Picture | None) -> str:
+    """Return the name of the picture that stands at the page's top, so that its folds do not repeat it."""
+    if loads:
+        return "loads"
+    return main.name if main else "search"
+
+
+def mean_watts(result: Outcome | None) -> Measured:
+    """Return the mean power of the GPUs during the result's test, in W; None where it was not recorded."""
+    usage = result.details.usage.get("gpu_power_w") if result else None
+    return usage.mean if usage else None
+
+
+def gpu_time_chart(result: Outcome | None) -> str:
+    """Return where the GPUs' time went in the result's test, as a drawing; empty where that is not known."""
+    times = result.details.gpu_time[-1:] if result else []
+    return page.chart(gpu_times(times)) if times else ""
+
+
+def level_lines(loads: LoadPicture | None) -> Iterator[Line]:
+    """Yield which levels of a curve keep one's own limits, and which are over them."""
+    if not loads or loads.unit != patterns.ClosedLoop.unit:
+        return
+    best = loads.best
+    if best:
+        yield Line(best.doubt or "within the limits", f"with {best.name}", best.test.verdict.tone)
+    over = [point.name for point in loads.loads if point.test.reasons and not point.overruled]
+    if over:
+        yield Line("over the limits", f"with {', '.join(dict.fromkeys(over))}", "bad")
+
+
+def limit_bars(test: Outcome) -> Bars:
+    """Return each latency against its limit, which is at 100 %."""
+    rows = []
+    for name, tail in answer.tails(test).items():
+        part = StackedPart(0.0, 100 * tail.share, "red" if tail.is_over else "green")
+        rows.append(Bar(name, f"{number(tail.p99)} of {number(tail.limit)} ms", [part], marks=[LIMIT_MARK]))
+    return Bars("", "The upright line is the limit.", rows)

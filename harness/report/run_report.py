@@ -1,0 +1,28 @@
+"""What the sections of a run's report are made of."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from harness.core.document import Block, Picture
+from harness.core.tables import Table
+from harness.report.load_view import LoadPicture
+from harness.results.records import RunFacts
+from harness.results.summary import Summary
+
+
+class RunReport(NamedTuple):
+    """A run's summary with its settings and its pictures, by name."""
+
+    summary: Summary
+    facts: RunFacts
+    pictures: Mapping[str, Picture]
+    loads: LoadPicture | None
+
+    def picture(self, name: str) -> list[Block]:
+        """Return a picture as a list, which is empty where the run has none of this name."""
+        return [self.pictures[name]] if name in self.pictures else []
+
+
+def facts_table(rows: Mapping[str, str], name: str = "") -> Table:
+    """Return a table of two columns; rows without a value are left out."""
+    return Table(["", ""], [(label, value) for label, value in rows.items() if value], name)

@@ -1,0 +1,91 @@
+"""The section of a report that says what was measured, on what, and by which program: all that a number rests on."""
+
+from collections.abc import Iterator
+
+from harness.core.document import Block, Code, Section
+from harness.core.formatting import cell, listed, number
+from harness.core.markdown import Finished, code
+from harness.report import subject
+from harness.report.run_report import RunReport, facts_table
+
+NO_VALUE_HERE = "unknown: the server's; of this client: "
+
+
+def measured_with(report: RunReport) -> Iterator[Section]:
+    """Yield the section on the run's setup."""
+    meta = report.summary.meta
+    engine_rows = rows_of_engine(report) if report.summary.is_in_process else rows_of_server(report)
+    rows = {**rows_of_run(report), **engine_rows, **rows_of_machine(report)}
+    blocks: list[Block] = [*report.picture("overview"), facts_table(rows), Code(meta.command)]
+    variables = [f"`{name}={code(value)}`" for name, value in report.summary.system.variables.items()]
+    if variables:
+        blocks.append(facts_table({"environment": cell(Finished(" ".join(variables)))}, "environment"))
+    blocks.append(Finished("[All settings](config.json)."))
+    yield Section("Measured with", meta.weights or meta.precision, blocks)
+
+
+def rows_of_run(report: RunReport) -> dict[str, str]:
+    """Return what was asked of which model, by label."""
+    summary, meta, request_set = report.summary, report.summary.meta, report.facts.plan.request_set
+    precision, decoding = "unknown", "temperature 0"
+    if summary.is_in_process:
+        precision = meta.weights or f"{meta.precision}, quantization {meta.quantization}"
+        decoding = "greedy"
+    seeds = " and its seeds" if report.facts.config.seed is None else ""
+    data = f"{meta.data}, prompts of {number(meta.mean_prompt_tokens)} tokens on average" if meta.data else ""
+    return {
+        "label": meta.label,
+        "model": f"{subject.model_text(summary)}, {subject.scenario_name(summary)} ({meta.category})",
+        "GPU" if summary.gpus else "machine": subject.machine_text(summary),
+        "precision": precision,
+        "engine": subject.engine_text(summary),
+        "rules": f"MLPerf v{meta.mlperf_version}{seeds}",
+        "workload": request_set.name if request_set else "",
+        "data": data,
+        "date": f"{meta.started[:10]}, run {meta.run}",
+        "answers": f"at most {meta.max_new_tokens} new tokens, {decoding}",
+        "checkpoint": meta.checkpoint or "",
+    }
+
+
+def rows_of_engine(report: RunReport) -> dict[str, str]:
+    """Return how the engine in this process ran, by label."""
+    meta = report.summary.meta
+    return {
+        "KV cache": meta.kv_cache_dtype,
+        "kernels": listed(meta.kernels),
+        "parallel": f"tensor {meta.tensor_parallel_size}, data {meta.data_parallel_size}",
+        "context": f"{meta.max_model_len} tokens, prefix caching {'on' if meta.prefix_caching else 'off'}",
+    }
+
+
+def rows_of_server(report: RunReport) -> dict[str, str]:
+    """Return what the server says of itself and how it was asked, by label."""
+    meta = report.summary.meta
+    reported = meta.engine_args
+    most_in_flight = reported.get("max_in_flight")
+    shown_most = number(most_in_flight) if isinstance(most_in_flight, int | float) else number(None)
+    return {
+        "model it serves": str(reported.get("serves")),
+        "endpoints": ", ".join(meta.endpoints),
+        "exchange": str(reported.get("exchange")),
+        "requests in flight": f"at most {shown_most} at each endpoint",
+        "client processes": str(reported.get("client_processes", "")),
+    }
+
+
+def rows_of_machine(report: RunReport) -> dict[str, str]:
+    """Return the machine and its software, by label; of an endpoint those of this client."""
+    system = report.summary.system
+    whose = "" if report.summary.is_in_process else NO_VALUE_HERE
+    memory = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
+    container = ", in a container" if system.container else ""
+    return {
+        "GPUs": f"{whose}{', '.join(system.gpus) or 'none (CPU)'}{memory}",
+        "driver, CUDA": f"{system.driver}, {system.cuda}" if system.driver else "",
+        "CPU": f"{system.cpu}, {system.cores} cores",
+        "memory": f"{system.memory_gib} GiB",
+        "OS": f"{system.os}{container}",
+        "software": f"Python {system.python}, {listed(system.packages)}",
+        "this repository": system.git_revision or "not a git checkout",
+    }

@@ -1,0 +1,100 @@
+"""What a run was of: scenario, model, machine and engine, as a report names them."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from harness.config import mlperf_deviations
+from harness.config.models import DEFAULT_MODEL, MODELS
+from harness.config.workload import OFFICIAL_WORKLOAD
+from harness.core.formatting import joined, plural
+from harness.core.statements import names_of
+from harness.results.summary import Summary
+
+REFERENCE_NAME = "Llama-3.1-8B"  # The reference model has this name, whatever its repository is called.
+COMPARABLE = "comparable with MLPerf"
+NOT_COMPARABLE = "not comparable with MLPerf"
+SEPARATOR = " \N{MIDDLE DOT} "
+
+
+def subject_of(*summaries: Summary) -> str:
+    """Return scenario, model and weights, machine and engine: of several runs what all of them share."""
+    return ", ".join(common_parts(parts_of(summary) for summary in summaries))
+
+
+def common_parts(lists: Iterable[Sequence[str]]) -> list[str]:
+    """Return those items of the first list that all other lists have."""
+    first, *others = lists
+    return [item for item in first if all(item in other for other in others)]
+
+
+def parts_of(summary: Summary) -> list[str]:
+    """Return the parts of a run's subject, in their order."""
+    parts = [scenario_name(summary)]
+    if summary.meta.workload != OFFICIAL_WORKLOAD:
+        parts.append(summary.meta.workload)
+    parts += [model_text(summary), machine_text(summary)]
+    if summary.is_in_process:
+        parts.append(engine_text(summary))
+    return parts
+
+
+def scenario_name(summary: Summary) -> str:
+    """Return the scenario as MLPerf writes it. Interactive is LoadGen's Server."""
+    rules = summary.scenario
+    return rules.loadgen if rules.loadgen.lower() == rules.name else rules.name.capitalize()
+
+
+def model_text(summary: Summary) -> str:
+    """Return the model as people name it, with what is known of its weights."""
+    meta = summary.meta
+    name = model_name(meta.model)
+    if names_of(meta.deviations, (mlperf_deviations.RANDOM_WEIGHTS, mlperf_deviations.DUMMY_WEIGHTS)):
+        return f"{name} with random weights"
+    if not meta.weights or meta.model == "demo":
+        return name
+    number_format = meta.weights.partition(" ")[0]
+    return f"{name} in {number_format}"
+
+
+def model_name(model: str) -> str:
+    """Return how people call a model that was given by its name, its repository or its folder."""
+    if model in (DEFAULT_MODEL, MODELS[DEFAULT_MODEL].path):
+        return REFERENCE_NAME
+    return "demo model" if model == "demo" else PurePath(model).name or model
+
+
+def is_reference(summary: Summary) -> bool:
+    """Tell whether a model of the reference's shape answered MLPerf's samples."""
+    other_models = (mlperf_deviations.OTHER_MODEL, mlperf_deviations.OTHER_SHAPE)
+    return summary.meta.workload == OFFICIAL_WORKLOAD and not names_of(summary.meta.deviations, other_models)
+
+
+def machine_text(summary: Summary) -> str:
+    """Return the GPUs that the engine used, or the CPU; of an endpoint, what serves it."""
+    if not summary.is_in_process:
+        return f"{plural(len(summary.meta.endpoints), 'endpoint')} of {server_name(summary)}"
+    if summary.gpus:
+        models = dict.fromkeys(summary.system.gpus)
+        return f"{summary.gpus} x {', '.join(models)}"
+    return f"{summary.system.cores} CPU cores"
+
+
+def server_name(summary: Summary) -> str:
+    return str(summary.meta.engine_args.get("server", "a server"))
+
+
+def engine_text(summary: Summary) -> str:
+    """Return the engine with its version, or the server behind an endpoint."""
+    if not summary.is_in_process:
+        return f"{server_name(summary)}, behind an endpoint"
+    return summary.meta.engine or f"vLLM {summary.system.vllm_version or 'unknown'}"
+
+
+def footer(*summaries: Summary) -> str:
+    """Return what a picture says of its runs where it is shown without their report: what all of them share."""
+    texts = []
+    for summary in summaries:
+        meta = summary.meta
+        comparability = COMPARABLE if meta.comparable else NOT_COMPARABLE
+        texts.append((meta.label, subject_of(summary), meta.started[:10], comparability))
+    return joined(SEPARATOR, *common_parts(texts))

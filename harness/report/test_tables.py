@@ -1,0 +1,104 @@
+"""The tables of a run's tests: its loads, the latencies of the result, and their intervals."""
+
+from dataclasses import fields
+
+from harness.config.patterns import ClosedLoop, Poisson
+from harness.core.document import Cells
+from harness.core.formatting import number
+from harness.core.tables import Table
+from harness.loadgen.log import LATENCY_KINDS, Latency
+from harness.results import metrics, test_table
+from harness.results.outcome import AT_MOST_SIGN, Outcome
+from harness.results.summary import Summary
+
+LATENCY_POINTS = (*(field.name for field in fields(Latency) if field.name != "max"), "max")
+
+
+def table_of_loads(summary: Summary) -> Table:
+    """Return the tests of a search or a curve; with a price per hour the cost of a million tokens at each level."""
+    unit, price = summary.tests[0].unit, summary.price
+    columns = test_table.columns(metrics.TABLES[unit], summary.tests, unit, "load")
+    if price and unit == ClosedLoop.unit:
+        columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
+    if any(test.speed_range for test in summary.tests):
+        columns["tests, tokens/s"] = repeats_text
+    columns["why"] = reason_text
+    return Table.of(summary.tests, columns, "loads")
+
+
+def repeats_text(outcome: Outcome) -> str:
+    """Return how many tests of a load its figures are of, and the range of their speeds."""
+    if not outcome.repeats or not outcome.speed_range:
+        return "1"
+    slowest, fastest = outcome.speed_range
+    return f"{len(outcome.repeats)}, {number(slowest)} to {number(fastest)}"
+
+
+def reason_text(outcome: Outcome) -> str:
+    """Return why a test is over its limits, or why it was not judged; empty for any other."""
+    if outcome.why or outcome.verdict.tone != "careful":
+        return outcome.why
+    return outcome.verdict.word
+
+
+def rows_of_levels(summary: Summary) -> list[Cells]:
+    """Return the levels of a curve as rows, the head first; none of a search, whose answer is a rate."""
+    curve = summary.curve
+    if not curve:
+        return []
+    is_answered_by_a_rate = len(curve) < 2 or curve[0].unit == Poisson.unit
+    if is_answered_by_a_rate and summary.result:
+        return []
+    return [test_table.head(curve[0]), *map(test_table.cells, curve)]
+
+
+def table_of_latencies(summary: Summary) -> Table:
+    """Return each kind of latency with its percentiles, of the steady part at fixed concurrency."""
+    test = summary.result
+    assert test
+    details = test.details
+    rows = []
+    for kind in LATENCY_KINDS:
+        latency: Latency | None = getattr(details.counted, f"{kind}_ms")
+        if latency:
+            limit = getattr(details.limits_ms, kind, None)
+            rows.append([name_of_kind(kind, test), *percentile_cells(latency, test.is_few), limit])
+    heads = [point.replace("_", ".") for point in LATENCY_POINTS]
+    return Table(["ms" if details.is_whole else "ms of the steady part", *heads, "limit at p99"], rows)
+
+
+def name_of_kind(kind: str, test: Outcome) -> str:
+    if kind == "latency":
+        return kind
+    return f"{kind.upper()} of the buffering" if test.is_buffered else kind.upper()
+
+
+def percentile_cells(latency: Latency, is_few: bool) -> list[str]:
+    """Return the values of a kind of latency; the p99 of few requests is marked as their slowest."""
+    cells = []
+    for point in LATENCY_POINTS:
+        mark = f"{AT_MOST_SIGN} " if is_few and point.startswith("p99") else ""
+        cells.append(f"{mark}{number(getattr(latency, point))}")
+    return cells
+
+
+def interval_texts(test: Outcome) -> list[str]:
+    """Return the 95 % intervals of a test's percentiles, a text for each kind of latency."""
+    texts = []
+    for kind, intervals in test.details.intervals.items():
+        if not intervals:
+            continue
+        name = kind if kind == "latency" else kind.upper()
+        points = [
+            f"{point} {number(test.at(kind, point))} ({interval_text(interval)})"
+            for point, interval in intervals.items()
+        ]
+        texts.append(f"{name} {', '.join(points)}")
+    return texts
+
+
+def interval_text(interval: tuple[float, float | None] | None) -> str:
+    if interval is None:
+        return "not known: too few requests"
+    low, high = interval
+    return f"at least {number(low)}" if high is None else f"{number(low)} to {number(high)}"
