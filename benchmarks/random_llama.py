@@ -3,11 +3,11 @@
     python -m benchmarks.random_llama FOLDER [--samples 13368] [--format FORMAT] [--shape small]
 
 Leaves FOLDER/model and FOLDER/cnn_eval.json, random token ids in the MLCommons shape. Weights are drawn from N(0,
-0.02), as before training; norms are ones. They take the arithmetic of trained ones; their energy beside trained ones is
-not measured yet (`benchmarks.weight_data`). On an H200 at its power limit vLLM's dummy weights, nearly zeros, were a
-sixth faster. The answers mean nothing. FORMAT is `bf16`, unless one of these is given. `fp8-static`: per-tensor scales
-of weights and activations and fp8 KV scales, calibrated on a few of the prompts, in compressed-tensors' format.
-`fp8-static-head`: the same weights, the head in fp8, too. `none`: no weights, for `--load-format dummy`.
+0.02), as before training; norms are ones. Matrix products take the time and the energy of trained ones (an H200,
+docs/evidence/performance.md). vLLM's dummy weights, in fp8 nearly zeros, were a sixth faster there. The answers mean
+nothing. FORMAT is `bf16`, unless one of these is given. `fp8-static`: per-tensor scales of weights and activations and
+fp8 KV scales, calibrated on a few of the prompts, in compressed-tensors' format. `fp8-static-head`: the same weights,
+the head in fp8, too. `none`: no weights, for `--load-format dummy`.
 """
 
 import argparse

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from docs.generate import data_share, trials
 from docs.generate.wrapping import wrapped
 from harness.config import mlperf
 from harness.core import files
@@ -33,6 +34,8 @@ HERE = Path(__file__).parents[1]
 PAGE, RUNS = HERE / "evidence" / "performance.md", HERE / "runs"
 RECORDINGS = HERE.parent / "tests" / "results" / "h200_recordings.json.gz"
 SWEEP, CARD = "sweep-single-vllm032", "NVIDIA H100 80GB HBM3"
+ISOLATION = {"fp8 (static)": "sweep-isolation-fp8-vllm032", "bf16": "sweep-isolation-bf16-vllm032"}
+INTERRUPTED_SEARCH = "h200-interactive-max"  # its first full test is an attempt
 OTHER, TWO = "another run", "the other test"  # what the host's other cards did
 FOUR, ALONE = "three more tests", "not known"
 OFFLINE = {  # by what the row is called; the settings stand in the runs' own files
@@ -56,6 +59,7 @@ SINGLE = {"single-both-vllm032": "both", "single-base-vllm032": "vLLM as it is i
 FULL = {  # the run, what was asked, what else the host did
     "full-offline-vllm032": ("Offline", TWO),
     "full-offline-fast-vllm032": ("Offline, fast accumulation", OTHER),
+    "full-offline-both-vllm032": ("Offline, both patches", OTHER),
     "full-server-65-both-vllm032": ("Server, 65 queries/s, both patches, graphs to 2,048", TWO),
     "full-server-62.5-fast-vllm032": ("Server, 62.5 queries/s, fast accumulation, graphs to 2,048", ALONE),
     "full-server-64-fast-vllm032": ("Server, 64 queries/s, fast accumulation, graphs to 2,048", OTHER),
@@ -73,18 +77,8 @@ FULL = {  # the run, what was asked, what else the host did
     "full-interactive-53-4096-graphs2048-vllm032": ("Interactive, 53 queries/s", OTHER),
 }
 POOL = {"full-pool-interactive-105-both-vllm032": ("Interactive, 105 queries/s, both patches, cap 208 each", FOUR)}
-ATTENTION = {  # Interactive at 50 queries/s on two cards of a host with four: FlashAttention, and FlashInfer
-    "interactive-50-fa3-full-vllm032": "interactive-50-flashinfer-vllm032",
-    "interactive-50-fa3-full-again-vllm032": "interactive-50-flashinfer-again-vllm032",
-}
 TENSORRT_LLM = {"an H200": (27_911, 3_538), "an H100": (28_312, 3_450)}  # output tokens/s by NVIDIA, 128 tokens out
 TENSORRT_LLM_INPUTS = (128, 2048)  # tokens, of these two columns
-WRITERS = ("off-3000-kv-triton-vllm032", "off-3000-kv-vllm-vllm032", "off-3000-kv-vllm-again-vllm032")  # one card
-HEADS = (  # one H200, one after the other: in bf16, in fp8, in bf16 again
-    "off-3000-head-bf16-profile-vllm032",
-    "off-3000-head-fp8-vllm032",
-    "off-3000-head-bf16-again-vllm032",
-)
 IN_TURN = (  # bf16, one card, one after the other: the reference, this runner, the reference
     "reference-bs1024-bf16-before",
     "off-3072-bf16-between-vllm032",
@@ -190,12 +184,9 @@ def page() -> str:
     by_weights = {weights: {head: rate(name, kept) for head, name in row.items()} for weights, row in REFERENCE.items()}
     whole, ours = ([*by_weights["bf16"].values()][place] for place in (1, 2))
     before, between, after = (rate(name, kept) for name in IN_TURN)
-    plain, head, plain_again = (rate(name, kept) for name in HEADS)
     one_card, other_card = (
         rate(name, kept) for name in ("off-3000-fast-another-card-vllm032", "off-3072-fast-vllm032")
     )
-    triton, vllm, vllm_again = (number(rate(name, kept)) for name in WRITERS)
-    joules = {name: number(each.test.joules_per_output_token) for name, each in kept.items()}
     text = render(
         "generate/performance.md.j2",
         speed={name: number(each.test.tokens_per_sec) for name, each in kept.items()},
@@ -208,8 +199,6 @@ def page() -> str:
         pool_queue=queued(RUNS / "h200" / "full-pool-interactive-105-both-vllm032"),
         queue=queued(RUNS / "h200" / "full-interactive-57-both-cap208-vllm032"),
         many=MANY,
-        attention=" and ".join(f"{joules[name]} instead of {joules[other]}" for name, other in ATTENTION.items()),
-        writers=f"{triton} instead of {vllm} and {vllm_again}",
         patched_single=Table.of(
             [kept[name] for name in SINGLE],
             {
@@ -228,13 +217,25 @@ def page() -> str:
         in_turn_ahead=" and ".join(number(100 * (theirs / between - 1), 2) for theirs in (before, after)),
         in_turn_scatter=number(100 * (after / before - 1), 2),
         preempted=preempted(kept["off-3072-bf16-between-vllm032"].test),
-        heads=f"{number(head)} instead of {number(plain)} and {number(plain_again)}",
-        head_ahead=number(100 * (2 * head / (plain + plain_again) - 1), 2),
-        head_scatter=number(100 * (plain_again / plain - 1), 2),
         cards_differ=number(100 * (other_card / one_card - 1), 2),
         two=f"{number(two)} output tokens/s against {number(one)}",
         ratio=number(two / one / 2, 3),
-        sweep=sweep(),
+        sweep=sweep(SWEEP),
+        isolation=isolation_table(),
+        isolation_left=settings_left(),
+        tried=trials.trial_table(summary_of),
+        equal_offline=trials.spread_percent([kept[name].test.samples_per_sec for name in trials.TURNS]),
+        equal_single=trials.spread_percent([kept[name].test.samples_per_sec for name in trials.SINGLES]),
+        algorithms=trials.fastest_algorithms(),
+        power=power_limit(),
+        data=data_share.table(),
+        data_distance=[data_share.most_between_random_and_trained(measure) for measure in ("speed", "energy")],
+        dummy_fp8=data_share.span("speed", "dummy", ["fp8"]),
+        dummy_fp8_energy=data_share.span("energy", "dummy", ["fp8"]),
+        dummy_bf16=data_share.span("speed", "dummy", ["bf16"]),
+        zero=data_share.span("speed", "zero"),
+        zero_energy=data_share.span("energy", "zero"),
+        search=interrupted_search(),
         h100=at_full_length([Kept.of(name, RUNS / name) for name in H100], "one H100", H100),
         h100_patched=" instead of ".join(
             number(Kept.of(name, RUNS / name).test.samples_per_sec) for name in H100_PATCHED
@@ -289,9 +290,73 @@ def preempted(test: Outcome) -> str:
     return f"{number(count, 3)} requests ({number(100 * count / (test.samples_per_sec * details.duration_s), 2)} %)"
 
 
-def sweep() -> Any:
-    """The finding of the kept sweep, its outcomes read from the runs as this version reads them."""
-    folder = RUNS / "h200" / SWEEP
+def summary_of(name: str) -> Summary:
+    return files.read(RUNS / "h200" / name / "summary.json", Summary)
+
+
+def isolation_table() -> Table:
+    """The experiments of the isolated settings that were measured, with each format of weights."""
+    rows = []
+    for weights, name in ISOLATION.items():
+        folder = RUNS / "h200" / name
+        experiments = [record.experiment for record in report.read(folder).records if record.status == "complete"]
+        tests = {experiment: experiment_test(folder, experiment) for experiment in experiments}
+        base = tests["baseline"].tokens_per_sec or 0.0
+        for experiment, test in tests.items():
+            speed = test.tokens_per_sec or 0.0
+            change = "–" if experiment == "baseline" else f"{100 * (speed / base - 1):+.1f}"
+            joules = number(test.joules_per_output_token)
+            rows.append([weights, experiment, number(speed), change, joules, number(test.details.duration_s, 3)])
+    columns = ["weights", "experiment", "output tokens/s", "change, %", "J per token", "test, s"]
+    return Table(columns, rows)
+
+
+def experiment_test(folder: Path, experiment: str) -> Outcome:
+    test = files.read(folder / f"{experiment}-summary.json", Summary).run.performance
+    assert test is not None
+    return test
+
+
+def settings_left() -> dict[str, str]:
+    """The experiments of each kept sweep of isolated settings that were not run, by the weights' format."""
+    left = {}
+    for weights, name in ISOLATION.items():
+        state = report.read(RUNS / "h200" / name)
+        done = {record.experiment for record in state.records if record.status == "complete"}
+        names = [experiment.name for experiment in state.sweep.experiments if experiment.name not in done]
+        left[weights] = ", ".join(names)
+    return left
+
+
+def interrupted_search() -> dict[str, str]:
+    """The first full test of a search for Interactive's highest rate, whose second was cut off."""
+    (test,) = files.read(RUNS / INTERRUPTED_SEARCH / "summary.json", Summary).run.attempts or []
+    assert not test.valid
+    figures = {
+        "rate": test.load,
+        "sent": test.sent,
+        "tokens": test.tokens_per_sec,
+        "joules": test.joules_per_output_token,
+        "seconds": test.issue_s,
+        "tpot": test.tpot_ms.p99,
+        "ttft": test.ttft_ms.p99,
+    }
+    limits = mlperf.SCENARIOS["interactive"].limits
+    assert limits is not None
+    figures |= {"tpot_limit": limits.tpot, "ttft_limit": limits.ttft}
+    return {name: number(value) for name, value in figures.items()}
+
+
+def power_limit() -> str:
+    """The power limit of the cards of the trials, which is one."""
+    names = {name for trial in trials.TRIALS for name in (*trial.without, *trial.with_it)}
+    (limit,) = {summary_of(name).system.gpu_settings.get("power limit") for name in names} - {None}
+    return str(limit)
+
+
+def sweep(name: str) -> Any:
+    """The finding of a kept sweep, its outcomes read from the runs as this version reads them."""
+    folder = RUNS / "h200" / name
     state = report.read(folder)
     summaries = {
         record.experiment: files.read(folder / f"{record.experiment}-summary.json", Summary)

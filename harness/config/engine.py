@@ -93,7 +93,7 @@ class EngineConfig(Settings):
     engine_arg: tuple[KeyValue, ...] = flag((), ENGINE_TOPIC, "answers", metavar="KEY=VALUE")
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
     engine_patch: Names = flag((), ENGINE_TOPIC, "answers", metavar="NAME[,NAME...]")
-    """Change vLLM where it loses speed: fast-accumulation, inductor-activation, flashinfer-cublaslt, single-row
+    """Change vLLM where it loses speed: fast-accumulation, inductor-activation, single-row
     (docs/quantization.md)."""
 
     stall_timeout: Seconds = flag(300.0, ENGINE_TOPIC, "nothing")

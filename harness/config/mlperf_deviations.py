@@ -11,6 +11,7 @@ from harness.core.statements import Statement, StatementKind
 
 OTHER_MODEL, OTHER_SHAPE = "another model", "another shape"
 RANDOM_WEIGHTS, DUMMY_WEIGHTS = "random weights", "dummy weights"
+DATA_PAGE = "docs/evidence/performance.md#how-much-of-a-number-is-its-data"
 CACHE_UNSEEN = "the server's caching is unknown"
 
 
@@ -104,11 +105,16 @@ def model_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
     elif not plan.reference_model:
         yield OTHER_MODEL, "not Llama-3.1-8B"
     if config.has_dummy_weights:
-        yield DUMMY_WEIGHTS, "dummy weights, nearly zeros, overstate speed, by a sixth on an H200 at its power limit"
+        yield (
+            DUMMY_WEIGHTS,
+            "dummy weights, in fp8 nearly zeros, overstate speed there by a sixth on an H200 at its power limit "
+            f"({DATA_PAGE})",
+        )
     elif plan.random_weights:
         yield (
             RANDOM_WEIGHTS,
-            "random weights, N(0, 0.02): whether speed and energy are those of trained ones was not measured",
+            "random weights, N(0, 0.02): answers mean nothing; matrix products took the time and energy of trained "
+            f"ones on an H200 ({DATA_PAGE})",
         )
 
 

@@ -1,28 +1,11 @@
 """How near an Offline test came to its GPUs' arithmetic and memory bandwidth, from their data sheets."""
 
-from typing import NamedTuple
-
 from harness.config import models
 from harness.config.models import SHAPE
-from harness.core import csv_files, data_tables
-from harness.core.formatting import Measured
 from harness.loadgen.test_run import TestRun
+from harness.results.data_sheets import card_of
 from harness.results.records import RunFacts
 
-
-class Card(NamedTuple):
-    """Peak rates of a GPU: dense 16-bit and 8-bit floating point, 10^12 operations/s; memory, 10^12 bytes/s."""
-
-    bf16: float
-    fp8: Measured
-    memory: float
-
-
-# By NVML's whole name, so that a MIG slice is none; from NVIDIA's data sheets, without sparsity.
-CARDS = {
-    name: Card(*map(csv_files.finite, rates))  # type: ignore[arg-type]
-    for name, *rates in map(dict.values, data_tables.table_beside(__file__, "cards.csv"))
-}
 LAYERS, HIDDEN_SIZE = SHAPE["num_hidden_layers"], SHAPE["hidden_size"]
 KV_SIZE = SHAPE["num_key_value_heads"] * (HIDDEN_SIZE // SHAPE["num_attention_heads"])
 KV_VALUES = 2 * LAYERS * KV_SIZE  # of a token
@@ -44,7 +27,7 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     is_known = model in models.QUANTIZED or models.made_of(model)  # another checkpoint may have any number of bits
     bits = {"none": 16, "fp8": 8}.get(engine_state.quantization, 8 if is_known else 0)  # of the linear layers
     gpus = facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size]
-    card = CARDS.get("".join(set(gpus)))  # none of unlike GPUs
+    card = card_of(gpus)
     peak = {16: card.bf16, 8: card.fp8}.get(bits) if card else None
     if not (card and peak):
         return None

@@ -7,7 +7,8 @@ from harness.config.engine import BYTES_PER_WEIGHT
 from harness.config.models import SHAPE
 from harness.config.plan import Plan
 from harness.core import nvml
-from harness.results.hardware_limits import CARDS, HIDDEN_SIZE, KV_SIZE
+from harness.results.data_sheets import card_of
+from harness.results.hardware_limits import HIDDEN_SIZE, KV_SIZE
 from harness.results.kernel_profile import Profile, Share
 
 # What kernels move of each token: the operation, a pattern of their names, how many values of the weights' precision,
@@ -29,7 +30,7 @@ def with_traffic(found: Profile, plan: Plan) -> Profile:
 
     Each call is counted with the mean tokens of a step.
     """
-    card, state = CARDS.get("".join({gpu.name for gpu in nvml.gpus()})), plan.engine_state  # none of unlike GPUs
+    card, state = card_of([gpu.name for gpu in nvml.gpus()]), plan.engine_state
     if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:
         return found
     width = BYTES_PER_WEIGHT[plan.config.precision]

@@ -11,6 +11,7 @@ from harness.core import given_values, progress
 from harness.core.formatting import Measured
 from harness.core.schema import File
 from harness.core.system import System
+from harness.results.card_limits import CardLimits
 from harness.results.outcome import Outcome
 
 
@@ -51,6 +52,7 @@ class RunFacts(Facts):
     weights: str | None = None  # their number format in words, where this process loads them
     data: str | None = None
     mean_prompt_tokens: Measured = None
+    card_limits: CardLimits | None = None  # of the GPUs that it computed on
     stages: list[progress.Stage] = []
     unread: Annotated[list[str], Field(exclude=True)] = []
     """What of the record this version does not read, in words."""

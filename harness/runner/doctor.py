@@ -31,6 +31,7 @@ from harness.core.message_text import first_line
 from harness.engines import discovery
 from harness.engines.vllm_arguments import extra_args
 from harness.loadgen import background_load, exporter
+from harness.results.card_limits import ASSUMED_PROMPT, CardLimits, MeanLengths
 from harness.results.scoring import sentence_splitter
 from harness.runner.samples import are_local, read_samples
 from harness.runner.server_probe import api, chat_template, delivery, prefix_cache
@@ -187,6 +188,12 @@ def is_on_gpu(config: RunConfig) -> bool:
     return config.is_in_process and not is_for_cpu()
 
 
+def card_limit_lines(config: RunConfig) -> str:
+    """What the card cannot exceed; for MLPerf's mean prompt, since the samples are not read for it."""
+    lengths = MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)
+    return "; ".join(CardLimits.of(config, nvml.gpus()).lines(lengths))
+
+
 def cpu(config: RunConfig) -> str:
     flags = system.cpu_flags()
     if platform.machine() == "x86_64" and "avx2" not in flags:
@@ -328,6 +335,7 @@ CHECKS = (
     Requirement("/dev/shm", shm, COMPUTES, after="model", first=True),
     Requirement("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them"),
     Requirement("GPU settings", gpu_settings, is_on_gpu, after="GPU", note=True),
+    Requirement("limits", card_limit_lines, is_on_gpu, after="GPU", note=True),
     Requirement("CPU", cpu, lambda run: run.is_in_process and is_for_cpu()),
     Requirement("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them", note=True),
     Requirement("results", results_disk, first=True),

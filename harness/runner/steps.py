@@ -28,13 +28,14 @@ from harness.report import report as rendering
 from harness.results import accuracy, kernel_profile, metrics, test_outcome
 from harness.results.accuracy import Accuracy
 from harness.results.benchmark_run import BenchmarkRun
+from harness.results.card_limits import ASSUMED_PROMPT, MeanLengths, run_limits
 from harness.results.history_line import scatter
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 from harness.runner import doctor, profiling, test06_run
 from harness.runner.load_source import DoneTests
 from harness.runner.rate import find_rate, left_s, rate_source
-from harness.runner.samples import official_samples, prepare_plan, read_samples
+from harness.runner.samples import are_local, official_samples, prepare_plan, read_samples
 from harness.runner.start import start
 from harness.runner.tracking import send_to_mlflow
 from harness.runs.history import finish, or_say, read_history
@@ -101,6 +102,7 @@ def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGen
     library = workload or official_samples(plan, tokenizer)
     run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
     run.facts.weights = quantization.format_of(config) if config.is_in_process else None
+    run.facts.card_limits = run_limits(config, nvml.gpus())
     run.adopt(replace(plan, official_data=library.official, notes=(*plan.notes, *library.notes)))
     run.warn_short()
     if plan.replay:
@@ -120,9 +122,16 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     config = discovery.with_served_model(config)
     say(config.headline)
     doctor.require(config)
+    limits = run_limits(config, nvml.gpus())
+    if limits and not are_local(config):  # said before anything is fetched
+        for line in limits.lines(MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)):
+            say(line)
     plan, library = read_samples(config)
     for line in lines(replace(plan, official_data=library.official), library, nvml.gpus()):
         say(line)
+    if limits and are_local(config):
+        for line in limits.lines(MeanLengths(library.mean_prompt_tokens, plan.max_new_tokens)):
+            say(line)
     return DONE
 
 

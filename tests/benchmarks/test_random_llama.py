@@ -9,6 +9,8 @@ from benchmarks import random_llama
 from harness.config.checkpoint import has_random_weights, is_reference
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
+from harness.core.errors import UsageError
+from harness.runner import samples
 from tests.conftest import run, tells
 
 WIDE = "model.layers.1.mlp.down_proj"
@@ -93,3 +95,18 @@ def test_random_weights_run_in_vllm(made: Path, tmp_path: Path) -> None:
     done = run(tmp_path, *model, *short, "--offline-expected-qps", "2", "--engine-arg", "enforce_eager=true")
     assert done.code == 0, done.output
     assert any(why["name"] == "random weights" for why in done.summary["meta"]["deviations"])
+
+
+def test_its_prompts_are_read_as_those_of_its_own_tokenizer(made: Path) -> None:
+    folder = made / "bf16"
+    config = RunConfig(
+        model=str(folder / "model"), dataset_path=folder / "cnn_eval.json", mode="performance", total_sample_count=16
+    )
+    _, library = samples.read_samples(config)
+    records = json.loads((folder / "cnn_eval.json").read_text())
+    assert library.prompts == [record["tok_input"] for record in records]
+    records[0]["input"] = "w1 w2 w3"
+    other = made / "other.json"
+    other.write_text(json.dumps(records))
+    with pytest.raises(UsageError, match="record 0"):
+        samples.read_samples(config.model_copy(update={"dataset_path": other}))

@@ -66,42 +66,6 @@ def test_fast_accumulation_is_asked_for_and_nothing_else() -> None:
     assert fast == plain  # a CPU accumulates in one way
 
 
-FLASHINFER = """
-    import vllm.utils.flashinfer as library
-    from vllm.model_executor.kernels.linear.scaled_mm import flashinfer
-    from vllm.platforms import current_platform
-
-    calls = []
-    def bmm_fp8(a, b, scale_a, scale_b, dtype, backend):
-        calls.append([list(a.shape), list(b.shape), backend])
-        return torch.zeros(1, a.shape[1], b.shape[2], dtype=dtype)
-
-    library.bmm_fp8 = bmm_fp8
-    flashinfer.has_flashinfer = lambda: True
-    current_platform.is_cuda = lambda: True
-    kernel = flashinfer.FlashInferFP8ScaledMMLinearKernel
-    supported = {str(capability): kernel.is_supported(capability)[0] for capability in (None, 89, 90, 100)}
-    a, b, scale = torch.zeros(8, 64), torch.zeros(64, 16), torch.tensor(0.5)
-    given = dict(A=a, B=b, As=scale, Bs=scale, out_dtype=torch.bfloat16, output_shape=[2, 4, 16])
-    try:
-        outputs = [object.__new__(kernel).apply_scaled_mm(bias=bias, **given) for bias in (None, torch.ones(16))]
-        results = [[list(output.shape), output.float().sum().item()] for output in outputs]
-    except AssertionError:
-        results = []
-    print(json.dumps([supported, calls, results]))
-"""
-
-
-def test_flashinfer_multiplies_on_hopper_with_cublaslt_alone() -> None:
-    below, calls, results = said_by(FLASHINFER)  # type: ignore[misc]
-    assert below == {"None": True, "89": False, "90": False, "100": True}
-    assert calls == [] and results == []  # vLLM's own code asserts that its tensors are on a GPU
-    hopper, calls, results = said_by(FLASHINFER, "flashinfer-cublaslt")  # type: ignore[misc]
-    assert hopper == below | {"90": True}
-    assert calls == [[[1, 8, 64], [1, 64, 16], "cublas"]] * 2
-    assert results == [[[2, 4, 16], 0.0], [[2, 4, 16], 128.0]]
-
-
 SINGLE_ROW = """
     from functools import partial
     from harness.engines import single_row

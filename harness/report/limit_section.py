@@ -1,0 +1,30 @@
+"""The section of a report with the limits of the run's card: computed, measured, their ratio."""
+
+from collections.abc import Iterator
+
+from harness.core.document import Block, Section
+from harness.core.formatting import number
+from harness.report.run_report import RunReport
+from harness.results import limit_comparison
+
+SOURCE_NOTE = "The limits follow from the card's data sheet and the model's shape (computed, not measured)."
+
+
+def card_limits(report: RunReport) -> Iterator[Section]:
+    """Yield the section of a run that computed on GPUs of its machine."""
+    test, limits = report.summary.result, report.facts.card_limits
+    if test is None or limits is None:
+        return
+    rows = limit_comparison.comparisons(report.facts, test)
+    blocks: list[Block] = []
+    outcome = "not computed"
+    if rows:
+        first = rows[0]
+        outcome = f"{number(first.percent, 2)} % of {number(first.limit, 3)} {first.quantity}"
+        blocks += [limit_comparison.comparison_table(rows), SOURCE_NOTE]
+    blocks += [f"Not computed: {fact}." for fact in limits.missing]
+    kernels = limit_comparison.gap_kernels(report.summary.run.profile)
+    if kernels:
+        blocks.append(kernels)
+    if blocks:
+        yield Section("Limits of the card", outcome, blocks)

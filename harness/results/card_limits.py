@@ -1,0 +1,183 @@
+"""Limits that a card's data sheet and a model's shape set, computed before anything is measured, and held against it.
+
+A request alone reads all weights and its KV cache for each token, so memory bandwidth bounds its tokens/s. Offline does
+the arithmetic of each sample once, so the peak rate bounds its samples/s. What the weights leave of the memory bounds
+how many sequences the KV cache holds. All three are upper bounds: each product counts at the rate of the weights'
+format.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Self
+
+from harness.config import checkpoint, quantization
+from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
+from harness.config.parallelism import parallelism
+from harness.config.pretrained import load_shape
+from harness.config.run import RunConfig
+from harness.core.file_limits import GIB
+from harness.core.formatting import Measured, number
+from harness.core.nvml import GPU
+from harness.core.schema import FrozenModel
+from harness.results.data_sheets import card_of
+
+ASSUMED_PROMPT = 766  # tokens, about the mean of MLPerf's articles: where the samples were not read
+PREFIX = "limit, computed, not measured: "
+TABLE = "harness/results/cards.csv"
+# Arguments of vLLM's engine with which a limit does not hold, and the fact that it follows from.
+UNBOUNDING_ARGUMENTS = (
+    ("speculative_config", "bytes_per_s", "one request's tokens/s"),
+    ("enable_prefix_caching", "flops_per_s", "Offline's samples/s"),
+    ("pipeline_parallel_size", "flops_per_s", "Offline's samples/s"),
+    ("pipeline_parallel_size", "bytes_per_s", "one request's tokens/s"),
+    ("pipeline_parallel_size", "cache_bytes", "the number of sequences"),
+    ("cpu_offload_gb", "bytes_per_s", "one request's tokens/s"),
+    ("cpu_offload_gb", "cache_bytes", "the number of sequences"),
+    ("kv_cache_memory_bytes", "cache_bytes", "the number of sequences"),
+    ("num_gpu_blocks_override", "cache_bytes", "the number of sequences"),
+)
+ARITHMETIC_BITS = {16: "bf16", 8: "fp8"}  # of the matrix products, and the column of the data sheet
+
+
+class MeanLengths(NamedTuple):
+    """Mean tokens of a prompt and of its answer; `is_assumed`: nobody has read the prompts."""
+
+    prompt: float
+    answer: float
+    is_assumed: bool = False
+
+    @property
+    def text(self) -> str:
+        about = " (assumed)" if self.is_assumed else ""
+        return f"prompts of {number(self.prompt, 3)} tokens{about}, answers of {number(self.answer, 3)}"
+
+
+class CardLimits(FrozenModel):
+    """What the limits of a run follow from: its model's work, and its GPUs."""
+
+    arithmetic: str = ""
+    """The format of the matrix products, bf16 or fp8; empty where the checkpoint does not tell."""
+    layer_parameters: int
+    output_parameters: int
+    attention_width: int
+    """Layers x attention heads x width of a head."""
+    weight_bytes: int
+    """That a token reads: all but the input embeddings."""
+    kv_bytes: float
+    """Of a token in the KV cache."""
+    flops_per_s: Measured = None
+    """Of all GPUs."""
+    bytes_per_s: Measured = None
+    """Of the GPUs of one replica."""
+    cache_bytes: Measured = None
+    """That the weights leave of what vLLM may use, in all replicas."""
+    missing: tuple[str, ...] = ()
+    """What is not known, and so keeps a limit from being computed, in words."""
+
+    @classmethod
+    def of(cls, config: EngineConfig, gpus: Sequence[GPU]) -> Self:
+        """Raises UsageError where the model's config cannot be read."""
+        shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
+        heads, width = shape.num_attention_heads, checkpoint.head_width(shape)
+        attention = 2 * shape.hidden_size * width * (heads + shape.num_key_value_heads)
+        feed_forward = 3 * shape.hidden_size * shape.intermediate_size
+        embedding = shape.vocab_size * shape.hidden_size
+        is_tied = shape.tie_word_embeddings
+        unread_bytes = 0 if is_tied else embedding * BYTES_PER_WEIGHT[config.precision]
+        tensor, replicas = parallelism(config, gpus, stored_bytes)
+        used = gpus[: tensor * replicas]
+        names = sorted({gpu.name for gpu in used})
+        card, arithmetic = card_of(names), arithmetic_of(config)
+        peak = getattr(card, arithmetic) if card and arithmetic else None
+        memory = min((gpu.memory for gpu in used), default=0)
+        left_bytes = config.memory_share * memory * tensor - stored_bytes
+        missing = missing_facts(names, arithmetic, card is not None, peak is not None)
+        limits = cls(
+            arithmetic=arithmetic,
+            layer_parameters=shape.num_hidden_layers * (attention + feed_forward),
+            output_parameters=embedding,
+            attention_width=shape.num_hidden_layers * heads * width,
+            weight_bytes=int(stored_bytes - unread_bytes),
+            kv_bytes=checkpoint.cache_bytes(config, 1),
+            flops_per_s=1e12 * peak * len(used) if peak else None,
+            bytes_per_s=1e12 * card.memory * tensor if card else None,
+            cache_bytes=max(0.0, left_bytes) * replicas if used else None,
+            missing=tuple(missing),
+        )
+        return limits.without(config.engine_args)
+
+    def without(self, engine_args: Mapping[str, object]) -> Self:
+        """Return these limits but for those that do not hold with such arguments of the engine."""
+        unbounded = [row for row in UNBOUNDING_ARGUMENTS if engine_args.get(row[0])]
+        facts = [f"{quantity} has no limit with --engine-arg {name}" for name, _, quantity in unbounded]
+        changes: dict[str, object] = {field: None for _, field, _ in unbounded}
+        return self.model_copy(update={**changes, "missing": (*self.missing, *facts)})
+
+    def sample_flops(self, lengths: MeanLengths) -> float:
+        """Operations of a prompt and its answer; a token attends to those before it."""
+        tokens = lengths.prompt + lengths.answer
+        products = 2 * self.layer_parameters * tokens + 2 * self.output_parameters * lengths.answer
+        return products + 4 * self.attention_width * tokens**2 / 2
+
+    def token_bytes(self, lengths: MeanLengths) -> float:
+        """What one token of a request alone reads, in the middle of its answer."""
+        return self.weight_bytes + self.kv_bytes * (lengths.prompt + lengths.answer / 2)
+
+    def request_tokens_per_s(self, lengths: MeanLengths) -> Measured:
+        return self.bytes_per_s / self.token_bytes(lengths) if self.bytes_per_s else None
+
+    def samples_per_s(self, lengths: MeanLengths) -> Measured:
+        return self.flops_per_s / self.sample_flops(lengths) if self.flops_per_s else None
+
+    def sequences(self, lengths: MeanLengths) -> Measured:
+        if self.cache_bytes is None:
+            return None
+        return self.cache_bytes / (self.kv_bytes * (lengths.prompt + lengths.answer))
+
+    def lines(self, lengths: MeanLengths) -> Iterator[str]:
+        """A line for each limit that is known, and one for each fact that is missing."""
+        if (speed := self.request_tokens_per_s(lengths)) and self.bytes_per_s:
+            yield (
+                f"{PREFIX}one request at most {number(speed, 3)} tokens/s: {number(self.bytes_per_s / 1e12, 3)} TB/s, "
+                f"{number(self.token_bytes(lengths) / 1e9, 3)} GB a token"
+            )
+        if (rate := self.samples_per_s(lengths)) and self.flops_per_s:
+            yield (
+                f"{PREFIX}Offline at most {number(rate, 3)} samples/s: {number(self.flops_per_s / 1e12)} TFLOP/s in "
+                f"{self.arithmetic}, {number(self.sample_flops(lengths) / 1e12, 3)} TFLOP a sample, {lengths.text}"
+            )
+        if (count := self.sequences(lengths)) is not None and self.cache_bytes is not None:
+            yield (
+                f"{PREFIX}the KV cache holds at most {count:,.0f} sequences of such lengths: "
+                f"{number(self.cache_bytes / GIB, 3)} GiB beside the weights"
+            )
+        for fact in self.missing:
+            yield f"limit not computed: {fact}"
+
+
+def run_limits(config: RunConfig, gpus: Sequence[GPU]) -> CardLimits | None:
+    """The limits of a run that computes on GPUs of this machine; None of any other run."""
+    return CardLimits.of(config, gpus) if gpus and config.is_in_process and not config.has_other_hosts else None
+
+
+def arithmetic_of(config: EngineConfig) -> str:
+    """The format in which matrix products are computed; empty where it is neither 16-bit nor fp8 arithmetic."""
+    stored = quantization.stored_formats(config)
+    if not stored:
+        bits = {"none": 8 * BYTES_PER_WEIGHT[config.precision], "fp8": 8}.get(config.quantization, 0)
+        return ARITHMETIC_BITS.get(int(bits), "")
+    if all(group.activations == quantization.WEIGHTS_ALONE for group in stored):
+        return "bf16"
+    return "fp8" if {group.name for group in stored} == {"fp8"} else ""
+
+
+def missing_facts(names: Sequence[str], arithmetic: str, is_known: bool, has_peak: bool) -> Iterator[str]:
+    if not names:
+        yield "no GPU is visible, so arithmetic, memory and bandwidth are not known"
+    elif len(names) > 1:
+        yield f"{' and '.join(names)} are unlike GPUs, so one rate does not hold for all"
+    elif not is_known:
+        yield f"{names[0]} is not in {TABLE}, so its arithmetic and memory bandwidth are not known"
+    elif not arithmetic:
+        yield "in which format this checkpoint's matrix products are computed is not known, so Offline has no limit"
+    elif not has_peak:
+        yield f"{TABLE} has no {arithmetic} rate of {names[0]}, so Offline has no limit"

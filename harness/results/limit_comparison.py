@@ -1,0 +1,74 @@
+"""What a run measured beside the limits of its card: both, their ratio, and the kernels that make the gap."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from harness.core.formatting import number
+from harness.core.tables import Table
+from harness.results.card_limits import CardLimits, MeanLengths
+from harness.results.kernel_profile import Profile
+from harness.results.outcome import Outcome
+from harness.results.records import RunFacts
+
+MATRIX_PRODUCTS = "matrix products"  # the kind of kernels that both limits of speed count
+
+
+class LimitComparison(NamedTuple):
+    """A limit and what was measured of the same quantity."""
+
+    quantity: str
+    limit: float
+    measured: float
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.measured / self.limit
+
+
+def comparisons(facts: RunFacts, test: Outcome) -> list[LimitComparison]:
+    """The limits of a run whose quantity was measured; none where they do not hold for it.
+
+    Several tokens a step (speculation) and prompts out of a cache do less work than the limits count.
+    """
+    state, limits, lengths = facts.plan.engine_state, facts.card_limits, mean_lengths(test)
+    if limits is None or lengths is None or state.speculation or state.prefix_caching is not False:
+        return []
+    return list(measured_limits(limits, lengths, test))
+
+
+def mean_lengths(test: Outcome) -> MeanLengths | None:
+    """Mean tokens of the test's prompts and answers; None where they were not recorded."""
+    prompts, answers = test.details.input_lengths, test.details.output_lengths
+    return MeanLengths(prompts.mean, answers.mean) if prompts and answers else None
+
+
+def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> Iterator[LimitComparison]:
+    rate = limits.samples_per_s(lengths)
+    if rate and test.samples_per_sec:
+        yield LimitComparison("samples/s", rate, test.samples_per_sec)
+    speed = limits.request_tokens_per_s(lengths)
+    if speed and test.tpot_ms.p50 and not test.is_buffered:
+        yield LimitComparison("tokens/s of one request (1,000 / TPOT p50)", speed, 1000 / test.tpot_ms.p50)
+    count, running = limits.sequences(lengths), test.details.usage.get("requests_running")
+    if count and running and running.max:
+        yield LimitComparison("sequences in the KV cache (most that ran)", count, running.max)
+
+
+def comparison_table(found: list[LimitComparison]) -> Table:
+    rows = [[row.quantity, number(row.limit, 3), number(row.measured), number(row.percent, 3)] for row in found]
+    return Table(["", "limit, computed", "measured", "measured of the limit, %"], rows)
+
+
+def gap_kernels(profile: Profile | None) -> str:
+    """The kind of kernels that takes most of what matrix products leave; empty without a profile of a GPU."""
+    if profile is None or profile.device != "GPU":
+        return ""
+    others = [share for share in profile.kinds if share.name != MATRIX_PRODUCTS]
+    if not others:
+        return ""
+    largest = max(others, key=lambda share: share.percent)
+    products = profile.shares.get(MATRIX_PRODUCTS, 0.0)
+    return (
+        f"Beside matrix products ({number(products, 3)} % of kernel time) most goes to {largest.name} "
+        f"({number(largest.percent, 3)} %)."
+    )
