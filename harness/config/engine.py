@@ -137,8 +137,7 @@ class EngineConfig(Settings):
 
     @property
     def has_other_hosts(self) -> bool:
-        """Tell whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part of them.
-        """
+        """Tell whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part of them."""
         ray = "ray" in map(self.engine_args.get, ("data_parallel_backend", "distributed_executor_backend"))
         return ray or not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
 

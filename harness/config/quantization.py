@@ -48,8 +48,7 @@ NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8"
 
 
 def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
-    """Return how a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for.
-    """
+    """Return how a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for."""
     stored = stored_words(config)
     method = str(stored.get("quant_method", "unknown method"))
     if groups := stored.get("config_groups"):

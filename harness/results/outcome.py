@@ -315,8 +315,7 @@ class Outcome(FrozenModel):
 
     @property
     def has_kept(self) -> bool:
-        """Tell whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the latencies.
-        """
+        """Tell whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the latencies."""
         return not self.reasons if self.has_own_limits else self.has_held
 
     @property

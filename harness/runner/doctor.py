@@ -203,8 +203,7 @@ def cpu(config: RunConfig) -> str:
 
 
 def shm(config: RunConfig) -> str:
-    """Tell whether vLLM's processes have the shared memory that they talk through; a container often has next to none.
-    """
+    """Tell whether vLLM's processes have the shared memory that they talk through; a container often has next to none."""
     gpus = nvml.gpus()
     tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))
     try:

@@ -36,8 +36,7 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
 
 
 def closed_division_refusals(entries: Sequence[Entry], description: Description | None = None) -> list[str]:
-    """Return why these entries cannot go into a closed submission, with this system description; empty when they can.
-    """
+    """Return why these entries cannot go into a closed submission, with this system description; empty when they can."""
     reasons = system_differences(entries, description)
     for entry in entries:
         parts = (entry_refusals, settings, accuracy_reasons, performance, test06)

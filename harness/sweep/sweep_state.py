@@ -102,8 +102,7 @@ class SweepState:
         )
 
     def take(self, job: Job, lane: Lane) -> bool:
-        """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists alone are.
-        """
+        """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists alone are."""
         seconds = self.seconds_of(job)
         is_late = self.is_late(
             seconds + (seconds + SHORTEST_FULL_TEST_S if job.item.is_estimate else 0.0)
