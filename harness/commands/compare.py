@@ -31,7 +31,7 @@ DEFAULT_SAMPLES = 256
 
 
 class CompareConfig(RunConfig):
-    """What each server is asked, and when enough is known."""
+    """The settings of a comparison: what each server is asked, and when enough is known."""
 
     side: tuple[str, ...] = flag((), RESULTS_TOPIC, "nothing", metavar="RUN")
     within: Annotated[float, positive(100)] = flag(2.0, BENCHMARK_TOPIC, "nothing")

@@ -1,4 +1,5 @@
-"""What a run with these flags needs, and what of it is not there: `python -m harness doctor --help` lists the flags."""
+"""Check what a run with these flags needs, and name what is missing: `python -m harness doctor --help` lists the flags.
+"""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""When requests arrive: random patterns, and recorded times."""
+"""The times at which requests arrive: random patterns, and recorded times."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What two runs must share for their numbers to be compared, decided in one way for all.
+"""The rules of comparison: what two runs must share for their numbers to be compared, decided in one way for all.
 
 Each comparison says which aspects, or which names within them, it ignores; docs/comparability.md has them as one
 table.
@@ -51,7 +51,7 @@ class Comparable(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What two runs, A and B, do not share."""
+    """Something that two runs, A and B, do not share."""
 
     aspect: str
     name: str

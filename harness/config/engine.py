@@ -23,7 +23,8 @@ BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
 
 @dataclass(frozen=True)
 class EngineState:
-    """What the engine makes of its arguments and the checkpoint; only the engine itself knows."""
+    """The settings that the engine resolved from its arguments and the checkpoint; only the engine itself knows them.
+    """
 
     precision: str | None = None  # None: as configured
     quantization: str = "none"
@@ -137,7 +138,8 @@ class EngineConfig(Settings):
 
     @property
     def has_other_hosts(self) -> bool:
-        """Tell whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part of them."""
+        """Tell whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part of them.
+        """
         ray = "ray" in map(self.engine_args.get, ("data_parallel_backend", "distributed_executor_backend"))
         return ray or not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
 

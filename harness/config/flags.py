@@ -1,4 +1,4 @@
-"""What a setting is: type, default, topic, help, what it affects; the rules across settings; and their command line."""
+"""A setting: type, default, topic, help, what it affects; the rules across settings; and their command line."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,7 +53,7 @@ PANELS = (
 
 
 class Flag(NamedTuple):
-    """How a setting is shown, and what changes with it."""
+    """The help of a setting, and what changes with it."""
 
     panel: str
     affects: Affects
@@ -158,7 +158,7 @@ class Settings(BaseModel):
         return {}
 
     def changed(self, **settings: Any) -> Self:
-        """The same but for some settings, which are checked as all are."""
+        """Return the same settings but for some, which are checked as all are."""
         return type(self)(**self.values(self.model_fields_set) | settings)
 
     def values(self, names: Iterable[str]) -> dict[str, Any]:

@@ -50,8 +50,8 @@ MOST_DRAWS = 1000  # of a length, before all between its bounds are taken as equ
 
 
 class Shared(Settings):
-    """What prompts share: one of `prefixes` beginnings of `prefix_len` tokens, and the turns before in a conversation
-    of `turns`. Where `salt` is put in, prompts share nothing, or nothing but that.
+    """The parts that prompts share: one of `prefixes` beginnings of `prefix_len` tokens, and the turns before in a
+    conversation of `turns`. Where `salt` is put in, prompts share nothing, or nothing but that.
     """
 
     prefix_len: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = 0

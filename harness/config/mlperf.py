@@ -1,4 +1,4 @@
-"""What MLPerf fixes for Llama-3.1-8B, as rows: scenarios, tasks, limits, seeds, the gate.
+"""MLPerf's rules for Llama-3.1-8B, as rows: scenarios, tasks, limits, seeds, the gate.
 
 Sources: the constants of the official submission checker (tools/submission in mlcommons/inference), the
 `mlperf.conf` built into the LoadGen wheel, and the benchmark's README (language/llama3.1-8b).
@@ -35,7 +35,7 @@ class Tail(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of the limit."""
+        """The percentile as a share of the limit."""
         return self.p99 / self.limit
 
 

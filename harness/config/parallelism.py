@@ -1,4 +1,4 @@
-"""How an engine is spread over the GPUs: tensor parallel as far as the weights need, replicas over the rest."""
+"""Spread an engine over the GPUs: tensor parallel as far as the weights need, replicas over the rest."""
 
 import os
 from collections.abc import Sequence

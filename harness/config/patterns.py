@@ -1,4 +1,5 @@
-"""How a test loads the engine: five patterns, each with its queries, its length and LoadGen's settings for it.
+"""Load patterns, by which a test loads the engine: five, each with its queries, its length and LoadGen's settings for
+it.
 
 LoadGen sends all queries in one burst, at random times at a mean rate (Poisson), or each when the one before is
 answered (sequential). In a closed loop, and with a schedule of the user's own, it issues all of them at once, and the
@@ -24,7 +25,7 @@ LoadGenSettingValues = dict[str, int | float]  # of LoadGen, by the keys of a us
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a test is to send, as far as its plan knows it."""
+    """The load that a test is to send, as far as its plan knows it."""
 
     config: Any
     request_set: Any = None  # the user's own requests in place of MLPerf's samples
@@ -181,7 +182,9 @@ class Sequential(LoadPattern):
     is_paced = True
 
     def queries(self, plan: Load) -> int | None:
-        """As long as a query takes half of what is expected, up to the next whole permutation."""
+        """Return the queries of the minimum duration, as long as a query takes half of what is expected, up to the next
+        whole permutation.
+        """
         queries = max(plan.samples, int(2000 * plan.min_duration_s / (plan.expected_latency_ms or inf)))
         return (queries // plan.samples + 1) * plan.samples
 
@@ -199,11 +202,11 @@ class Batched(Sequential):
     flags = (Sequential.rate_flag,)
 
     def min_queries(self, plan: Load) -> int:
-        """As many as the percentile takes."""
+        """Return as many queries as the percentile takes."""
         return SURE_P90_QUERIES
 
     def queries(self, plan: Load) -> int | None:
-        """As long as a query takes what is expected."""
+        """Return the queries of the minimum duration, as long as a query takes what is expected."""
         lasting = ceil(1000 * plan.min_duration_s / (plan.expected_latency_ms or inf))
         return plan.samples_per_query * max(SURE_P90_QUERIES, lasting)
 

@@ -86,7 +86,7 @@ class Plan(Load):
 
     @property
     def settings(self) -> dict[str, object]:
-        """The same with the flags of the load, and with what the engine made of its settings."""
+        """`setup`, with the load's flags and the values that the engine resolved."""
         flags = self.config.values(RunConfig.affecting("answers", "speed"))
         load = {"min_duration": self.min_duration_s, "concurrency": self.concurrency}
         made = {name: value for name, value in asdict(self.engine_state).items() if value is not None}
@@ -162,7 +162,7 @@ class Plan(Load):
         return mlperf_deviations.deviations(self)
 
     def with_note(self, note: str, **changes: Any) -> "Plan":
-        """The same plan with one more `auto` resolved."""
+        """Return the same plan with one more `auto` resolved."""
         return replace(self, notes=(*self.notes, note), **changes)
 
     def with_concurrency(self, level: int = 0) -> "Plan":

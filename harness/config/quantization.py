@@ -1,4 +1,4 @@
-"""How the weights of a checkpoint are stored: formats, bits and scales, from its config.json."""
+"""The storage of a checkpoint's weights: formats, bits and scales, from its config.json."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,8 +31,8 @@ def format_of(config: EngineConfig) -> str:
 
 
 class StoredFormat(NamedTuple):
-    """How a group of a checkpoint's layers is stored: the numbers' name, such as fp8 or nf4, their bits, 0 where nobody
-    says, what is done to activations, and the method's name.
+    """The storage of a group of a checkpoint's layers: the numbers' name, such as fp8 or nf4, their bits, 0 where
+    nobody says, what is done to activations, and the method's name.
     """
 
     name: str
@@ -48,7 +48,8 @@ NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8"
 
 
 def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
-    """Return how a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for."""
+    """Return how a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for.
+    """
     stored = stored_words(config)
     method = str(stored.get("quant_method", "unknown method"))
     if groups := stored.get("config_groups"):

@@ -282,7 +282,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def official_samples(self) -> int:
-        """Of MLPerf's set."""
+        """The number of samples of MLPerf's set."""
         return mlperf.OFFICIAL_TASKS[self.category].samples
 
     @property

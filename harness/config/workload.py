@@ -25,7 +25,7 @@ SYNTHETIC_COUNT = 1000  # requests of --input-len without --total-sample-count
 
 
 class Workload(NamedTuple):
-    """What `--workload` names in short; `path` is None where the samples are MLPerf's."""
+    """A workload that `--workload` names in short; `path` is None where the samples are MLPerf's."""
 
     path: Path | None
     imitates: str

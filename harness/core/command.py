@@ -160,7 +160,7 @@ class Group(TyperGroup):
         return {name: command.help or "" for name, command in self.commands.items()}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """What each command is for."""
+        """Write what each command is for."""
         width, commands = min(WIDEST_HELP, shutil.get_terminal_size().columns), self.about()
         column = max(map(len, commands)) + 4
         formatter.write(f"usage: {ctx.command_path} COMMAND [-h] ...\n\n{fill(self.help or '', width)}\n\n")

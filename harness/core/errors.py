@@ -30,7 +30,7 @@ class UsageError(BenchmarkError):
 
 
 class NotAcceptedError(BenchmarkError):
-    """What was asked for cannot be had on this machine."""
+    """An error for what cannot be had on this machine."""
 
     exit_code = NOT_ACCEPTED
 

@@ -26,7 +26,7 @@ SPARE_BYTES = 2**23  # of a disk, below which it counts as full
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """What fails within names the file, which the system leaves out where a write fails."""
+    """Name the file in an error raised within, which the system leaves out where a write fails."""
     try:
         yield
     except OSError as error:
@@ -71,7 +71,7 @@ def existing(path: Path) -> Path:
 
 
 def free_gib(folder: Path) -> float:
-    """Of the disk that the folder is on, or will be."""
+    """Return the free space of the disk that the folder is on, or will be."""
     return shutil.disk_usage(existing(folder)).free / 2**30
 
 
@@ -136,7 +136,7 @@ def read(path: Path, kind: type[Parsed]) -> Parsed:
 
 
 def read_if_any(path: Path, kind: type[Parsed]) -> Parsed | None:
-    """The same; None where there is no such file."""
+    """Return what a file holds; None where there is no such file."""
     return read(path, kind) if path.exists() else None
 
 

@@ -31,7 +31,7 @@ def main(command: int, mark: str) -> None:
 
 
 def ignore_signals() -> None:
-    """What follows is only to end well."""
+    """Ignore signals: what follows only ends what is left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""Where the files that come with the code are: templates, the demo, workloads, sweeps."""
+"""The places of the files that come with the code: templates, the demo, workloads, sweeps."""
 
 from pathlib import Path
 

@@ -121,7 +121,7 @@ def gpus() -> list[GPU]:
 
 
 def power_limits() -> list[tuple[float, float]]:
-    """Of the visible GPUs what each may take, and would by its maker's default, W."""
+    """Return the power in W that each visible GPU may take, and the one of its maker's default."""
     powers = map(ask_gpus, ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"))
     return [(limit / 1000, default / 1000) for limit, default in zip(*powers, strict=True) if limit and default]
 

@@ -1,4 +1,4 @@
-"""What must not be written down, found by its name or by its look. The one place that hides it."""
+"""Find and mask secrets, by the name of a setting or by pattern. Nothing else hides them."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What every command does first: open standard streams, switch to UTF-8, read `.env`."""
+"""The first steps of every command: open standard streams, switch to UTF-8, read `.env`."""
 
 import codecs
 import locale
@@ -56,7 +56,7 @@ def read_environment() -> None:
 
 
 def prepare() -> None:
-    """What every command begins with."""
+    """Take the first steps of every command."""
     interruptible()
     open_streams()
     restart_in_utf8()

@@ -1,4 +1,4 @@
-"""How a file's text is stored, by its first bytes: encoding, compression, or what else than text it is."""
+"""The storage of a file's text, by its first bytes: encoding, compression, or what it is if it is no text."""
 
 import codecs
 import gzip
@@ -73,7 +73,7 @@ class LimitedStream(io.RawIOBase):
 
 
 class TextForm(NamedTuple):
-    """How a text is stored."""
+    """The storage of a text."""
 
     encoding: str
     is_gzip: bool = False

@@ -1,4 +1,4 @@
-"""What machine and what software: facts for the report. Nothing here may fail a run."""
+"""The machine and its software: facts for the report. Nothing here may fail a run."""
 
 import os
 import platform

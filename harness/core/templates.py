@@ -9,7 +9,7 @@ from harness.core.markdown import code, harmless, quoted
 
 
 def jinja_environment(*folders: Path, **options: Any) -> Any:
-    """Of the templates in these folders; a name that one asks for and does not get is an error."""
+    """Return the environment of the templates in these folders; a name that a template lacks is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(

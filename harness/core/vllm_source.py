@@ -1,4 +1,4 @@
-"""What the installed vLLM offers, read from its sources: importing vLLM takes 10 to 20 seconds."""
+"""The options of the installed vLLM, read from its sources: importing vLLM takes 10 to 20 seconds."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""How servers delivered their answers, and which of our own figures that makes doubtful."""
+"""The delivery of servers' answers, and which of our own figures it makes doubtful."""
 
 import time
 from collections import Counter
@@ -30,7 +30,7 @@ class TokenCounts(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """How an answer came over the wire."""
+    """The delivery of an answer over the wire."""
 
     tokens: int  # by whose count is the result (docs/reference/metrics.md)
     client_tokens: int = 0  # by this client's count
@@ -60,7 +60,7 @@ class Delivery(NamedTuple):
 
 @dataclass(slots=True)
 class Exchange:
-    """What an engine notes of a request that it sends on: when it was sent, by time.perf_counter, which the processes
+    """An engine's notes on a request that it sends on: when it was sent, by time.perf_counter, which the processes
     of a machine share, and how its answer came. One that sends nothing on leaves both as they are.
     """
 
@@ -126,7 +126,9 @@ class ServerUse(schema.FrozenModel):
 
     @property
     def cached_percent(self) -> float | None:
-        """Of the prompt tokens, by `usage` or by the server's metrics, whichever has more; null where neither tells."""
+        """The percentage of prompt tokens from the cache, by `usage` or by the server's metrics, whichever has more;
+        null where neither tells.
+        """
         shares = [] if self.cache_hit_percent is None else [self.cache_hit_percent]
         if self.cached_tokens is not None and self.prompt_tokens:
             shares.append(100 * self.cached_tokens / self.prompt_tokens)

@@ -88,7 +88,7 @@ class RemoteClient:
                 parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
     async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
-        """As `Client.answer`. Raises EngineError where the process is gone."""
+        """Yield an answer as `Client.answer` does. Raises EngineError where the process is gone."""
         number = next(self._numbers)
         parts = self._parts[number] = asyncio.Queue()
         try:
@@ -115,7 +115,7 @@ class RemoteClient:
 
 
 def serve(client: Client, theirs: socket.socket) -> None:
-    """What the process does: answer until the other side is gone."""
+    """Answer until the other side is gone: the work of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
     if not (client.form.ids_in and client.form.ids_out):
         client.tokenizer = pretrained.load_tokenizer(client.config)

@@ -42,8 +42,8 @@ NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
 
 
 class CompletionChunk(NamedTuple):
-    """What one message holds of an answer; `end` is `stop` or `length` where it is the last, `word` the server's own
-    for it, and `model` the one that it names.
+    """The part of an answer that one message holds; `end` is `stop` or `length` where it is the last, `word` the
+    server's own for it, and `model` the one that it names.
     """
 
     text: str = ""

@@ -1,4 +1,6 @@
-"""What servers tell of themselves: readiness, model and engine before a run, their counters during it."""
+"""Discovery of servers by what they tell of themselves: readiness, model and engine before a run, their counters during
+it.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""How servers take a prompt: the request formats of the completions and the chat API."""
+"""The request formats of the completions and the chat API, by which servers take prompts."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -11,7 +11,7 @@ Content = Sequence[int] | str | Sequence[Mapping[str, str]]
 
 
 class RequestFormat(NamedTuple):
-    """How a server takes prompts and gives answers, found out with one small request."""
+    """The form in which a server takes prompts and gives answers, found out with one small request."""
 
     ids_in: bool
     ids_out: bool

@@ -1,4 +1,4 @@
-"""What engines publish of themselves in Prometheus' text format, as columns of one table."""
+"""The metrics that engines publish in Prometheus' text format, as columns of one table."""
 
 import contextlib
 import math
@@ -101,7 +101,7 @@ def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
 
 
 def increase(before: Readings, now: Readings, metrics: str) -> Measured:
-    """Of counters since a reading before; None where a reading has none of them."""
+    """Return the increase of counters since a reading before; None where a reading has none of them."""
     common = [source for source in metrics.split() if source in now and source in before]
     if not common:
         return None
@@ -115,7 +115,7 @@ def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measu
 
 
 def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
-    """Of the prompt tokens between two readings, the percentage that came from the servers' prefix caches."""
+    """Return the percentage of the prompt tokens between two readings that came from the servers' prefix caches."""
     part, whole = map(growth(before, after), (CACHE.metrics, CACHE.of_all))
     return None if part is None or whole is None else CACHE.scale * part / max(1.0, whole)
 

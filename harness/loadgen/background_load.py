@@ -29,7 +29,9 @@ GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may 
 
 @dataclass
 class BackgroundLoad:
-    """What other programs used in a test: CPU cores on average, None beside a server on this machine; GPUs by index."""
+    """The load of other programs during a test: CPU cores on average, None beside a server on this machine; GPUs by
+    index.
+    """
 
     cpu_cores: Measured = None
     cores: int = field(default_factory=core_count)

@@ -33,7 +33,9 @@ UNKNOWN_IF_SPLIT = ("load_percent", "memory_load_percent", "power_w")
 
 
 class ExporterReading(NamedTuple):
-    """What exporters report of a server's GPUs: their values, models, and which of them are split into parts (MIG)."""
+    """A reading of the exporters of a server's GPUs: their values, models, and which of them are split into parts
+    (MIG).
+    """
 
     gpus: GPUs
     models: list[str]
@@ -76,7 +78,7 @@ def read(urls: Sequence[str]) -> ExporterReading:
 
 
 def readings(urls: Sequence[str]) -> ExporterReading:
-    """The same during a test: nothing where it fails, which is a gap."""
+    """Return a reading during a test; nothing where it fails, which is a gap."""
     try:
         return read(urls)
     except UsageError:

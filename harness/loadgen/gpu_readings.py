@@ -143,8 +143,8 @@ def recording(
 
 @contextmanager
 def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Any]]]]:
-    """How many of the visible GPUs are read, and what reads all their columns: a process of its own, since a driver's
-    library that crashes takes its process with it. Values that it does not tell in time are unknown.
+    """Give the number of visible GPUs that are read, and what reads all their columns: a process of its own, since a
+    driver's library that crashes takes its process with it. Values that it does not tell in time are unknown.
     """
     count, spawn = len(ask_gpus("nvmlDeviceGetName")[:most]), multiprocessing.get_context("spawn")
     mine, theirs = spawn.Pipe()
@@ -183,7 +183,7 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
 
 
 def tell_gpus(asked: Connection, count: int) -> None:
-    """What that process does: read the GPUs whenever it is asked to, until nobody can."""
+    """Read the GPUs whenever asked to, until nobody can ask: the work of the reading process."""
     signal(SIGINT, SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):
         reads = GPU_COLUMNS | {name: increase(field) for name, field in COUNTERS.items()}  # since this test began

@@ -1,4 +1,4 @@
-"""Why LoadGen calls a result INVALID, by the entries of its log."""
+"""The reasons for which LoadGen calls a result INVALID, by the entries of its log."""
 
 import re
 from collections.abc import Iterator

@@ -67,7 +67,7 @@ def p99_of(latency: Latency | None) -> float | None:
 
 @dataclass(frozen=True)
 class TestResult:
-    """What one LoadGen test says of itself.
+    """The result of one LoadGen test by its log.
 
     Fields that its scenario or mode does not have are None; so are numbers that LoadGen could not compute, which it
     logs as NaN or Infinity (a rate over a single query).

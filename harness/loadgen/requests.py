@@ -1,4 +1,4 @@
-"""What is known of each request of a test: a line of requests.csv, written once when the test ends.
+"""The requests of a test: a line of requests.csv each, written once when the test ends.
 
 LoadGen's times are taken from its trace wherever it times: all of MLPerf's scenarios. At fixed concurrency and with
 arrivals of the user's own it issues one Offline query and cannot know when each request was sent: there the system
@@ -128,12 +128,12 @@ class Request:
 
     @property
     def begin_s(self) -> float:
-        """As `issued_s`; 0 where that is not known."""
+        """`issued_s`, or 0 where that is not known."""
         return self.issued_s or 0.0
 
     @property
     def end_s(self) -> float:
-        """As `done_s`; 0 where that is not known."""
+        """`done_s`, or 0 where that is not known."""
         return self.done_s or 0.0
 
     @property

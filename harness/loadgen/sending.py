@@ -1,4 +1,4 @@
-"""How requests are sent: one `send` for each load pattern, for LoadGen's queries, for trials and under the profiler.
+"""The sending of requests: one `send` for each load pattern, for LoadGen's queries, for trials and under the profiler.
 
 LoadGen itself paces Server and SingleStream: there the system under test sends each query as it comes.
 """
@@ -37,8 +37,8 @@ def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
 
 
 def endless(plan: Plan, engine: int) -> Sender:
-    """The same load from an endless source, under the profiler. Offline: the engine always has as many requests as it
-    takes, and others that wait; or one batch at a time.
+    """Return the sender of the same load from an endless source, for the profiler. Offline: the engine always has as
+    many requests as it takes, and others that wait; or one batch at a time.
     """
     match plan.pattern:
         case Burst() if not plan.config.batch_size:

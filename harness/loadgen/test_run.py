@@ -237,7 +237,7 @@ class TestRun:
         scenario: str = "",
         mixed: bool = False,
     ) -> Self:
-        """The same without the plan; `mixed`: of requests that may well have answers of one token."""
+        """Return the test in a folder without its plan; `mixed`: its requests may well have answers of one token."""
         result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
         if fault := count_difference(folder, result, requests):
             raise LogError(fault)
@@ -300,7 +300,7 @@ class TestRun:
 
     @property
     def total_new_tokens(self) -> int | None:
-        """Of the answered requests, as the other sums; None where there is none."""
+        """Output tokens of the answered requests, as the other sums; None where there is none."""
         return sum(each.output_tokens for each in self.answered) or None
 
     @property

@@ -14,8 +14,8 @@ START_FACTOR, START_S = 6, 300.0  # for an engine that starts, maybe from a slow
 
 
 class Silence:
-    """How long a mark has been the same that whoever is alive changes; time in which this process did not run itself,
-    stopped and continued, does not count.
+    """The time for which a mark has been the same that whoever is alive changes; time in which this process did not run
+    itself, stopped and continued, does not count.
     """
 
     def __init__(self, mark: object, timeout_s: float) -> None:

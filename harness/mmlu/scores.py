@@ -16,7 +16,7 @@ from harness.mmlu.records import Overall
 
 
 class MMLUAnswer(NamedTuple):
-    """What the model chose for a question: log-probabilities of the four letters, which sum to 1 as probabilities."""
+    """The model's choice for a question: log-probabilities of the four letters, which sum to 1 as probabilities."""
 
     prompt: QuestionPrompt
     choice: ChoiceLogprobs

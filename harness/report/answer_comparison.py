@@ -16,7 +16,9 @@ SAMPLES_FILE = "samples.csv"
 
 
 class Divergence(NamedTuple):
-    """Where the answers of A and B to one sample part: the token of each there, or that it had ended; their scores."""
+    """The place where the answers of A and B to one sample part: the token of each there, or that it had ended; their
+    scores.
+    """
 
     sample: int
     prompt_tokens: Measured

@@ -61,13 +61,13 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Scale":
-        """From zero to above the largest."""
+        """Return the scale from zero to above the largest value."""
         known = [0.0, *filter(isfinite, values)]
         return cls(min(known), max(known) * HEADROOM_FACTOR or 1.0)
 
     @classmethod
     def around(cls, values: Sequence[float], margin: float = 0.1, is_log: bool = False) -> "Scale":
-        """From the least to the most, with a share of it beside them; never without length."""
+        """Return the scale from the least value to the most, with a margin; never without length."""
         known = [log10(value) if is_log else value for value in values if isfinite(value) and (value > 0 or not is_log)]
         low, high = min(known, default=0.0), max(known, default=1.0)
         beside = margin * (high - low) or (high == low) * 0.5
@@ -82,11 +82,11 @@ class Scale(NamedTuple):
         return round(100 * min(max((value - low) / (high - low), 0.0), 1.0), 2)
 
     def wide(self, begin: float, end: float) -> float:
-        """From one value to another, in percent of the axis."""
+        """Return the distance from one value to another, in percent of the axis."""
         return round(self.place(end) - self.place(begin), 2)
 
     def top(self, value: float, height: int) -> float:
-        """Of an upright axis of so many pixels: from the top."""
+        """Return the distance of a value from the top of an upright axis of so many pixels."""
         return round(height * (1 - self.place(value) / 100), 1)
 
     def ticks(self, values: Sequence[float] = ()) -> list[Tick]:

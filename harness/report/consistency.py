@@ -68,7 +68,8 @@ NOT_IN_LOGS = ("refused", "full_at", "clock_fall", "details")
 
 
 def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
-    """Yield whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
+    """Yield whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError.
+    """
     for kept in (*facts.probes, *facts.attempts):
         plan = at_load(facts.plan, kept)
         tests = [TestRun.read(folder / name, plan) for name in kept.repeats or [kept.folder]]

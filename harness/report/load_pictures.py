@@ -1,4 +1,4 @@
-"""How latency grows with load, and what the load costs who is served: a point for each test."""
+"""Pictures of latency by load, and of what the load costs who is served: a point for each test."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle

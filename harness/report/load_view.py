@@ -57,7 +57,7 @@ class LoadPoint(NamedTuple):
 
     @property
     def doubt(self) -> str:
-        """That nobody can tell whether it keeps the limits; empty where its verdict does."""
+        """A note that nobody can tell whether it keeps the limits; empty where its verdict tells."""
         return self.test.verdict.word * (self.test.verdict.tone == "careful")
 
     def over(self, limits: P99Limits) -> list[str]:
@@ -67,7 +67,7 @@ class LoadPoint(NamedTuple):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The same for the script; `figures` by the names of METRICS."""
+        """The data of the picture for the script; `figures` by the names of METRICS."""
         spent, lost = self.spent, {}
         if spent:
             lost["idle"] = spent.idle + (spent.idle_while_waiting or 0.0)
@@ -117,7 +117,9 @@ LATENCIES = {
 
 
 class LoadPicture(NamedTuple):
-    """What the template draws and the script moves; `title_load`: the number of the load that the title is of."""
+    """The loads of a run as the template draws and the script moves them; `title_load`: the number of the load that the
+    title is of.
+    """
 
     loads: list[LoadPoint]
     unit: str
@@ -198,7 +200,7 @@ class LoadPicture(NamedTuple):
         return self.best.test.samples_per_sec if self.best and self.unit != Sequential.unit else None
 
     def data(self, file: str, watts: Measured) -> dict[str, Any]:
-        """The same for the script; `file` is the name of its CSV."""
+        """The data of the picture for the script; `file` is the name of its CSV."""
         return {
             "own": self.title_load,
             "unit": self.unit,

@@ -29,7 +29,9 @@ ADDRESS_PARTS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^
 
 
 def without_places(text: str) -> str:
-    """Of each path outside of the run its last name stays, of each address what remains without user and query."""
+    """Return a text in which of each path outside of the run only its last name stays, and no address has a user or a
+    query.
+    """
     return PLACE.sub("", ADDRESS_PARTS.sub(r"\1\2", text))
 
 
@@ -46,7 +48,7 @@ def chart(*panels: Panel, title: str = "") -> str:
 
 @cache
 def renderer() -> Any:
-    """Of Markdown: tables in a frame in which they scroll, no HTML and no pictures of others."""
+    """Return the renderer of Markdown: tables scroll in a frame, and it takes no HTML and no pictures of others."""
     from markdown_it import MarkdownIt
 
     found = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
@@ -64,7 +66,7 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 @cache
 def environment() -> Any:
-    """Of the templates in templates/page/."""
+    """Return the environment of the templates in templates/page/."""
     found = jinja_environment(
         TEMPLATES, autoescape=True, finalize=lambda value: plain(value) if type(value) is str else value
     )

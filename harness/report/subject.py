@@ -1,4 +1,4 @@
-"""What a run was of: scenario, model, machine and engine, as a report names them."""
+"""The subject of a run: scenario, model, machine and engine, as a report names them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath

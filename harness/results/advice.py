@@ -1,4 +1,4 @@
-"""What bounds a test, and what to try, from its numbers: in words."""
+"""Advice from a test's numbers: what bounds it, and what to try."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ def findings(summary: Summary) -> list[str]:
 
 
 def client(test: Outcome) -> str:
-    """That the client's own delay shows in TTFT, or in the speed of a closed loop, where it does; else empty."""
+    """Return a warning where the client's own delay shows in TTFT, or in the speed of a closed loop; else nothing."""
     details = test.details
     delay, whole = details.client_delay_ms, details.whole
     first = whole.ttft_ms

@@ -52,7 +52,7 @@ class MeanLengths(NamedTuple):
 
 
 class CardLimits(FrozenModel):
-    """What the limits of a run follow from: its model's work, and its GPUs."""
+    """The quantities that the limits of a run follow from: its model's work, and its GPUs."""
 
     arithmetic: str = ""
     """The format of the matrix products, bf16 or fp8; empty where the checkpoint does not tell."""
@@ -119,7 +119,7 @@ class CardLimits(FrozenModel):
         return products + 4 * self.attention_width * tokens**2 / 2
 
     def token_bytes(self, lengths: MeanLengths) -> float:
-        """What one token of a request alone reads, in the middle of its answer."""
+        """Return the bytes that one token of a request alone reads, in the middle of its answer."""
         return self.weight_bytes + self.kv_bytes * (lengths.prompt + lengths.answer / 2)
 
     def request_tokens_per_s(self, lengths: MeanLengths) -> Measured:

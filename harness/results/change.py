@@ -39,7 +39,9 @@ class Change(NamedTuple):
 
     @classmethod
     def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
-        """Of runs of either side, by Welch's interval; fewer than FEWEST are taken to scatter by SCATTER at least."""
+        """Return the change between the runs of two sides, by Welch's interval; fewer runs than FEWEST_PAIRS are taken
+        to scatter by ASSUMED_SCATTER at least.
+        """
         middle, half = welch(*([log(value) for value in side] for side in (before, after)))
         counts = len(before), len(after)
         if max(counts) < FEWEST_PAIRS:
@@ -80,7 +82,9 @@ class Change(NamedTuple):
         return f"{mean} % ({low} to {high} %)" if self.low < self.high else f"{mean} %"
 
     def describe(self, metric: Metric) -> str:
-        """As people say it, with its interval and what it rests on: 19 % faster (5 to 25 %, 4 of 4 pairs)."""
+        """Return the change as people say it, with its interval and what it rests on: 19 % faster (5 to 25 %, 4 of 4
+        pairs).
+        """
         change, (up, down, as_much) = self.speed_change(metric), metric.words
         if change.effect == "equal":
             return f"equal within {number(round(100 * change.reach, 1) or 0.1, 2)} % ({self.basis})"

@@ -1,4 +1,4 @@
-"""Whether what a run claims follows from LoadGen's log, requests.csv and machine.csv. Needs no package."""
+"""Check that a run's claims follow from LoadGen's log, requests.csv and machine.csv. Needs no package."""
 
 import hashlib
 import json

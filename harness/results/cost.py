@@ -1,4 +1,4 @@
-"""What a measured rate costs: money and energy per token, and how many replicas a load needs."""
+"""The cost of a measured rate, and the requests that it answers in an hour and a day."""
 
 from harness.config import mlperf
 from harness.config.plan import Plan
@@ -7,7 +7,7 @@ from harness.core.schema import FrozenModel
 
 
 class Capacity(FrozenModel):
-    """How many requests an hour and a day hold at the measured rate, and how long MLPerf's whole set takes."""
+    """The requests that the measured rate answers in an hour and a day, and the time that MLPerf's whole set takes."""
 
     requests_per_hour: float
     requests_per_day: float
@@ -16,7 +16,7 @@ class Capacity(FrozenModel):
 
 
 class Cost(FrozenModel):
-    """What tokens and requests cost at --price-per-hour, in its currency."""
+    """The cost of tokens and requests at --price-per-hour, in its currency."""
 
     price_per_hour: float
     per_million_output_tokens: Measured = None

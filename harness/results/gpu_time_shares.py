@@ -1,4 +1,4 @@
-"""Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv."""
+"""The shares of the GPUs' time in the tests of a run, from machine.csv."""
 
 from collections.abc import Iterator, Mapping
 
@@ -19,7 +19,9 @@ SHARES = {  # of a GPU's time, in words
 
 
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
-    """Of each probe, each attempt and, last, the test itself, as far as its GPUs reported their load and clock."""
+    """Return the shares of each probe, each attempt and, last, the test itself, as far as its GPUs reported load and
+    clock.
+    """
     names = {
         probe.folder: f"{kind} at {probe.text}"
         for kind, probes in (("probe", facts.probes), ("attempt", facts.attempts))

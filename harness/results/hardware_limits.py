@@ -1,4 +1,4 @@
-"""How near an Offline test came to its GPUs' arithmetic and memory bandwidth, from their data sheets."""
+"""The shares of its GPUs' arithmetic and memory bandwidth that an Offline test reached, by their data sheets."""
 
 from harness.config import models
 from harness.config.models import SHAPE

@@ -217,7 +217,7 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
 
 
 def activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
-    """Of each GPU: the time from its first kernel to the end of its last, and the times in it without any;
+    """Yield for each GPU the time from its first kernel to the end of its last, and the times in it without any, in
     microseconds.
     """
     for track in group_by_track(events):

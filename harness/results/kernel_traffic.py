@@ -1,4 +1,4 @@
-"""What kernels move of each token, and so how near they are to the memory's bandwidth."""
+"""The bytes that kernels move for each token, and so how near they are to the memory's bandwidth."""
 
 import re
 from operator import mul

@@ -1,4 +1,4 @@
-"""What a run measured beside the limits of its card: both, their ratio, and the kernels that make the gap."""
+"""The measurements of a run beside the limits of its card: both, their ratio, and the kernels that make the gap."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -117,7 +117,8 @@ class Metric(NamedTuple):
 
     @property
     def words(self) -> tuple[str, str, str]:
-        """Return what more and less speed of it are called, or more and less of it where it is none; and as much of it."""
+        """Return what more and less speed of it are called, or more and less of it where it is none; and as much of it.
+        """
         is_speed = self.is_time or self.name.endswith("_per_sec")
         return ("faster", "slower", "as fast") if is_speed else ("higher", "lower", "as high")
 

@@ -1,4 +1,4 @@
-"""What one LoadGen test at one load came to, and the records of a run that hold it."""
+"""The outcome of one LoadGen test at one load."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ AT_MOST_SIGN = "\N{LESS-THAN OR EQUAL TO}"  # before a p99 that is the slowest o
 
 
 class Doubt(StrEnum):
-    """Why a figure is not what it seems to be; of several the first is shown first."""
+    """A reason why a figure is not what it seems to be; of several the first is shown first."""
 
     INVALID = comparability.INVALID
     DISPUTED = "disputed by the wire or by LoadGen's log"
@@ -113,7 +113,7 @@ class Queue:
 
     @property
     def free_capacity(self) -> float:
-        """The same by the fit alone."""
+        """The capacity by the fit alone."""
         return 1 / work if (work := self.each_s + self.prompt_s) > 0 else inf
 
     def shared_capacity(self, alone_s: float) -> float:
@@ -129,14 +129,14 @@ LIMITED = ("TTFT", "TPOT")  # names of the reasons that a latency over its limit
 
 
 class LatencyVerdict(NamedTuple):
-    """What a test came to in a word: LoadGen's, or that on one's own limits at fixed concurrency."""
+    """The verdict on a test in a word: LoadGen's, or that on one's own limits at fixed concurrency."""
 
     word: str
     tone: Tone
 
 
 class Outcome(FrozenModel):
-    """One test of a load; at fixed concurrency without its ramps."""
+    """One LoadGen test at one load and what it measured; at fixed concurrency without its ramps."""
 
     load: float = 0.0
     unit: str = ""
@@ -315,7 +315,8 @@ class Outcome(FrozenModel):
 
     @property
     def has_kept(self) -> bool:
-        """Tell whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the latencies."""
+        """Tell whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the latencies.
+        """
         return not self.reasons if self.has_own_limits else self.has_held
 
     @property

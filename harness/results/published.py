@@ -1,4 +1,4 @@
-"""What MLPerf has published of this benchmark, rounds 5.1 to 6.1, in samples/s per accelerator."""
+"""The results that MLPerf has published of this benchmark, rounds 5.1 to 6.1, in samples/s per accelerator."""
 
 import re
 from functools import cache
@@ -41,7 +41,7 @@ class Published(NamedTuple):
 
     @property
     def share(self) -> str:
-        """Of what a rate is the share, in words: eight accelerators stand behind one balancer."""
+        """The machine of which a rate is a share, in words: eight accelerators stand behind one balancer."""
         return f"a share of a pool of {self.accelerators}" if self.accelerators > 1 else ""
 
     def rate(self, unit: Unit) -> float:

@@ -1,4 +1,4 @@
-"""What the requests of a test tell of the server: how its queue grew, and how its answers held each other up."""
+"""Model the server from a test's requests: how its queue grew, and how its answers held each other up."""
 
 from collections.abc import Iterable, Sequence
 from math import hypot, sqrt
@@ -25,7 +25,7 @@ LASTING_DRIFT = 0.06
 
 
 class AnswerFit(NamedTuple):
-    """How long an answer takes after its first token, by a fit over many answers. Zero where nothing is known."""
+    """The time that an answer takes after its first token, by a fit over many answers. Zero where nothing is known."""
 
     token_s: float = 0.0
     """Seconds of its own for each token."""

@@ -1,4 +1,4 @@
-"""What a run records of itself: config.json, and what all files of a run folder have in common."""
+"""The record of a run: config.json, and what all files of a run folder have in common."""
 
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from harness.results.outcome import Outcome
 
 
 class Facts(File):
-    """What config.json holds of whatever was run; it grows while that runs."""
+    """The content of config.json, whatever was run; it grows while that runs."""
 
     model_config = ConfigDict(frozen=False)
 

@@ -23,7 +23,7 @@ RatiosByRound = Mapping[tuple[int, str], float]  # of a figure to the baseline's
 
 
 class Scatter(NamedTuple):
-    """How much a single figure scatters: the variance of its logarithm, and the degrees of freedom of that."""
+    """The scatter of a single figure: the variance of its logarithm, and the degrees of freedom of that."""
 
     variance: float
     freedom: float

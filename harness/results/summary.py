@@ -29,7 +29,7 @@ CURVES = (ClosedLoop.unit, Sequential.unit)  # units of loads whose tests are al
 
 
 class Meta(FrozenModel):
-    """What was run."""
+    """The settings of a run, and why it can or cannot be compared."""
 
     run: str
     label: str = ""

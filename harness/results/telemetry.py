@@ -19,7 +19,7 @@ WAITING_REQUESTS = 1.0  # requests that wait on average
 
 
 class Quantity(NamedTuple):
-    """What the columns of machine.csv of this name, gpuN_ for gpu_, tell in one number a second."""
+    """A quantity that the columns of machine.csv of this name, gpuN_ for gpu_, tell in one number a second."""
 
     name: str
     label: str

@@ -1,4 +1,4 @@
-"""What is known of a run's own test beside the figures that count: conditions, machine, servers, money and energy."""
+"""The details of a run's own test beside the figures that count: conditions, machine, servers, money and energy."""
 
 from pydantic import AliasChoices, Field, JsonValue, NonNegativeInt
 
@@ -17,7 +17,7 @@ Intervals = dict[str, dict[str, tuple[float, Measured] | None]]  # by kind of la
 
 
 class TestDetails(FrozenModel):
-    """What is known of a run's own test beside the figures that count. Latencies are in milliseconds."""
+    """The details of a run's own test beside the figures that count. Latencies are in milliseconds."""
 
     __test__ = False  # no test of pytest's
 

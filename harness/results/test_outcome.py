@@ -1,4 +1,4 @@
-"""What a test came to: its outcome at its load, and of a run's own test all that is known of it."""
+"""Build a test's outcome at its load, and for a run's own test all that is known of it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

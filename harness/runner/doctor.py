@@ -1,4 +1,4 @@
-"""What a run needs of its machine, model, data and server, a check each: `doctor` shows all of them, and a run begins
+"""Checks of what a run needs of its machine, model, data and server: `doctor` shows all of them, and a run begins
 with those that it could not do without.
 """
 
@@ -189,7 +189,7 @@ def is_on_gpu(config: RunConfig) -> bool:
 
 
 def card_limit_lines(config: RunConfig) -> str:
-    """What the card cannot exceed; for MLPerf's mean prompt, since the samples are not read for it."""
+    """Return the limits that the card cannot exceed; for MLPerf's mean prompt, since the samples are not read for it."""
     lengths = MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)
     return "; ".join(CardLimits.of(config, nvml.gpus()).lines(lengths))
 
@@ -203,7 +203,8 @@ def cpu(config: RunConfig) -> str:
 
 
 def shm(config: RunConfig) -> str:
-    """Tell whether vLLM's processes have the shared memory that they talk through; a container often has next to none."""
+    """Tell whether vLLM's processes have the shared memory that they talk through; a container often has next to none.
+    """
     gpus = nvml.gpus()
     tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))
     try:

@@ -74,7 +74,7 @@ class LevelSearch(RateSource):
         return plan.min_duration_s + LEAST_LEVELS * min(PROBE_S, plan.min_duration_s)
 
     def total(self, plan: Plan) -> str:
-        """As of every source; the range holds, since no level is tested beyond it."""
+        """Return the total as every source does; the range holds, since no level is tested beyond it."""
         most_s = MOST_SEARCH_S + level_s(plan)
         if plan.config.minutes:
             most_s = min(most_s, 60 * plan.config.minutes)

@@ -40,7 +40,7 @@ class SearchedRate(RateSource):
         return plan.min_duration_s + SEARCH_S
 
     def total(self, plan: Plan) -> str:
-        """As of every source; and what may follow, or when it ends."""
+        """Return the total as every source does; and what may follow, or when it ends."""
         said = super().total(plan)
         if plan.config.minutes:
             return f"{said}; about {minutes(60 * plan.config.minutes)} at most"

@@ -1,4 +1,4 @@
-"""What servers behind an endpoint show before a run: their models, and one answer, asked for as a run asks."""
+"""Probe servers behind an endpoint before a run: their models, and one answer, asked for as a run asks."""
 
 import re
 from functools import cache
@@ -17,7 +17,7 @@ TRIED_TOKENS = 32  # of the answer that shows how a server delivers
 
 
 class Tried(NamedTuple):
-    """What servers showed in one streamed answer, and their pages of metrics."""
+    """One streamed answer of servers, and their pages of metrics."""
 
     engine: OpenAI
     delivery: answer_delivery.Delivery | None

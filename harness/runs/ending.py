@@ -1,4 +1,4 @@
-"""How a command ends: its reason in one line, kept in the status, and nothing left running."""
+"""The end of a command: its reason in one line, kept in the status, and nothing left running."""
 
 import os
 import re

@@ -94,7 +94,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
 @contextmanager
 def writing_to(results_dir: Path) -> Iterator[None]:
-    """What fails within names the flag. Raises UsageError."""
+    """Name the flag in an error raised within. Raises UsageError."""
     try:
         yield
     except OSError as error:

@@ -15,7 +15,7 @@ STAMP = re.compile(r"(\d{8}-\d{6})(?:-.*?)??(?:-(\d{1,3}))?")  # of a folder's n
 
 
 class RunStart(NamedTuple):
-    """When a run began: seconds since 1970, and its number among those of one second and label."""
+    """The time at which a run began: seconds since 1970, and its number among those of one second and label."""
 
     time_s: float
     number: int

@@ -1,4 +1,4 @@
-"""What speaks against an entry, judged from the logs it is built of: what the official checker refuses in any division,
+"""Judge an entry from the logs it is built of: what the official checker refuses in any division,
 and what keeps it out of a closed submission. That rests on nothing a run once wrote of itself, so its logs are scored
 again, and is of one system, as MLPerf's inference_rules.adoc asks of all results that are reported together.
 
@@ -36,7 +36,8 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
 
 
 def closed_division_refusals(entries: Sequence[Entry], description: Description | None = None) -> list[str]:
-    """Return why these entries cannot go into a closed submission, with this system description; empty when they can."""
+    """Return why these entries cannot go into a closed submission, with this system description; empty when they can.
+    """
     reasons = system_differences(entries, description)
     for entry in entries:
         parts = (entry_refusals, settings, accuracy_reasons, performance, test06)

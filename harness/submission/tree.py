@@ -99,7 +99,8 @@ def put_results(entry: Entry, folder: Path) -> None:
 
 
 def put_measurements(entry: Entry, description: Description, path: Path) -> None:
-    """How the result was made: the JSON that the checker reads; a README and LoadGen's user.conf lie beside it."""
+    """Write how the result was made: the JSON that the checker reads; a README and LoadGen's user.conf lie beside it.
+    """
     config = entry.config
     copy(entry.performance.folder("performance"), path.parent, ("user.conf",))
     engine_state = entry.performance.facts.plan.engine_state

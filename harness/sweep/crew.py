@@ -1,4 +1,4 @@
-"""Who runs the jobs of a sweep: this thread or, side by side, a thread for each GPU."""
+"""Run the jobs of a sweep: in this thread or, side by side, in a thread for each GPU."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait

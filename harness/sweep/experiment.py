@@ -69,7 +69,7 @@ class ExperimentRecord:
 
     @property
     def failed(self) -> str:
-        """That it did not finish, and why."""
+        """A note that it did not finish, and why."""
         return f"{self.status}: {self.reason}"
 
     @property
@@ -79,7 +79,7 @@ class ExperimentRecord:
 
     @property
     def where(self) -> str:
-        """The same, behind a name."""
+        """`place`, to stand behind a name."""
         return f" on {self.place}" if self.place else ""
 
     @property

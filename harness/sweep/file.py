@@ -87,7 +87,8 @@ class Sweep:
 
     @property
     def is_of_servers(self) -> bool:
-        """Tell whether its experiments differ in the endpoint alone, so that a session with each does for all rounds."""
+        """Tell whether its experiments differ in the endpoint alone, so that a session with each does for all rounds.
+        """
         settings = [item.settings | {"env": item.env} for item in self.experiments]
         addresses = [each.pop("endpoint", None) for each in settings]
         return all(addresses) and all(each == settings[0] | {"env": {}} for each in settings)
@@ -99,7 +100,7 @@ Choices = Annotated[list[Any], Field(min_length=1)]
 
 
 class VariableValues(BaseModel, extra="forbid"):
-    """What a file sets, part by part."""
+    """The settings of a file, part by part."""
 
     set: Mapping[str, Any] = {}
 

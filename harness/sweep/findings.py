@@ -1,5 +1,5 @@
-"""What came of each experiment over all its rounds, compared with the baseline: numbers, change, verdict; and what the
-sweep found, the answer first: which change helped, which hurt, which must not be used.
+"""The findings of a sweep: of each experiment the numbers, the change and the verdict over all its rounds; and the
+answer first: which change helped, which hurt, which must not be used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -121,7 +121,7 @@ class SweepReport:
 
 
 def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
-    """Of one of its metrics, judged by itself."""
+    """Return the change of one of its metrics, judged by itself."""
     return paired({"": result.ratios(metric)}, state.error)[""]
 
 

@@ -1,4 +1,4 @@
-"""Where experiments run: on the whole machine one after the other, or side by side, each on its own GPU."""
+"""The places where experiments run: on the whole machine one after the other, or side by side, each on its own GPU."""
 
 import os
 import re

@@ -29,7 +29,7 @@ IGNORED_ON_RESUME = (
 
 
 class SweepOptions(NamedTuple):
-    """How the experiments of a sweep are run."""
+    """The options by which the experiments of a sweep are run."""
 
     repeat: int = 1
     timeout: float = 7200.0  # seconds, of each
@@ -102,7 +102,8 @@ class SweepState:
         )
 
     def take(self, job: Job, lane: Lane) -> bool:
-        """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists alone are."""
+        """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists alone are.
+        """
         seconds = self.seconds_of(job)
         is_late = self.is_late(
             seconds + (seconds + SHORTEST_FULL_TEST_S if job.item.is_estimate else 0.0)

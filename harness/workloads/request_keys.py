@@ -1,4 +1,5 @@
-"""What the keys beside a request's prompt mean: how long its answer may be, its system prompt, and what is not sent.
+"""The meaning of the keys beside a request's prompt: how long its answer may be, its system prompt, and what is not
+sent.
 
 A key that would change the request, and that nobody sends, is refused by name; one that is not known is counted, so
 that the notes name it.

@@ -73,7 +73,7 @@ class StoredRequests(NamedTuple):
 
 
 class ReadRow(NamedTuple):
-    """What a row came to: its requests, the names of the keys that nobody read, and what kind of row it is."""
+    """A row that was read: its requests, the names of the keys that nobody read, and what kind of row it is."""
 
     requests: list[StoredRequest]
     unread: list[str]
