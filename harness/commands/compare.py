@@ -124,7 +124,7 @@ def compare(config: CompareConfig) -> int:
 def sweep_of(config: CompareConfig) -> Sweep:
     """The first server as the baseline, each other as an experiment by its letter."""
     flags = RunConfig.differing(to_jsonable_python(vars(config))).items()
-    own = (*SWEEP_FLAGS, "minutes")  # of the comparison, not of its runs
+    own = (*SWEEP_FLAGS, "minutes")  # these are the comparison's own, not its runs'
     settings = {name: value for name, value in flags if name not in own}
     first, *others = ({"endpoint": address} for address in config.endpoint)
     named = zip(letters(len(config.endpoint))[1:], others, strict=True)

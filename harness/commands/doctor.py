@@ -1,4 +1,5 @@
-"""Check what a run with these flags needs, and name what is missing: `python -m harness doctor --help` lists the flags.
+"""Check what a run with these flags needs, and name what is missing: `python -m harness doctor --help` lists
+the flags.
 """
 
 import importlib

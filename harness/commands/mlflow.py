@@ -27,11 +27,11 @@ from harness.runs.status import RunStatus
 #
 # `python -m harness mlflow RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
 # Each run there has a tag that is its folder's own, so that sending twice updates instead of doubling.
-EXPERIMENT_NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
+EXPERIMENT_NAME = "llama31-mlperf"  # the experiment's name, unless MLFLOW_EXPERIMENT_NAME says otherwise
 IDENTITY = "llama31_mlperf_folder"  # the tag
 LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
 UPLOADED_FILES = names_in("*.json *.md *.csv plots/* Accuracy/* Performance/* Compliance/**/*")  # with a run
-LEFT_OUT_FILE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
+LEFT_OUT_FILE = "mlperf_log_trace.json"  # this file is left out: it has a line for each token of each sample
 
 
 class TrackingError(NotAcceptedError):

@@ -13,7 +13,7 @@ from harness.core.errors import UsageError
 from harness.core.formatting import number
 from harness.core.plain_numbers import decimal_number
 
-MOST_REQUESTS = 10**7  # of one test
+MOST_REQUESTS = 10**7  # the most of one test
 MOST_RATE = 10**6  # requests a second
 MOST_CV, LEAST_CV = 20.0, 0.05
 Numbers = tuple[float, ...]
@@ -27,7 +27,7 @@ class Shape(NamedTuple):
     name: str
     form: str
     gap: Callable[[Random, Numbers], float]
-    wanted: int = 0  # of the numbers after the colon, each from `least`, and above 0, to `most`
+    wanted: int = 0  # the count of numbers after the colon, each from `least`, and above 0, to `most`
     least: float = 0.0
     most: float = MOST_RATE
     has_ends: bool = False
@@ -67,7 +67,7 @@ ARRIVAL_SHAPES = {
 TRACE_COLUMNS, TRACE_PREFIX_COLUMNS = (
     "seconds,input_tokens,output_tokens",
     ",prefix_id,prefix_tokens",
-)  # of a recorded trace
+)  # columns of a recorded trace
 ARRIVAL_FORMS = "|".join((*(shape.form for shape in ARRIVAL_SHAPES.values()), "FILE"))
 
 

@@ -11,7 +11,7 @@ from harness.config.weight_files import weight_files
 from harness.core import files, vllm_source
 from harness.core.errors import UsageError
 
-LARGEST_WEIGHTS_BYTES = 2**46  # of weights: 64 TiB
+LARGEST_WEIGHTS_BYTES = 2**46  # the largest weights: 64 TiB
 MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
 
 

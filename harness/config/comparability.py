@@ -11,12 +11,12 @@ from harness.core.formatting import gpu_names
 from harness.core.given_values import as_flag
 from harness.core.system import System
 
-SAME_RATE = 0.01  # of a rate: latencies at other rates say nothing of each other
+SAME_RATE = 0.01  # rates that differ by more have latencies that say nothing of each other
 FLAWS = ("busyness", "validity")  # aspects that neither run may have anything in; of the others both have the same
 INVALID, OVER_LIMIT = "INVALID by LoadGen", "a latency is over its limit"
 GATE_FAILED, CONFIGURED = "the accuracy gate failed", "the speed follows from the configured rate"
 NOT_COUNTED = (INVALID, OVER_LIMIT, GATE_FAILED)
-NamedValues = Mapping[str, object]  # by name; a flaw is named in words
+NamedValues = Mapping[str, object]  # values by name; a flaw is named in words
 NO_VALUES: NamedValues = {}
 
 

@@ -30,7 +30,8 @@ from harness.core.given_values import (
 from harness.core.reading import load_yaml
 from harness.core.secrets import hide_word
 
-Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
+# The part of a run beside the report that may change with a flag.
+Affects = Literal["work", "answers", "speed", "nothing"]
 MODEL_TOPIC, ENGINE_TOPIC = "Model", "Engine and GPUs"
 BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, ACCURACY_TOPIC, RESULTS_TOPIC = (
     "Benchmark",
@@ -76,7 +77,8 @@ def flag(default: Any, panel: str, affects: Affects, metavar: str = "") -> Any:
     return Field(default, json_schema_extra={"flag": Flag(panel, affects, metavar)})  # type: ignore[dict-item]
 
 
-warnings.filterwarnings("ignore", 'Field name "json"')  # of pydantic's own older methods, which nothing here uses
+# Pydantic's own older methods have this name, and nothing here uses them.
+warnings.filterwarnings("ignore", 'Field name "json"')
 
 
 class Settings(BaseModel):
@@ -131,7 +133,7 @@ class Settings(BaseModel):
             if str(choice) == str(value):
                 return choice
         if isinstance(value, bool) and "boolean" not in found:
-            raise ValueError  # of pydantic's numbers they are some
+            raise ValueError  # pydantic would take it as a number
         if "texts" in found and isinstance(value, str):
             return (value,)
         return tuple(value.split(",")) if "array" in found and isinstance(value, str) and "," in value else value

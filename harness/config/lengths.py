@@ -46,7 +46,7 @@ class Lengths(NamedTuple):
 
 LENGTHS = r"(?a)(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?"  # N~S:LOW-HIGH
 SALT_TOKENS = 8
-MOST_DRAWS = 1000  # of a length, before all between its bounds are taken as equally likely
+MOST_DRAWS = 1000  # after so many draws all lengths between the bounds are taken as equally likely
 
 
 class Shared(Settings):

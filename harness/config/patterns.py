@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 
 from harness.core.statistics import fewest_queries
 
-LIMIT_PERCENTILE = 0.99  # that latency limits hold for
+LIMIT_PERCENTILE = 0.99  # latency limits hold for this percentile
 MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
 SURE_QUERIES = fewest_queries(LIMIT_PERCENTILE)  # before LoadGen believes the percentile, if none is over the limit
 SURE_P90_QUERIES = fewest_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate leaves the slowest out; of 0.99: 662
-WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
+WAVES = 8  # a test at fixed concurrency has at least so many waves of requests: the first and the last are its ramps
 RESERVE = 1.1  # LoadGen plans queries for so many times the minimum duration where it sends them all at once
 TRIAL_ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency
 Length = tuple[int, float]  # queries, seconds
-LoadGenSettingValues = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
+LoadGenSettingValues = dict[str, int | float]  # values by LoadGen's keys in a user.conf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +29,13 @@ class Load:
 
     config: Any
     request_set: Any = None  # the user's own requests in place of MLPerf's samples
-    samples: int  # of the set
+    samples: int  # size of the set
     min_duration_s: float
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
-    expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
+    expected_latency_ms: float | None = None  # expected time of a query: SingleStream, MultiStream
     samples_per_query: int = 1
     concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
-    fewest_queries: int = 0  # of a closed loop, where not its time ends it
+    fewest_queries: int = 0  # queries that end a closed loop, if its time does not
 
     @property
     def limits(self) -> Any:
@@ -59,14 +59,14 @@ class LoadPattern:
     """A way of sending queries."""
 
     unit, queries_are = "queries/s", "queries"
-    load = "target_qps"  # what a plan calls the load, which is in `unit`
+    load = "target_qps"  # the plan's field for the load, which is in `unit`
     rate_flag: str  # the flag that says how much is sent
-    flags: tuple[str, ...] = ()  # that it takes beside those of every pattern
+    flags: tuple[str, ...] = ()  # flags that it takes beside those of every pattern
     defaults: ClassVar[dict[str, str]] = {}  # the values of such flags where none is given
     demo_s = 20.0  # the minimum duration of a test of the demo
     is_streamed = True  # whether the time of each first token is measured
     is_rated = False  # whether the speed follows from a rate that was given
-    named_rate = "logged"  # that the result names: by LoadGen's log of what it was given; or "planned", or "none"
+    named_rate = "logged"  # the rate that the result names: "logged" by LoadGen, "planned", or "none"
     is_paced = False  # whether LoadGen's duration ends before the last query does
     is_full = False  # whether as many as may be are in flight between ramp and drain
     is_own_clock = False  # whether the client sends and times each request, which for LoadGen are one query
@@ -118,7 +118,7 @@ class LoadPattern:
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """Return what is the same in all tests of a run."""
-        # Of one's own requests no more than the duration takes, not all of them; nor where the client sends each.
+        # One's own requests are no more than the duration takes, not all of them; nor are those that the client sends.
         is_own = (plan.request_set or self.is_own_clock) and not plan.whole_rounds
         return {"sample_concatenate_permutation": 0} if is_own else {}
 

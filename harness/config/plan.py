@@ -38,9 +38,7 @@ class Plan(Load):
     random_weights: bool = False  # whether its weights were drawn at random
     engine_state: Annotated[EngineState, stored_as("running", "engine_state")] = EngineState()  # once the engine is up
     notes: tuple[str, ...] = ()
-    request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = (
-        None  # where it is not MLPerf's samples
-    )
+    request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = None  # None for MLPerf's samples
     official_data: bool = True  # whether the samples are MLPerf's, once they are read
 
     @property

@@ -42,13 +42,14 @@ class StoredFormat(NamedTuple):
 
 
 WEIGHTS_ALONE = "weights alone"
-# By what stands in their makers' own words for a format: its name and bits.
+# Formats by their makers' own words: name and bits.
 NUMBERS = {"nvfp4": ("fp4", 4), "fp4": ("fp4", 4), "mxfp4": ("fp4", 4), "int4": ("int4", 4), "w4a": ("int4", 4)}
 NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8": ("int8", 8)}
 
 
 def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
-    """Return how a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for.
+    """Return how a checkpoint is quantized, by the words of its method: of each kind of layers that it has
+    groups for.
     """
     stored = stored_words(config)
     method = str(stored.get("quant_method", "unknown method"))

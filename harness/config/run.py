@@ -271,7 +271,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def work(self) -> dict[str, object]:
         """The work of the engine, by flag: speeds at other work are not compared."""
-        own = self.model_spec.data  # of this program, wherever it lies
+        own = self.model_spec.data  # this program's own data, wherever they lie
         data = self.dataset_path or (own.relative_to(ROOT) if own else "hub")
         return self.values(RunConfig.affecting("work")) | {"dataset_path": str(data)}
 

@@ -74,4 +74,4 @@ def is_usable(address: str) -> bool:
         return False
 
 
-PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key
+PLAIN_KEYS = {"api-version", "version"}  # parts of an address's query that hold no key

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-# What a flag of a type takes: in the help, and in messages.
+# Values that a flag of a type takes, as the help and messages name them.
 TYPE_WORDS = {
     "integer": ("N", "a whole number"),
     "number": ("X", "a number"),

@@ -10,17 +10,17 @@ from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_SETTINGS, MIB
 from harness.core.stored_text import POINTER, data_files, is_pointer
 
-# By format, in the order in which engines look for them: the index of the shards, and the name of weights in one file.
+# Files by format, in the order in which engines look for them: the index of the shards, and the weights in one file.
 FORMATS = (
     ("safetensors", "model.safetensors.index.json", "model.safetensors"),
     ("bin", "pytorch_model.bin.index.json", "pytorch_model.bin"),
     ("pt", "", ""),
 )
 SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.\w+")
-# What training leaves beside the weights, adapters to them, and Mistral's own copy of them.
+# Files that training leaves beside the weights, adapters to them, and Mistral's own copy of them.
 NO_WEIGHTS = re.compile(r"(adapter_model|training_args|optimizer|scheduler|scaler|rng_state|trainer_state).*")
 OWN_COPY = "consolidated"
-LARGEST_HEADER = 100 * MIB  # of a file of safetensors, as its library has it
+LARGEST_HEADER = 100 * MIB  # the largest header of a safetensors file, as its library has it
 
 
 def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:

@@ -48,7 +48,7 @@ class Command(TyperCommand):
     """A function of ours as a command, which returns the exit code. What a user does wrong ends it with one line."""
 
     examples: Sequence[str] = ()
-    panels: Sequence[str] = ()  # of the help, in order
+    panels: Sequence[str] = ()  # topics of the help, in order
     rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(iter)
     prints: bool = True  # it reads files and prints; nothing is begun that must be ended in order
     basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
@@ -135,7 +135,7 @@ class Command(TyperCommand):
                 return super().invoke(ctx)
             except LoadGenError as error:  # a log that the user named
                 raise UsageError(str(error)) from None
-            except UsageError as error:  # of a word that is a flag elsewhere
+            except UsageError as error:  # the word is a flag of another command
                 flag, _, rest = str(error).partition(" ")
                 is_own = not flag.startswith("--") or flag in self.options_by_flag
                 raise error if is_own else UsageError(rest) from None
@@ -183,7 +183,7 @@ def make_command(function: Callable[..., object], about: str = "", **known: Any)
 def start(entry: Command | Group, name: str = "") -> NoReturn:
     """Runs a command with the words of the command line; ends the process with its exit code."""
     prepare()
-    get_completion_inspect_parameters()  # which tells Typer what the shells are
+    get_completion_inspect_parameters()  # tells Typer what the shells are
     if {"-h", "--help"} & set(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `-h | head`
     if sys.argv[1:] == ["--version"]:
@@ -218,7 +218,7 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
     """
 
     def rewritten(words: Sequence[str]) -> Iterator[str]:
-        found = list[tuple[str, str]]()  # what a word belongs to, if it is one of the flags
+        found = list[tuple[str, str]]()  # each word with the flag that it belongs to
         flag = ""
         for word, after in pairwise([*words, "-"]):
             if word.startswith("-"):

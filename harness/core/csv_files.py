@@ -21,7 +21,7 @@ def write_table(path: Path, head: Iterable[str], rows: Iterable[Iterable[object]
     write_text(path, text.getvalue())
 
 
-Columns = dict[str, list[float | None]]  # of numbers, by name
+Columns = dict[str, list[float | None]]  # numbers by column
 
 
 def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:

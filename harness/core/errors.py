@@ -88,7 +88,7 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
             sys.stdout.flush()
         except (OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not error.filename and error.errno in (errno.ENOSPC, errno.EPIPE):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest is still to be flushed
             raise as_input(error) from None
     except BenchmarkError as error:
         suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""

@@ -21,7 +21,7 @@ from harness.core.secrets import hide, hide_known
 Parsed = TypeVar("Parsed")
 
 
-SPARE_BYTES = 2**23  # of a disk, below which it counts as full
+SPARE_BYTES = 2**23  # a disk with less free counts as full
 
 
 @contextmanager

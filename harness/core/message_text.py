@@ -9,7 +9,7 @@ from typing import TextIO
 CONTROL_CHARACTERS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 LONGEST_PATH = 2**12
 LONGEST_WORD = 200  # characters of a word in a line of ours that is no path
-LONGEST_LINE = 900  # of all such words
+LONGEST_LINE = 900  # the longest line of such words
 LONGEST_QUOTE = 600  # characters of what another program says, in a line of ours
 
 

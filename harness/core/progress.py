@@ -55,7 +55,7 @@ class Display:
         self.console = console
         self._stage = ""
         self._told = True  # a line of the stage stays on the screen
-        self._head: Sequence[str] = ()  # of the table whose rows are shown
+        self._head: Sequence[str] = ()  # the head of the table whose rows are shown
         self._start = self._began = self._shown = time.monotonic()
         self._seen = deque([(0.0, 0)])  # seconds of the stage and answers until then
         self.stages: list[Stage] = []

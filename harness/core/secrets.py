@@ -15,8 +15,8 @@ from harness.core.word_list import names_in
 MASK = "***"
 SHELL_FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
 HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
-noted: set[str] = set()  # of addresses and engine arguments: hidden from now on
-PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # of a path, as in /openai/v1
+noted: set[str] = set()  # addresses and engine arguments, hidden from now on
+PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # a plain part of a path, as in /openai/v1
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 class StatementKind(StrEnum):
     REASON = "reason"  # why a result is none, or would be none
-    BOUND = "bound"  # what set the speed
+    BOUND = "bound"  # the name of a statement on what set the speed
     DEVIATION = "deviation"  # why a result cannot stand beside MLPerf's
 
 

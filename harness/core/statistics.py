@@ -11,16 +11,17 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 Number = TypeVar("Number", int, float)
 NORMAL = NormalDist().inv_cdf(0.975)
-RESAMPLES = 1000  # of a bootstrap
-BLOCK_COUNTS = (5, 10, 20)  # of a test's time
+RESAMPLES = 1000  # the resamples of a bootstrap
+BLOCK_COUNTS = (5, 10, 20)  # numbers of blocks into which a test's time is cut
 FEWEST_BLOCKS_FOR_CORRELATION = 10
-# By this factor 93 % hold of the intervals of 600 and 2,000 requests in queues (M/M/1) at 0.7 to 0.9 of their capacity.
+# This factor widens 93 % of the intervals of 600 and 2,000 requests in queues (M/M/1) enough, at 0.7 to 0.9 of their
+# capacity.
 QUEUE_WIDENING = 1.3
-LOADGEN_CONFIDENCE = 0.99  # of early stopping
-MOST_QUERIES = 2**40  # of a test, for it to show anything
-FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10  # of a paired interval: with fewer it covers less than it claims
+LOADGEN_CONFIDENCE = 0.99  # the confidence of early stopping
+MOST_QUERIES = 2**40  # a test of more queries shows nothing
+FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10  # a paired interval of fewer covers less than it claims
 FEWEST_P99 = 100  # requests: the p99 of fewer is the slowest of them
-RULE_OF_THREE = 3.0  # what was seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
+RULE_OF_THREE = 3.0  # an event seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
 
 
 def tail_name(kind: str, is_few: bool) -> str:

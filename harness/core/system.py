@@ -92,7 +92,7 @@ def cores() -> set[int]:
 def core_count() -> int:
     """Return how many cores this process may use: those above, or those of its container's quota, rounded up."""
     with suppress(OSError, ValueError):
-        quota, period = map(int, (CGROUP / "cpu.max").read_text().split())  # of a group without a quota: max
+        quota, period = map(int, (CGROUP / "cpu.max").read_text().split())  # a group without a quota has the word max
         return min(len(cores()), -(-quota // period))
     return len(cores())
 

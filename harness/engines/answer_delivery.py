@@ -12,12 +12,12 @@ from harness.core.formatting import number
 # How answers came from servers, and what that says of our own figures: tokens, the server's cache, times.
 SUMS = word_list.names_in("client_tokens tokens messages first_tokens rushed is_whole is_capped is_bundled is_hidden")
 RUSH_S = 1e-4  # between two messages of one answer: those closer together left a buffer, not an engine's steps
-SAME_COUNT = 0.02  # by which a server's count of tokens and ours may differ
-CACHED_PERCENT = 1.0  # of the prompt tokens that may come from a server's cache without a word
-WHOLE_SHARE = 0.1  # of the answers that may come in one message without a word
+SAME_COUNT = 0.02  # a server's count of tokens and ours may differ by this share
+CACHED_PERCENT = 1.0  # this percentage of the prompt tokens may come from a server's cache without a word
+WHOLE_SHARE = 0.1  # this share of the answers may come in one message without a word
 READ_LESS = "it truncates prompts, or leaves out of `usage` what came from its cache"
 READ_MORE = "it adds to them, as a chat template or a system prompt does"
-TEMPLATE_TOKENS = 64  # that a chat template may add to a prompt without a word
+TEMPLATE_TOKENS = 64  # a chat template may add so many tokens to a prompt without a word
 
 
 class TokenCounts(NamedTuple):
@@ -25,22 +25,22 @@ class TokenCounts(NamedTuple):
 
     prompt_tokens: int | None = None
     output_tokens: int | None = None
-    cached_tokens: int | None = None  # of the prompt's, those that were not computed again
-    unexplained_tokens: int = 0  # of the server's total, those that are neither prompt nor output
+    cached_tokens: int | None = None  # tokens of the prompt that were not computed again
+    unexplained_tokens: int = 0  # tokens of the server's total that are neither prompt nor output
 
 
 class Delivery(NamedTuple):
     """The delivery of an answer over the wire."""
 
-    tokens: int  # by whose count is the result (docs/reference/metrics.md)
-    client_tokens: int = 0  # by this client's count
-    first_tokens: int = 0  # that came at once with the first
-    messages: int = 0  # that held tokens, where it was streamed
+    tokens: int  # the count that the result is of (docs/reference/metrics.md)
+    client_tokens: int = 0  # tokens as this client counts them
+    first_tokens: int = 0  # tokens that came at once with the first
+    messages: int = 0  # messages that held tokens, if it was streamed
     usage: TokenCounts | None = None  # the server's own counts
     rushed: int = 0  # messages that came less than RUSH_S after the one before
     is_capped: bool = False  # it ended by length with fewer tokens than were asked for
     end: str = ""  # the server's word for its end where it is none of the usual ones
-    model: str = ""  # that the server names beside it, where that is not the one that it named at first
+    model: str = ""  # the model that the server names beside it, if it named another one at first
     is_hidden: bool = False  # `usage` counts its tokens, and none came
     why_empty: str = ""  # why it has no token, in words
 

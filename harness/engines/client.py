@@ -52,10 +52,10 @@ TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 91
 REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", "transfer-encoding", "connection"}
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
 IDLE_S = 2.0
-FULL_STATUSES = (429, 503)  # of a server that has no room for a request
-SPARE_MESSAGES = 1000  # of an answer: a server may send some without a token
+FULL_STATUSES = (429, 503)  # statuses of a server that has no room for a request
+SPARE_MESSAGES = 1000  # messages without a token that a server may send in an answer
 REPLACEMENT = "\ufffd"  # stands for half of a character
-TEXT_SHARE = 0.9  # of an engine's tokens that its text, encoded here, has at least
+TEXT_SHARE = 0.9  # an engine's text, encoded here, has at least this share of its tokens
 
 
 def extra_headers() -> dict[str, str]:
@@ -306,7 +306,7 @@ class Client:
             raise ServerFullError(f"{address} broke the connection off in the middle of an answer") from None
         except (ClientError, ConnectionError) as error:
             said = str(error.message if isinstance(error, ClientResponseError) else error)
-            if found := re.search(r"content-encoding: (.*?)\.(?: |$)", said):  # of an answer that aiohttp cannot read
+            if found := re.search(r"content-encoding: (.*?)\.(?: |$)", said):  # aiohttp cannot read such an answer
                 raise UsageError(
                     f"--endpoint {address} compresses its answers ({found[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."

@@ -26,7 +26,8 @@ ANSWER_S = 10.0  # for what a server tells of itself
 READY_S = 1.0  # between two tries of a server that loads
 PAGE_S = 1.0  # for a page that it need not have
 BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5  # statuses that may pass; for how long, and between two tries
-UNSTARTED_WEIGHT = 8  # of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance
+# The weight of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance.
+UNSTARTED_WEIGHT = 8
 LONGEST_SERVER_NAME = 60  # characters of what a server calls itself
 
 
@@ -38,10 +39,10 @@ class Server:
     model: str
     name: str
     version: str
-    other_model: str = ""  # that it serves, where that is surely not the one that was named
+    other_model: str = ""  # the model that it serves, if that is surely not the one that was named
     form: RequestFormat | None = None
     in_flight: int = 0
-    unstarted: int = 0  # of them, those without a first token
+    unstarted: int = 0  # requests among them without a first token
     tells_cache: bool = True  # whether each answer so far says what of its prompt came from a cache
 
     @property
@@ -51,7 +52,7 @@ class Server:
 
 
 Say = Callable[[str], object]  # shows a line
-ListedModel = Mapping[str, object]  # what a server's list tells of one
+ListedModel = Mapping[str, object]  # an entry of a server's list of models
 
 
 @dataclass(frozen=True)

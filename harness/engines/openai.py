@@ -291,7 +291,7 @@ class OpenAI(Engine):
         self.stop_loop()
 
     async def _disconnect(self) -> None:
-        clients = (client.disconnect() for client in self._remote)  # which may have died as they started
+        clients = (client.disconnect() for client in self._remote)  # some may have died as they started
         await asyncio.gather(self._client.session.close(), *clients, return_exceptions=True)
 
 

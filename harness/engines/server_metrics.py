@@ -12,8 +12,8 @@ from prometheus_client.samples import Sample
 
 from harness.core.formatting import Measured
 
-# What engines tell of themselves in Prometheus' text format, as columns of one table.
-Readings = dict[str, list[float]]  # by metric, of each replica
+# The metrics that engines publish in Prometheus' text format, as columns of one table.
+Readings = dict[str, list[float]]  # values by metric, one of each replica
 
 
 class MetricColumn(NamedTuple):
@@ -70,7 +70,7 @@ METRIC_COLUMNS = (
     ),
     MetricColumn("generation_tokens_per_sec", "rate", GENERATED),
 )
-# What a request waits for before its first token, on average: its turn, and its own prompt. Histograms, in ms.
+# The waits of a request before its first token, on average: its turn, and its own prompt. Histograms, in ms.
 WAITS = tuple(
     MetricColumn(
         name, "ratio", f"vllm:request_{name}_time_seconds_sum", 1000, f"vllm:request_{name}_time_seconds_count"

@@ -7,7 +7,7 @@ from harness.core import word_list
 from harness.core.plain_numbers import whole_number
 from harness.engines.answer_delivery import SAME_COUNT, TokenCounts
 
-MOST_COUNT = 2**31  # of tokens that a server may name
+MOST_COUNT = 2**31  # the most tokens that a server may name
 DETAILS = word_list.names_in(
     "prompt_tokens_details input_tokens_details completion_tokens_details output_tokens_details tokens"
 )  # dictionaries within `usage`, whose counts are read as if they stood in it
@@ -26,7 +26,7 @@ CACHE_WRITE_NAMES = word_list.names_in(
     "cache_creation_input_tokens cache_write_tokens cacheWriteInputTokens cache_creation_tokens"
 )
 REASONING_NAMES = word_list.names_in("reasoning_tokens thoughtsTokenCount thinking_tokens")
-APART_NAME = "cache_read_input_tokens"  # of a convention that always counts a prompt's cached tokens apart
+APART_NAME = "cache_read_input_tokens"  # a name of the convention that always counts a prompt's cached tokens apart
 
 
 class StatedUsage(NamedTuple):
@@ -74,7 +74,7 @@ def read_usage(said: Any) -> StatedUsage | None:
     elif prompt and apart and not total and (APART_NAME in found or apart > prompt):
         prompt += apart
     if cached is not None and cached > (prompt or cached):
-        cached = None  # of another prompt than the one that is counted
+        cached = None  # it is of another prompt than the one that is counted
     return StatedUsage(prompt, output, cached, unexplained)
 
 

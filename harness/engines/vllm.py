@@ -25,7 +25,7 @@ from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, TokenStre
 from harness.engines.server_metrics import SOURCES
 from harness.engines.vllm_arguments import args_for, check_quantization, refusal
 
-PROFILED_STEPS = 200  # of the engine at most: enough to see each kind of work, and a trace below some hundred MB
+PROFILED_STEPS = 200  # the most steps of the engine: enough to see each kind of work, and a trace below some hundred MB
 
 
 def profiler(traces: Path) -> dict[str, object]:
@@ -45,7 +45,7 @@ def profiler(traces: Path) -> dict[str, object]:
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
 SHUTDOWN_GRACE_S = 3.0
-EXTENSION = "worker_extension_cls"  # of --engine-arg: a class whose module each worker imports
+EXTENSION = "worker_extension_cls"  # an --engine-arg: a class whose module each worker imports
 WORKER = "harness.engines.worker.Extension"
 RPC_S = 10.0
 AMX_LOST = (
@@ -88,7 +88,7 @@ class VLLM(Engine):
         args: dict[str, object],
         sampling: Sampling,
         streaming: bool,
-        patched: tuple[str, ...],  # by which of `patches`
+        patched: tuple[str, ...],  # names of the patches that are applied
     ) -> None:
         super().__init__(args, sampling)
         self.streaming, self.patched = streaming, patched

@@ -94,7 +94,8 @@ def installed_version() -> tuple[int, ...]:
 
 
 def refusal(error: Exception) -> str:
-    """Return what vLLM has against its arguments first; pydantic, with which it checks them, says so below a heading.
+    """Return what vLLM has against its arguments first; pydantic, with which it checks them, says so below a
+    heading.
     """
     errors = getattr(error, "errors", None)
     if errors is None:

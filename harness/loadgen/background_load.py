@@ -19,10 +19,10 @@ from harness.core.nvml import ask_gpus
 from harness.core.system import container_s, core_count, cores
 
 # Load that is not ours: what other programs took of the machine while a test ran, which a speed cannot tell.
-CPU_SHARE = 0.1  # of the cores, from which others' load counts where the answers are computed on them
+CPU_SHARE = 0.1  # others' load counts from this share of the cores where the answers are computed on them
 SPARE_CPU_SHARE = 0.5  # the same where a GPU or a server computes
-CLIENT_SHARE = 0.9  # of a core, from which a client process may be what is slow
-PRECISION_FLAGS = ("--dtype", "--quantization")  # of vLLM and SGLang
+CLIENT_SHARE = 0.9  # a client process that takes this share of a core may be what is slow
+PRECISION_FLAGS = ("--dtype", "--quantization")  # flags of vLLM and SGLang
 RELAYS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "kube-proxy")  # into containers
 GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may take
 
@@ -36,8 +36,8 @@ class BackgroundLoad:
     cpu_cores: Measured = None
     cores: int = field(default_factory=core_count)
     gpus: list[int] = field(default_factory=list)
-    share: float = CPU_SHARE  # of the cores, from which it counts
-    client_share: Measured = None  # of a core, of the busiest process that asks an endpoint
+    share: float = CPU_SHARE  # the share of the cores from which it counts
+    client_share: Measured = None  # the share of a core that the busiest process takes that asks an endpoint
 
     def warnings(self, when: str = "during the test") -> list[str]:
         """Return what of it may have cost speed, in words."""
@@ -69,7 +69,7 @@ def busy_s() -> float:
 
 
 def busy_time(times: Any) -> float:
-    guests = times.guest + times.guest_nice  # which user time holds already
+    guests = times.guest + times.guest_nice  # user time holds these already
     return float(sum(times) - times.idle - times.iowait - guests)
 
 

@@ -14,8 +14,8 @@ from harness.loadgen.gpu_readings import GPUs
 from harness.loadgen.test_run import Recording
 
 # GPUs behind an endpoint, as an NVIDIA DCGM exporter tells of them (its etc/default-counters.csv has the names).
-LARGEST_READING = 1e6  # of any of its quantities
-DCGM_COLUMNS = {  # of machine.csv, in its units but for the memory's, MiB
+LARGEST_READING = 1e6  # the largest value of any quantity
+DCGM_COLUMNS = {  # columns of machine.csv, in its units but for the memory's, MiB
     "DCGM_FI_DEV_GPU_UTIL": "load_percent",
     "DCGM_FI_DEV_FB_USED": "memory_gib",
     "DCGM_FI_DEV_POWER_USAGE": "power_w",
@@ -28,7 +28,7 @@ DCGM_COLUMNS = {  # of machine.csv, in its units but for the memory's, MiB
 # A share of the time in which a part of a split GPU computed: there DCGM's GPU_UTIL is 0 whatever it does.
 ENGINE_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")  # labels of the parts of a split GPU (MIG), whose memory is theirs alone
-# Of a split GPU these are unknown, or of the whole card, on which others may compute.
+# A split GPU does not tell these, or tells those of the whole card, on which others may compute.
 UNKNOWN_IF_SPLIT = ("load_percent", "memory_load_percent", "power_w")
 
 

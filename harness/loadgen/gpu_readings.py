@@ -21,7 +21,7 @@ from harness.engines import server_metrics
 # The reasons for which a GPU's clock is lowered, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
-GPUs = dict[str, dict[str, float]]  # by page and GPU: its values, by column
+GPUs = dict[str, dict[str, float]]  # values by page, GPU and column
 Remote = Callable[[], GPUs]
 MEMORY_CLOCK, GPU_SENSOR = 2, 0
 READ_S = 2.0  # for one reading of all GPUs
@@ -42,13 +42,13 @@ def field_value(nvml: Any, handle: Any, field: object) -> Any:
     return found.value
 
 
-# What a GPU has sent and received since its driver was loaded, by all its links: NVML's fields, in KiB.
+# NVML's fields for what a GPU has sent and received by all its links since its driver was loaded, in KiB.
 # PCIe's fields (197, 198) have 32 bits, which 4.3 GB/s go through in a second: its throughput is asked for instead.
 ALL_LINKS = 0xFFFFFFFF
 COUNTERS = {"nvlink_sent_gb_per_s": 138, "nvlink_received_gb_per_s": 139}  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, RX
 
 
-Read = Callable[[Any, Any], Measured]  # of NVML and a GPU; raises where the GPU does not tell
+Read = Callable[[Any, Any], Measured]  # takes NVML and a GPU; raises if the GPU does not tell
 
 
 def increase(field: int) -> Read:
@@ -118,7 +118,7 @@ def recording(
             names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in GPU_NAMES]
             names += [column.name for column in server_metrics.METRIC_COLUMNS]
             table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
-            psutil.cpu_percent()  # which tells of the time since it was last called
+            psutil.cpu_percent()  # it tells of the time since it was last called
             then, before = 0.0, server_metrics.samples(prometheus_metrics())
             while not stop.wait(1.0):
                 seconds, counted = time.monotonic() - begin, server_metrics.samples(prometheus_metrics())
@@ -156,7 +156,7 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
 
     def read() -> list[Any]:
         with suppress(OSError, EOFError):
-            while mine.poll():  # what came too late
+            while mine.poll():  # answers that came too late
                 mine.recv()
             mine.send(None)
             if mine.poll(READ_S) and len(told := mine.recv()) == len(unknown):

@@ -51,7 +51,7 @@ def failed_checks(values: Entries) -> tuple[Check, ...]:
     return tuple(check for check, entry in ENTRY.items() if values.get(entry) is False)
 
 
-Reasons = Iterator[tuple[str, str]]  # what is wrong, and what to do
+Reasons = Iterator[tuple[str, str]]  # pairs of what is wrong, and what to do
 
 
 def reasons(values: Entries) -> list[Statement]:
@@ -82,7 +82,7 @@ def percentile(values: Entries) -> float:
 def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
     """The limits that were exceeded, each with what was found and what is allowed, in nanoseconds."""
     exceeded = {}
-    # Of tokens where LoadGen takes their times, else of whole queries.
+    # Latency limits are on tokens if LoadGen takes their times, else on whole queries.
     for limit in TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS:
         found, allowed = values.get(limit.latency.format(f"{percentile(values):.2f}")), values.get(limit.limit)
         if found and allowed and found > allowed:

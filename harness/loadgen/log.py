@@ -91,7 +91,7 @@ class TestResult:
     samples_per_sec: Measured
     target_qps: Measured
     scheduled_qps: Measured
-    latency_ms: Latency | None  # of queries
+    latency_ms: Latency | None  # latencies of queries
     ttft_ms: Latency | None
     tpot_ms: Latency | None
     mean_sample_latency_ms: Measured
@@ -240,7 +240,8 @@ def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
     if any(values.get(name) is None for name in names):
         return None
     found = Latency(*(values[name] / 1e6 for name in names))
-    return found if found.min >= 0 else None  # what LoadGen made of answers without a second token, or a first
+    # LoadGen made a negative one of answers without a second token, or a first.
+    return found if found.min >= 0 else None
 
 
 def as_json(folder: Path) -> str:

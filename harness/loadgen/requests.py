@@ -33,7 +33,7 @@ ANSWERS = "mlperf_log_accuracy.json"  # its log of the token ids of an accuracy 
 class Sample:
     """One sample as LoadGen's trace has it; times in milliseconds since the first entry of the trace."""
 
-    order: int  # of issue
+    order: int  # the order of issue
     index: int  # in the sample library
     scheduled_ms: float
     ttft_ms: Measured
@@ -99,7 +99,7 @@ def read_event(line: str) -> Any:
 
 
 REQUESTS_FILE = "requests.csv"
-LEVEL = 1  # of compression: a tenth of the size at a hundred MB/s
+LEVEL = 1  # the level of compression: a tenth of the size at a hundred MB/s
 COUNT_COLUMNS = names_in("sample prompt_tokens output_tokens first_tokens")
 TIME_COLUMNS = names_in("issued_s sent_ms ttft_ms latency_ms")
 REQUEST_COLUMNS = (*COUNT_COLUMNS, *TIME_COLUMNS, "clock", "failure")
@@ -112,17 +112,18 @@ class Request:
     arrival was due, or when a closed loop sent it; in seconds since the first of the test.
     """
 
-    sample: int  # of the sample library
+    sample: int  # the index in the sample library
     prompt_tokens: int = 0
     output_tokens: int = 0
-    first_tokens: int = 1  # that TPOT leaves out: those of the first message; LoadGen leaves out one. 0: none was seen
+    # Tokens that TPOT leaves out: those of the first message; LoadGen leaves out one. 0: none was seen.
+    first_tokens: int = 1
     issued_s: Measured = None
     sent_ms: Measured = None  # until it was handed to the engine, or written to a connection
     ttft_ms: Measured = None
     latency_ms: Measured = None
     clock: Clock = ""
     failure: str = ""  # its error message; the times are those of the failure
-    order: int = 0  # of issue: its line
+    order: int = 0  # the order of issue, its line
     round: int = 0  # how often its sample was issued before, and ...
     id: int = 0  # ... LoadGen's number of it, as long as it is sent
 

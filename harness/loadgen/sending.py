@@ -22,7 +22,7 @@ def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
             return Batches(config.batch_size, lambda each: (each.order // len(prompts), -len(prompts[each.sample])))
         case Burst():
             return Batches(config.batch_size)
-        case ClosedLoop() if plan.concurrency:  # of an accuracy test all queries are sent
+        case ClosedLoop() if plan.concurrency:  # an accuracy test sends all its queries
             return InFlight(
                 plan.concurrency,
                 plan.min_duration_s if timed else inf,
@@ -54,7 +54,7 @@ def endless(plan: Plan, engine: int) -> Sender:
 
 def trial(plan: Plan, engine: int) -> Sender:
     """A short trial, before its rate is known: that of a rate all at once, or in batches."""
-    if isinstance(plan.pattern, Sequential | ClosedLoop):  # which need no rate
+    if isinstance(plan.pattern, Sequential | ClosedLoop):  # these need no rate
         return endless(plan, engine)
     return Batches(plan.config.batch_size)
 

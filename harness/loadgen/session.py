@@ -48,14 +48,14 @@ class LoadGenSession:
     library: Library
     display: progress.Display
     watchdog: Watchdog
-    busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
+    busy_gpus: list[int] = field(default_factory=list)  # GPUs that other programs used before the engine started
 
     def __post_init__(self) -> None:
         self.settings, self.tests = LoadGenSettings(), itertools.count()
         self.run = secrets.token_hex(8)  # as no other is called
-        self.warned = False  # of other programs, which every test's record has
+        self.warned = False  # whether other programs were named, which every test's record has
         self.began = time.monotonic()
-        self.until = math.inf  # by time.monotonic: when its tests and trials are over
+        self.until = math.inf  # the end of its tests and trials, by time.monotonic
 
     def test(self, mode: Test, plan: Plan, audit: str = "") -> Path:
         """Runs one test to its end; the folder of its logs. Raises EngineError, BenchmarkError.
@@ -77,7 +77,7 @@ class LoadGenSession:
         """
         settings = self.settings.of(plan, folder)
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
-        if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
+        if plan.engine_state.prefix_caching:  # a later test must not be served from this one's cache
             self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
         tested = make_sut(self.engine, self.samples(plan), plan, mode != "accuracy", total or 0, is_probe)
         shown, least_s = plan.pattern.progress(plan) if mode == "performance" else (total, 0.0)
@@ -176,7 +176,7 @@ class LoadGenSession:
         """Return what a server's metrics show of others' requests during a test, in words."""
         in_flight = min(tested.most_in_flight, plan.config.most_in_flight)
         came = sum(max(each.tokens, each.client_tokens) for each in tested.deliveries)
-        has_failures = any(request.failure for request in tested.requests)  # which were generated in part
+        has_failures = any(request.failure for request in tested.requests)  # failed requests were generated in part
         recording = test_run.Recording.read(path)
         return [*signs_of_others(recording, in_flight, before, after, None if has_failures else came)]
 

@@ -51,7 +51,7 @@ def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits 
     by_client = any(request.clock == "client" for request in requests)
     unanswered = failed + ((result.samples or 0) - len(requests) if by_client else 0)
     is_timed = any(request.latency_ms is not None for request in requests)
-    has_unseen = any(request.first_tokens == 0 for request in whole)  # of which LoadGen was told a first token
+    has_unseen = any(request.first_tokens == 0 for request in whole)  # LoadGen was told a first token of these
     if by_client or (is_timed and (failed or has_unseen)):
         result = with_times(result, whole)
     if unanswered:

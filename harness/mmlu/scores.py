@@ -69,7 +69,7 @@ def score(rows: Iterable[MMLUAnswer]) -> Score:
     return Score(n, correct, accuracy, error, *statistics.wilson(correct, n))
 
 
-ScoresByName = dict[str, Score]  # by subject, or by domain
+ScoresByName = dict[str, Score]  # scores by subject, or by domain
 
 
 def group_scores(rows: Sequence[MMLUAnswer], name: str) -> ScoresByName:

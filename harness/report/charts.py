@@ -19,7 +19,7 @@ from harness.core.files import write_bytes
 from harness.core.formatting import joined, number
 from harness.core.message_text import plain
 
-PALETTE = {  # by the names that page.css has for its own
+PALETTE = {  # colours by the names that page.css has for its own
     "blue": "#2f6db5",
     "amber": "#e07b39",
     "grey": "#8a8f98",
@@ -28,17 +28,17 @@ PALETTE = {  # by the names that page.css has for its own
     "purple": "#8e5ea2",
 }
 HEADROOM_FACTOR = 1.06  # times the largest value: of an axis above its highest mark
-MOST_TICKS, CLOSE = 6, 10.0  # of an axis; percent of it between two ticks, at least: a number on a phone
-LARGE = 1e5  # of a number beside an axis: from here on in thousands
-MOST_POINTS = 300  # of a line on a page
+MOST_TICKS, CLOSE = 6, 10.0  # ticks of an axis at most; percent of it between two ticks, at least: a number on a phone
+LARGE = 1e5  # numbers beside an axis are in thousands from here on
+MOST_POINTS = 300  # points of a line on a page
 FIGURE_WIDTH_IN, ROW_HEIGHT_IN, LINES_HEIGHT_IN, PANEL_MARGIN_IN = (
     8.0,
     0.3,
     1.9,
     0.9,
 )  # inches; AROUND: title and axis of a panel
-EDGE = 0.04  # of an axis, below its zero: a line that lies there is not cut
-HOLLOW = "hollow: not conclusive"  # of bars and marks, in every picture
+EDGE = 0.04  # share of an axis below its zero: a line that lies there is not cut
+HOLLOW = "hollow: not conclusive"  # the legend of bars and marks, in every picture
 RING = 15.0  # points, of a ring around a mark
 TITLE_CHARACTERS, CAPTION_CHARACTERS = 80, 150  # characters of a title, and of a line under the picture
 Point = tuple[float, float]
@@ -141,7 +141,7 @@ class Bars(NamedTuple):
     rows: Sequence[Bar]
     lines: Sequence[float] = ()
     span: Scale | None = None
-    order: Sequence[str] = ()  # of the colours in the legend
+    order: Sequence[str] = ()  # the order of the colours in the legend
     is_aligned: bool = False  # each row below the one before, also where there is room beside it
 
     @property
@@ -196,7 +196,7 @@ class Series(NamedTuple):
     mark: str = ""  # as matplotlib names it: "o", "s", "^", "D", "v", "X", "*"
     line: str = "-"  # or "--"
     is_hollow: bool = False
-    size: float = 6.0  # of a mark, in points
+    size: float = 6.0  # the size of a mark, in points
     texts: Sequence[str] = ()  # beside each point
 
     @property

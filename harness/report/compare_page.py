@@ -39,7 +39,7 @@ DIVERGENCE: dict[str, TableColumn] = {
     "ROUGE-L A": ("score_a", 3),
     "ROUGE-L B": ("score_b", 3),
 }
-IGNORED_IN_COMPARISON = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
+IGNORED_IN_COMPARISON = ("settings", "machine", "software", "rate")  # these are what is compared, and stand in the page
 RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
     ("run", "run", "folder.name"),
     ("label", "label", "summary.meta.label"),

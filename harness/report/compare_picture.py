@@ -12,7 +12,7 @@ from harness.results.metrics import Metric, metrics_of
 from harness.results.outcome import Doubt, Figure
 
 LONGEST_RUN_NAME = 40  # characters of a run's name
-TIME = re.compile(r"^\d+-\d+-(?=.)")  # that a run's id begins with
+TIME = re.compile(r"^\d+-\d+-(?=.)")  # the time that a run's id begins with
 
 
 def write(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:

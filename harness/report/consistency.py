@@ -24,7 +24,7 @@ from harness.runs.run_folder import TEST_FOLDERS, ended_early
 
 HISTORY, AGAIN = "history.jsonl", "made again"
 MOST_DIFFERENCES = 20  # differences of a file that are named
-SCORED = (accuracy.SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
+SCORED = (accuracy.SCORES_FILE, "samples.csv", "worst.md")  # files made from an accuracy log
 
 
 def check(folder: Path) -> tuple[list[str], str]:
@@ -63,12 +63,13 @@ def check(folder: Path) -> tuple[list[str], str]:
     return [*map(str, differing(found))], unmade
 
 
-# What a probe notes of the server and of the GPUs' clock while it runs; its logs do not have it.
+# Facts that a probe notes of the server and of the GPUs' clock while it runs; its logs do not have them.
 NOT_IN_LOGS = ("refused", "full_at", "clock_fall", "details")
 
 
 def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
-    """Yield whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError.
+    """Yield whether config.json has each test at one of several loads as its logs give it. Raises LogError,
+    UsageError.
     """
     for kept in (*facts.probes, *facts.attempts):
         plan = at_load(facts.plan, kept)

@@ -11,10 +11,10 @@ from harness.results.outcome import Doubt
 
 # How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
 HEADROOM = 1.08  # times the largest: room for the label above it
-MARK_SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # of one run's tests
+MARK_SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # marks of one run's tests
 SERIES_COLORS = ("blue", "amber", "green", "red", "grey")
 MARKS = "os^Dv"
-# Of several runs, distinct in grey: each colour with each mark before one comes again.
+# Several runs are distinct in grey: each colour comes with each mark before one comes again.
 SERIES_STYLES = [
     (color, MARKS[(n + turn) % len(MARKS)]) for turn in range(len(MARKS)) for n, color in enumerate(SERIES_COLORS)
 ]

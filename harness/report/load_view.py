@@ -16,7 +16,7 @@ from harness.runs.run_folder import TEST_FOLDERS
 
 SHOWN_PERCENTILES = ("p50", "p90", "p99")
 WIDE = 20  # times the smallest: from here on an axis is logarithmic
-SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
+SHARE = 0.9  # a replica is given this share of the rate that it answers, in a peak
 COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
 SHOWN_SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
 P99Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; None: no limit

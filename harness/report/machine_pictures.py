@@ -15,7 +15,7 @@ from harness.results.gpu_time_shares import SHARES
 from harness.results.telemetry import QUANTITIES, QUANTITY_BY_NAME
 
 # The pictures with a clock: what the engine and the machine did during a test, and the stages of a run.
-SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # of telemetry's SHARES
+SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # colours of telemetry's SHARES
 SEEN = 0.5  # percent of a bar that can be seen
 PERCENT = Scale(0.0, 105.0)
 

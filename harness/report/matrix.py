@@ -23,7 +23,7 @@ AXES: dict[str, Callable[[Summary], object]] = {
     BATCH: lambda run: f"{run.meta.batch_size} at once" if run.meta.batch_size else "its own test",
 }
 HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
-ROW_NAMES = ("gpu", "model", "scenario", "label")  # what a row is called by, beside its axes
+ROW_NAMES = ("gpu", "model", "scenario", "label")  # names of a row, beside its axes
 SPEED_NAME = "tokens_per_sec"
 UNSURE = "*"  # behind a ratio of figures that may not be believed
 

@@ -57,7 +57,7 @@ def renderer() -> Any:
     return found
 
 
-WITHOUT_HEAD = re.compile(r"<thead>\n<tr>\n(<th></th>\n)+</tr>\n</thead>\n")  # which only Markdown must have
+WITHOUT_HEAD = re.compile(r"<thead>\n<tr>\n(<th></th>\n)+</tr>\n</thead>\n")  # only Markdown must have a head
 
 
 TEMPLATES = ROOT / "templates" / "page"

@@ -13,7 +13,7 @@ from harness.results.summary import Summary
 # A run among the published results of its scenario, by the rate of an accelerator.
 CHIPS = 3  # verdicts on a page's first screen
 ROW_PX, MIDDLE_PX = 24, 12  # pixels
-# Of a name, which is longer than a line of the picture has room for.
+# A longer name has no room in a line of the picture.
 SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
 
 

@@ -9,7 +9,7 @@ from harness.report.charts import Scale, Tick
 # Requests of a test as bars: what is known of each, side by side in the order of issue.
 SHOWN, SLOWEST = 200, 20  # requests in the picture; of them the slowest of the test, the others evenly from all
 AXIS_HEIGHT_PX, CAP_HEIGHT_PX = 220, 4  # pixels of the axis, and of the cap above a slow request's bar
-AXIS_TIMES = 5  # that are named below the axis
+AXIS_TIMES = 5  # times that are named below the axis
 BarPart = tuple[str, float, float, float]
 
 

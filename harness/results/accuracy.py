@@ -199,7 +199,8 @@ def digest(log: Path) -> str:
 
 
 def accuracy_txt(scores: ReferenceScores, samples: int, sha256: str) -> str:
-    """Return what the official submission checker reads: the scores as its evaluation prints them, and the log's hash.
+    """Return what the official submission checker reads: the scores as its evaluation prints them, and the
+    log's hash.
     """
     rouge = {name: f"{getattr(scores, name)}" for name in ROUGE}
     return f"\nResults\n\n{rouge | {'gen_len': int(scores.gen_len), 'gen_num': samples}}\nhash={sha256}\n"

@@ -8,9 +8,9 @@ from harness.results import telemetry
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 
-UNSTEADY_DRIFT = 0.1  # of the speed, between the halves of a test
-IDLE_SHARE = 0.02  # of a place's time in a closed loop: beyond, the client's own time lowers the speed
-DELAY_SHARE = 0.05  # of TTFT p99: a client's delay beyond it is a part of the result worth a warning
+UNSTEADY_DRIFT = 0.1  # the speed may change by this share between the halves of a test
+IDLE_SHARE = 0.02  # share of a place's time in a closed loop: beyond it the client's own time lowers the speed
+DELAY_SHARE = 0.05  # share of TTFT p99: a client's delay beyond it is a part of the result worth a warning
 
 
 def findings(summary: Summary) -> list[str]:

@@ -35,7 +35,7 @@ UNBOUNDING_ARGUMENTS = (
     ("kv_cache_memory_bytes", "cache_bytes", "the number of sequences"),
     ("num_gpu_blocks_override", "cache_bytes", "the number of sequences"),
 )
-ARITHMETIC_BITS = {16: "bf16", 8: "fp8"}  # of the matrix products, and the column of the data sheet
+ARITHMETIC_BITS = {16: "bf16", 8: "fp8"}  # bits of the matrix products, and the column of the data sheet
 
 
 class MeanLengths(NamedTuple):

@@ -10,15 +10,16 @@ from harness.results.metrics import Metric
 
 # Whether B is faster than A: a change with its interval, its verdict and its words, for all that compare.
 ERROR_RATE = 0.05  # the chance that a comparison calls any of its changes faster or slower that is none
-ASSUMED_SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/evidence/performance.md)
+# The scatter of runs with the same settings, about, as seen on an H200 (docs/evidence/performance.md).
+ASSUMED_SCATTER = 0.02
 FEWEST_PAIRS = 3  # pairs of runs that show their own scatter
 SMALLEST, EQUAL = 0.005, 0.02  # a smaller change is none; an interval within this shows that there is none
 ONE_RUN_EACH = "one run of each"
-# Of finished runs.
+# The basis of a change between finished runs.
 METHOD_TEXT = (
     f"of 95 % each; fewer than {FEWEST_PAIRS} runs of each are taken to scatter by {100 * ASSUMED_SCATTER:g} % at least"
 )
-SMALLEST_VARIANCE = 1e-18  # of a variance, for ratios that are all the same
+SMALLEST_VARIANCE = 1e-18  # the smallest variance, for ratios that are all the same
 LITTLE_CHANGE, MANIFOLD = 0.05, 1.95  # ratios beyond which, from about twice, the change is said as one
 MULTIPLE_WORDS = {"2": "twice", "3": "three times", "4": "four times"}
 

@@ -20,9 +20,9 @@ from harness.loadgen.test_run import TestRun
 from harness.runs.run_lock import LOCK_FILE
 
 LOADGEN_SUMMARY_FILE, SUMMARY_FILE = "mlperf_log_summary.txt", "summary.json"
-MADE = (SUMMARY_FILE, "report.md", "report.html", "plots")  # of a run's logs
+MADE = (SUMMARY_FILE, "report.md", "report.html", "plots")  # files made from a run's logs
 LATER = (*MADE, "status.json", "engine.log", LOCK_FILE)  # than the digests of the others
-LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # of LoadGen's summary
+LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # a line of LoadGen's summary
 SUMMARY_HEAD = ("Scenario", "Mode", "Result is")
 NOISE = word_list.names_in("result effective test query per to ns ms")  # in its labels, or in the log's keys alone
 ALIKE = {"sec": "second", "w/": "with", "w/o": "without", "perf": "performance", "satisfied": "met", "is": "validity"}
@@ -32,13 +32,13 @@ OF_REQUESTS = word_list.names_in(
     tokens_per_sec samples_per_sec begin_s seconds trend
     """
 )
-TOLERANCES = {  # of a ratio, and absolute
+TOLERANCES = {  # tolerances, relative and absolute
     "requests.csv": (1e-9, 2.5e-6),  # LoadGen cuts its times off to whole nanoseconds, of a mean of TPOT twice
     "machine.csv": (0.05, 0.0),  # power, read once a second, against the counter of energy: 2.2 % of 45 s on an H200
     "target_qps": (1e-5, 0.0),  # the log has six digits of a rate
     log_entries.DETAIL: (1e-5, 0.006),  # and LoadGen's summary two decimals of some
 }
-RATE_TOLERANCE = 0.03  # of a rate over a whole test, beside its first and last requests
+RATE_TOLERANCE = 0.03  # tolerance of a rate over a whole test, beside its first and last requests
 SAME_RATE_RATIO = 0.005  # ratio within which a rate is that of the configuration
 LARGEST = 2**30  # bytes of a file that has a digest
 
@@ -179,7 +179,7 @@ def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
         "target_qps": None,
         "sent": result.scheduled_qps,
         "queries": None,
-        "duration_s": result.duration_s if is_whole else None,  # of one of several loads it is that of the issue
+        "duration_s": result.duration_s if is_whole else None,  # one of several loads has the time of its issue instead
     }
     counted = {name: getattr(test.window or test, name, None) for name in OF_REQUESTS} | {"requests": len(test.counted)}
     if result.scenario != "MultiStream":  # whose latencies are of whole queries
@@ -212,7 +212,8 @@ def remarks(folder: Path) -> Iterator[str]:
         yield f"note: the result is the configured rate, {rate:g}; what the system can do at most is not known from it"
     if first and first.p50 == first.p97:
         yield f"note: TTFT p50 = p97, {first.p50:g} ms: first tokens were reported together, not as they came"
-    if (each := f"{(result.tokens_per_sec or nan) / rate:.1f}") in ("128.0", "129.0"):  # what may be written
+    # These are the lengths that may be written at most.
+    if (each := f"{(result.tokens_per_sec or nan) / rate:.1f}") in ("128.0", "129.0"):
         yield f"note: every sample counts as {each[:3]} tokens: the rate is not of the tokens that were written"
 
 
@@ -223,7 +224,7 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
         logged.setdefault(words(key), value)
     text = reading.read_text(path, errors="replace") if path.is_file() else ""
     lines = LINE.findall(text)
-    if words("Result is") in logged:  # that of an accuracy test has none of these
+    if words("Result is") in logged:  # an accuracy test has none of these
         lines += [(head, "") for head in SUMMARY_HEAD if head not in dict(lines)]
     elif not text.strip():
         yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}", text, log_entries.DETAIL, "not empty")

@@ -8,8 +8,8 @@ from harness.results.gpu_time import GpuTime
 from harness.results.records import RunFacts
 from harness.runs.run_folder import TEST_FOLDERS
 
-# Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv.
-SHARES = {  # of a GPU's time, in words
+# The five shares of the GPUs' time in the tests of a run, from machine.csv.
+SHARES = {  # shares of a GPU's time, in words
     "idle": "idle, empty queue",
     "idle_while_waiting": "idle while requests waited",
     "held_by_power": "clock lowered by power",

@@ -50,9 +50,9 @@ KERNEL_KINDS = (
     ("normalization and activation", NORMALIZES),
     ("quantization", r"quant|_fp8|float8|e4m3"),
 )
-EVENT_CATEGORIES = {"GPU": "kernel", "CPU": "cpu_op"}  # of the events that count
+EVENT_CATEGORIES = {"GPU": "kernel", "CPU": "cpu_op"}  # categories of the events that count
 ANNOTATION = "user_annotation"  # the category of steps
-STEPS = {  # what vLLM's names of steps (`detailed_trace_annotation`) count, where that is not 0, by the mean's field
+STEPS = {  # counts in vLLM's names of steps (`detailed_trace_annotation`), if not 0, by the mean's field
     "tokens_per_step": r"execute_([1-9]\d*)_context",
     "read_per_step": r"generation_\d+\(sq\d+sk([1-9]\d*)",
 }
@@ -189,7 +189,7 @@ def read(path: Path) -> dict[str, list[Event]]:
         found: dict[str, list[Event]] = defaultdict(list)
         for event in json.loads(text, strict=False)["traceEvents"]:
             if event.get("ph") == "X" and (category := event.get("cat")) in (*EVENT_CATEGORIES.values(), ANNOTATION):
-                thread = event.get("pid"), event.get("tid")  # of a GPU: a stream
+                thread = event.get("pid"), event.get("tid")  # the thread of a GPU is a stream
                 track = event.get("args", {}).get("device", 0) if category == "kernel" else thread
                 times = float(event["ts"]), float(event["dur"])
                 found[category].append(Event(str(event["name"]), f"{path} {track}", *times))

@@ -11,8 +11,8 @@ from harness.results.data_sheets import card_of
 from harness.results.hardware_limits import HIDDEN_SIZE, KV_SIZE
 from harness.results.kernel_profile import Profile, Share
 
-# What kernels move of each token: the operation, a pattern of their names, how many values of the weights' precision,
-# of the output's and of the KV cache's, and of which tokens. That is what the operation alone reads and writes once:
+# Bytes that kernels move for each token: the operation, a pattern of their names, how many values of the weights'
+# precision, of the output's and of the KV cache's, and of which tokens. The operation alone reads and writes this once:
 # gate and input, and their product; input and residual, and their sum and its norm; keys and values, and both again. No
 # row has a norm without a residual, whose vectors may be any, nor attention whose kernel also reads prompts.
 INNER = SHAPE["intermediate_size"]

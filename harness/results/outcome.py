@@ -20,9 +20,9 @@ from harness.loadgen.log import LATENCY_KINDS, Latency
 from harness.results.test_details import TestDetails
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
-FREE = 0.03  # of an answer's time: what company takes of it and one cannot tell from chance
+FREE = 0.03  # share of an answer's time; a smaller effect of concurrency is noise
 SETTLED = 6  # latencies of a query, after which as many run as ever will
-WAITING = 0.1  # of a query's time: with more, it does not tell what its tokens take
+WAITING = 0.1  # share of a query's time; with more queueing its latency no longer measures decoding
 
 
 AT_MOST_SIGN = "\N{LESS-THAN OR EQUAL TO}"  # before a p99 that is the slowest of few
@@ -81,7 +81,7 @@ class Times(FrozenModel):
         )
 
 
-# Of a test; null in records of older versions.
+# Times of a test; null in records of older versions.
 Measurement = Annotated[Times, BeforeValidator(lambda times: times or Times())]
 
 
@@ -90,21 +90,21 @@ class Queue:
     """The second half of the time in which queries were issued: without ramp and drain. All a second."""
 
     sent: float  # queries issued
-    completed: float  # where as many are answered all the time, in parts of answers: they end in waves
+    completed: float  # queries, in parts of answers if as many are answered all the time: they end in waves
     completed_error: float  # its standard error
-    growth: float  # of what is in flight
+    growth: float  # growth of what is in flight
     chance: float  # the standard error of `growth`, of arrivals and completions, where the server is just fast enough
     dispersion: float  # variance over mean of the completions: 0 is clockwork, 1 pure chance
-    token_s: float = 0.0  # of an answer's own, after its first, by a fit (results/load.py), ...
+    token_s: float = 0.0  # seconds of an answer's own for each token after its first, by a fit (results/queue_fit.py)
     each_s: float = 0.0  # ... and for each answer that was made meanwhile, ...
     prompt_s: float = 0.0  # ... and for each prompt
     prompts: float = 0.0  # share of a query's work that is its prompt's, for which all answers wait
     spread: float = 0.0  # variance of the prompts' lengths over their mean squared
-    tokens: float = 0.0  # of an answer after its first, on average
-    answer_s: float = 0.0  # that they take, on average
+    tokens: float = 0.0  # mean tokens of an answer after its first
+    answer_s: float = 0.0  # mean seconds that they take
     beside: float = 0.0  # queries whose work was done meanwhile, on average
     scatter: float = 0.0  # standard deviation of the logarithm of an answer's time over the fitted one
-    drift: float = 0.0  # of the server's speed from the first third to the last, where that is beyond chance
+    drift: float = 0.0  # change of the server's speed from the first third to the last, if it is beyond chance
 
     @property
     def has_grown(self) -> bool:
@@ -315,7 +315,8 @@ class Outcome(FrozenModel):
 
     @property
     def has_kept(self) -> bool:
-        """Tell whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the latencies.
+        """Tell whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the
+        latencies.
         """
         return not self.reasons if self.has_own_limits else self.has_held
 

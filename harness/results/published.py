@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple
 from harness.core import data_tables
 from harness.core.formatting import Measured
 
-# What MLPerf has published of this benchmark (rounds 5.1 to 6.1): points in samples/s per accelerator.
+# The results that MLPerf has published of this benchmark (rounds 5.1 to 6.1): points in samples/s per accelerator.
 Unit = Literal["samples/s", "tokens/s"]
 SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share
-# What a driver calls a card, and what published results call it.
+# Names of a card: the driver's, and the one in published results.
 ACCELERATORS = {
     "NVIDIA H200": "NVIDIA H200-SXM-141GB",
     "NVIDIA H200 NVL": "NVIDIA H200-NVL-141GB",

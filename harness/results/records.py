@@ -48,11 +48,11 @@ class RunFacts(Facts):
     probes: list[Outcome] = []
     attempts: list[Outcome] = []  # performance tests that another one followed
     concurrency: int | None = None  # most requests computed at once
-    checkpoint: str | None = None  # where it came quantized
+    checkpoint: str | None = None  # the name of a quantized checkpoint
     weights: str | None = None  # their number format in words, where this process loads them
     data: str | None = None
     mean_prompt_tokens: Measured = None
-    card_limits: CardLimits | None = None  # of the GPUs that it computed on
+    card_limits: CardLimits | None = None  # the limits of the GPUs that it computed on
     stages: list[progress.Stage] = []
     unread: Annotated[list[str], Field(exclude=True)] = []
     """What of the record this version does not read, in words."""

@@ -19,7 +19,7 @@ from harness.results.change import (
     Change,
 )
 
-RatiosByRound = Mapping[tuple[int, str], float]  # of a figure to the baseline's in the same round and place
+RatiosByRound = Mapping[tuple[int, str], float]  # ratios of a figure to the baseline's in the same round and place
 
 
 class Scatter(NamedTuple):

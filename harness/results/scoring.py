@@ -19,7 +19,7 @@ from harness.core.file_limits import LARGEST_ACCURACY_LOG
 from harness.core.message_text import why
 
 # mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate.
-Row = tuple[float, ...]  # of a sample: its scores, and the characters of its answer
+Row = tuple[float, ...]  # a sample's scores, and the characters of its answer
 Splitter = Literal["nltk punkt_tab", "built-in"]
 CUT = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy_log leaves of a log
 
@@ -86,7 +86,7 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
     """NLTK's splitter where its punkt_tab data are installed and whole, else one of the same role."""
     from nltk.tokenize.punkt import PunktTokenizer
 
-    # What NLTK raises for data that are not there, half unpacked, or in a zip that was cut.
+    # Errors of NLTK for data that are not there, half unpacked, or in a zip that was cut.
     with contextlib.suppress(OSError, RuntimeError, BadZipFile, zlib.error, *reading.DAMAGED):
         punkt = PunktTokenizer("english")
         if punkt._params.abbrev_types and punkt._params.ortho_context:

@@ -52,7 +52,7 @@ class Meta(FrozenModel):
     precision: str
     quantization: str
     kv_cache_dtype: str
-    checkpoint: str | None = None  # where it came quantized: its name, and what is known of its making
+    checkpoint: str | None = None  # the name of a quantized checkpoint, and what is known of its making
     load_format: str
     tensor_parallel_size: int
     data_parallel_size: int

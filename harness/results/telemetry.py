@@ -26,8 +26,8 @@ class Quantity(NamedTuple):
     unit: str = ""
     total: bool = False  # over the GPUs, else their mean
     digits: int = 3
-    panel: str = ""  # of the picture, with its unit
-    places: Mapping[str, Sequence[str]] = {}  # where its mean and its maximum are shown, beside MLflow
+    panel: str = ""  # the panel of the picture, with its unit
+    places: Mapping[str, Sequence[str]] = {}  # places that show its mean and its maximum, beside MLflow
 
     @property
     def text(self) -> str:
@@ -59,7 +59,7 @@ QUANTITIES = tuple(
 QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 
 
-Used = Mapping[str, Usage]  # by the name of a quantity
+Used = Mapping[str, Usage]  # usage by the name of a quantity
 
 
 def usage_of(recording: Recording) -> dict[str, Usage]:

@@ -13,7 +13,7 @@ from harness.results.cost import Capacity, Cost
 from harness.results.figures import Figures
 from harness.results.gpu_time import GpuTime
 
-Intervals = dict[str, dict[str, tuple[float, Measured] | None]]  # by kind of latency and percentile
+Intervals = dict[str, dict[str, tuple[float, Measured] | None]]  # intervals by kind of latency and percentile
 
 
 class TestDetails(FrozenModel):

@@ -88,7 +88,7 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
     """Yield why a test is INVALID, or would be if it lasted, or why a level is over its limits."""
     p99s = p99_of(result.ttft_ms), p99_of(result.tpot_ms)
     found = {statement.name: statement.what for statement in over_limits(plan, *p99s, is_few)}
-    if not plan.pattern.is_own_clock:  # where LoadGen judges the length of the test alone
+    if not plan.pattern.is_own_clock:  # LoadGen judges the latencies as well
         if result.failed == ("early_stopping",):
             count = missing_queries(result)
             found["early_stopping"] = f"{count:,} more queries needed" if count else "too few queries to be sure"

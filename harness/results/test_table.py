@@ -21,7 +21,8 @@ def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) 
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:
-    """Return what stands above the `cells` of a test: its load, the rest of their place, and what the last cell says.
+    """Return what stands above the `cells` of a test: its load, the rest of their place, and what the last cell
+    says.
     """
     last = "(ms)" if row_of(outcome) == "row" else "LoadGen"
     return (outcome.unit, *(metric.short for metric in metrics_of(row_of(outcome))), last)

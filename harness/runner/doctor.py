@@ -39,17 +39,18 @@ from harness.runs import run_folder
 from harness.workloads import cnn_dailymail
 
 CheckStatus = Literal["ok", "not needed", "note", "failed", "unknown"]
-LOCKS = {  # what pip installs of each, the file with all versions last
+LOCKS = {  # packages that pip installs of each, the file with all versions last
     "cpu": "--no-deps -r {}requirements/cpu.txt",
     "gpu": "-r {0}requirements.txt -c {0}requirements/constraints-gpu.txt",
     "client": "--no-deps -r {}requirements/client.txt",
 }
-SHOWN_PACKAGES = 3  # that differ
+SHOWN_PACKAGES = 3  # packages that differ, of which so many are shown
 WATCHED_S = 1.2  # for what other programs do now
 POOLS_VBOOST = "1"  # nvidia-smi's slider; the system descriptions of MLPerf v6.1's pools of eight H200s
 OWN_MEMORY = {"cpu_offload_gb", "pipeline_parallel_size", "kv_cache_memory_bytes"}  # engine arguments: vLLM's to judge
 SHM = Path("/dev/shm")
-CHUNKS, CHUNK_MIB = 10, 16  # of a message queue, one for each engine: vLLM 0.32, `MessageQueue` and its executor
+# The chunks of a message queue, one for each engine: vLLM 0.32, `MessageQueue` and its executor.
+CHUNKS, CHUNK_MIB = 10, 16
 CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF16", "amx_tile": "AMX"}
 
 
@@ -83,7 +84,7 @@ class Finding(NamedTuple):
 
 def findings(config: RunConfig) -> Iterator[Finding]:
     failed = set[str]()
-    with contextlib.suppress(BenchmarkError):  # which a check says
+    with contextlib.suppress(BenchmarkError):  # a check says it
         config = discovery.with_served_model(config)
     for check in CHECKS:
         if not check.applies(config):
@@ -189,7 +190,9 @@ def is_on_gpu(config: RunConfig) -> bool:
 
 
 def card_limit_lines(config: RunConfig) -> str:
-    """Return the limits that the card cannot exceed; for MLPerf's mean prompt, since the samples are not read for it."""
+    """Return the limits that the card cannot exceed; for MLPerf's mean prompt, since the samples are not read
+    for it.
+    """
     lengths = MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)
     return "; ".join(CardLimits.of(config, nvml.gpus()).lines(lengths))
 
@@ -203,7 +206,8 @@ def cpu(config: RunConfig) -> str:
 
 
 def shm(config: RunConfig) -> str:
-    """Tell whether vLLM's processes have the shared memory that they talk through; a container often has next to none.
+    """Tell whether vLLM's processes have the shared memory that they talk through; a container often has next
+    to none.
     """
     gpus = nvml.gpus()
     tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))

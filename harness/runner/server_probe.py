@@ -12,8 +12,8 @@ from harness.core.message_text import first_line
 from harness.engines import answer_delivery
 from harness.engines.openai import GREETING, OpenAI
 
-# What servers behind an endpoint show before a run: their models, and one answer, asked for as a run asks.
-TRIED_TOKENS = 32  # of the answer that shows how a server delivers
+# Probe servers behind an endpoint before a run: their models, and one answer, asked for as a run asks.
+TRIED_TOKENS = 32  # tokens of the answer that shows how a server delivers
 
 
 class Tried(NamedTuple):

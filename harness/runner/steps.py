@@ -72,7 +72,7 @@ def machine(plan: Plan, gpus: list[nvml.GPU]) -> str:
 def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
     display.stage("loading model, tokenizer and data")
-    doctor.require(config)  # what a run could not do without is found first
+    doctor.require(config)  # a run ends here without what it could not do without
     run, session, tokenizer = begin(config, folder, display)
     evaluation = None if config.quick else measure(run, session, tokenizer)
     if config.is_in_process:
@@ -149,7 +149,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
     run.display.say(rate_source(config).total(run.plan))
     gc.collect()
-    gc.freeze()  # what is loaded stays: no need to look through it again while measuring
+    gc.freeze()  # loaded objects stay: no need to look through them again while measuring
     return LoadGenSession(
         run.folder, engine, library, run.display, Watchdog(engine, config.stall_timeout), busy_gpus=taken
     )

@@ -10,7 +10,7 @@ from harness.core import locations
 from harness.core.errors import DONE
 from harness.core.processes import command_of
 
-MLFLOW_S = 90.0  # that a command waits for MLflow
+MLFLOW_S = 90.0  # a command waits so long for MLflow
 
 
 def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:

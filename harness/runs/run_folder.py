@@ -23,7 +23,7 @@ from harness.core.schema import SCHEMA
 from harness.runs import run_lock
 from harness.runs.status import RunStatus, Status
 
-STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
+STATUS_BYTES, SHORT_REASON = 1024, 200  # bytes of status.json; characters of a reason that fit into it
 Test = Literal["accuracy", "performance", "test06"]
 TEST_FOLDERS = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
 

@@ -25,13 +25,13 @@ MODE_FOLDERS: dict[Test, str] = {
     "performance": "PerformanceOnly",
     "test06": "PerformanceOnly",
 }
-# What a test leaves where it finished.
+# Files that a finished test leaves.
 RESULT_FILES: dict[Test, str] = {
     "accuracy": SCORES_FILE,
     "performance": log_entries.DETAIL,
     "test06": test06_verdict.TEST06_FILE,
 }
-# What two runs of an entry may differ in: LoadGen's settings, of which an accuracy test needs none; and of their speed
+# Two runs of an entry may differ in these: LoadGen's settings, of which an accuracy test needs none; and of their speed
 # the refusals tell.
 LOADGEN_FLAGS = ("server_target_qps", "offline_expected_qps", "min_duration")
 IGNORED_IN_ENTRY = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")

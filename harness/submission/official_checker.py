@@ -32,7 +32,7 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     command += ["--version", f"v{version}", "--csv", str(place / CHECKER_SUMMARY_FILE)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     said = ended.stdout.replace(str(place), str(tree))
-    counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)  # of the results that it looked at
+    counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)  # numbers of results that it looked at
     expected, found = len(results_in(tree)), sum(map(int, counts.groups())) if counts else 0
     if ended.returncode or errors(said):
         return f"{len(errors(said))} errors, exit code {ended.returncode}", said

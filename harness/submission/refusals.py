@@ -23,11 +23,11 @@ REQUIRED_SCENARIOS = {"datacenter": ({"offline"}, {"server", "interactive"}), "e
 ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}  # nanoseconds
 TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
 PERCENTILE = 0.99  # LoadGen's of a latency; of the same scenarios 0.9 (mlperf.conf)
-# What the entries of one system may differ in: scenarios are other work with their own settings; Python and the
+# Entries of one system may differ in these: scenarios are other work with their own settings; Python and the
 # environment are the harness's.
 IGNORED_BETWEEN_SYSTEMS = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
 Refusals = Iterator[str]  # in words
-SCORE_TOLERANCE = 1e-3  # by which scores may differ, which are rounded to four digits
+SCORE_TOLERANCE = 1e-3  # scores may differ by so much, which are rounded to four digits
 
 
 def checker_refusals(entries: Sequence[Entry]) -> list[str]:
@@ -36,7 +36,8 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
 
 
 def closed_division_refusals(entries: Sequence[Entry], description: Description | None = None) -> list[str]:
-    """Return why these entries cannot go into a closed submission, with this system description; empty when they can.
+    """Return why these entries cannot go into a closed submission, with this system description; empty when
+    they can.
     """
     reasons = system_differences(entries, description)
     for entry in entries:

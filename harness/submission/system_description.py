@@ -33,12 +33,12 @@ MAY_BE_EMPTY = names_in(
     accelerator_frequency accelerator_interconnect_topology accelerator_on-chip_memories hw_notes sw_notes
     """
 )
-Description = dict[str, object]  # by field
+Description = dict[str, object]  # values by field
 BUILD_FIELDS = ("submitter", "division", "system_type")  # `build` knows these
 STATUSES = ("available", "preview", "rdi")
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NOT_APPLICABLE = "N/A"
-# Of a server on the machine, which LoadGen's client only asks: what it does not tell, the submitter declares.
+# A server on the machine, which LoadGen's client only asks, may not tell these: the submitter declares them.
 DECLARED = ("served_engine", "served_weights", "served_weight_data_type")
 
 

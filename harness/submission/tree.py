@@ -27,7 +27,7 @@ from harness.submission.system_description import DECLARED, Description
 
 IMPLEMENTATION = "vllm"
 LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")
-KEPT_CHARACTERS = 4096  # of the accuracy log, at each end
+KEPT_CHARACTERS = 4096  # characters kept of the accuracy log, at each end
 NOTES = Path("documentation") / "calibration.md"
 CODE = names_in("*.py harness/**/*.py templates/**/* configs/* requirements*.txt pyproject.toml Makefile README.md")
 
@@ -47,7 +47,7 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
         whole = Path(fresh) / "tree"
         new = whole / base.relative_to(out)
         fill(entries, description, system, new)
-        if (base / NOTES).exists():  # what an earlier build, or a person, wrote of other systems comes first
+        if (base / NOTES).exists():  # the notes of an earlier build, or a person, on other systems come first
             before, added = read_text(base / NOTES).rstrip(), read_text(new / NOTES).partition("\n")[2]
             write_text(new / NOTES, f"{before}\n\n{added.lstrip()}")
         shutil.copytree(whole, out, dirs_exist_ok=True)
@@ -99,7 +99,8 @@ def put_results(entry: Entry, folder: Path) -> None:
 
 
 def put_measurements(entry: Entry, description: Description, path: Path) -> None:
-    """Write how the result was made: the JSON that the checker reads; a README and LoadGen's user.conf lie beside it.
+    """Write how the result was made: the JSON that the checker reads; a README and LoadGen's user.conf lie
+    beside it.
     """
     config = entry.config
     copy(entry.performance.folder("performance"), path.parent, ("user.conf",))

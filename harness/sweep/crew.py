@@ -23,7 +23,7 @@ class Crew:
     state: SweepState
     runner: Runner
     display: Display
-    lock: RLock = field(default_factory=RLock)  # of state and display
+    lock: RLock = field(default_factory=RLock)  # guards state and display
     stop: Event = field(default_factory=Event)
     doing: dict[str, str] = field(default_factory=dict)
 

@@ -25,8 +25,8 @@ WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not ju
 SPEED_METRIC, LATENCY_METRIC = (
     METRIC_BY_NAME["tokens_per_sec"],
     METRIC_BY_NAME["latency_p50_ms"],
-)  # where the rate is given, the speed follows it
-ESTIMATE_METRIC, CAP_METRIC = METRIC_BY_NAME["estimated_qps"], METRIC_BY_NAME["most_running"]  # of --quick
+)  # the speed follows a rate that is given
+ESTIMATE_METRIC, CAP_METRIC = METRIC_BY_NAME["estimated_qps"], METRIC_BY_NAME["most_running"]  # metrics of --quick
 SCORE_METRIC = SHORT_SCORES[0]
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
 EFFECT: dict[str, Effect] = {"above": "helped", "below": "hurt", "equal": "no difference", "unclear": "unclear"}

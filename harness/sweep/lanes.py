@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from harness.core import errors, nvml, system
 
-# Where experiments run: on the whole machine one after the other, or side by side, each on its own GPU.
+# The places where experiments run: the whole machine one after the other, or each its own GPU, side by side.
 SHARING_NOTE = (
     "Experiments ran side by side, a GPU each. They share the CPU, its memory, the power supply and the cooling, which "
     "can slow each of them down, so each is compared with the baseline on the same GPU; a speed to publish takes a run "

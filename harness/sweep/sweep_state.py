@@ -17,15 +17,15 @@ from harness.sweep.lanes import Lane
 
 # A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
 #
-# What has ended is kept in sweep.json at once, so that a sweep can be resumed. Not for two threads at the same time.
-# What a finalist runs without: all samples, MLPerf's duration, no estimate.
+# Ended experiments are kept in sweep.json at once, so that a sweep can be resumed. Not for two threads at the same
+# time. Settings that a finalist runs without: all samples, MLPerf's duration, no estimate.
 SHORTENED_FLAGS = ("total_sample_count", "min_duration", "quick")
-SHORTEST_FULL_TEST_S = 60  # of the full test of an estimate, under a time limit
+SHORTEST_FULL_TEST_S = 60  # the shortest full test of an estimate, under a time limit
 FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
 IGNORED_ON_RESUME = (
     *report.IGNORED_BETWEEN_MACHINES,
     "driver",
-)  # of the machine, for a sweep to be resumed; its file is compared whole
+)  # aspects of the machine that may differ when a sweep is resumed; its file is compared whole
 
 
 class SweepOptions(NamedTuple):
@@ -102,7 +102,8 @@ class SweepState:
         )
 
     def take(self, job: Job, lane: Lane) -> bool:
-        """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists alone are.
+        """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists
+        alone are.
         """
         seconds = self.seconds_of(job)
         is_late = self.is_late(

@@ -25,10 +25,10 @@ from harness.workloads.sample_library import Library
 
 CNN_DATASET, CNN_SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 CNN_COLUMNS = ("article", "highlights")
-READ_KEYS = ("tok_input", "instruction")  # of MLCommons' records, beside article and summary
+READ_KEYS = ("tok_input", "instruction")  # keys of MLCommons' records, beside article and summary
 CHECKED_RECORDS = 8  # whose token ids are held against their articles
-CHECKED_CHARACTERS = 100  # of each article; its end may have been cut off
-SHOWN_CHARACTERS = 60  # of a text in a message
+CHECKED_CHARACTERS = 100  # characters of each article that are compared; its end may have been cut off
+SHOWN_CHARACTERS = 60  # characters of a text that a message shows
 
 
 class Article(NamedTuple):
@@ -37,7 +37,7 @@ class Article(NamedTuple):
     article: str
     reference: str
     tokens: TokenIds | None
-    instruction: str = ""  # that the data have around it
+    instruction: str = ""  # the instruction that the data have around it
     unread: tuple[str, ...] = ()  # the names of the keys that nobody reads
 
 

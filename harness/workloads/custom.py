@@ -20,7 +20,7 @@ from harness.workloads.sample_library import Library, Salt
 from harness.workloads.synthetic import DESCRIPTION, digest, draw_library, read_profile, with_request_set, words_of
 from harness.workloads.trace_replay import library_of_trace
 
-# Which of ShareGPT's conversations count, in tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
+# Conversations of ShareGPT that count, by their tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
 SHAREGPT_LEAST, SHAREGPT_PROMPT, SHAREGPT_WHOLE = 4, 1024, 2048
 NO_TEMPLATE = "the tokenizer has no chat template: messages are lines such as `User: ...`, the last is `Assistant:`"
 UNCHECKED_IDS = "prompt_token_ids: not checked, since no text stands beside them"

@@ -12,7 +12,7 @@ from harness.core.errors import UsageError
 from harness.core.plain_numbers import decimal_number, whole_number
 from harness.workloads.request_keys import SYSTEM_KEYS
 
-TEXT_SUFFIXES = (".txt", ".text", ".prompts")  # of files with a prompt a line
+TEXT_SUFFIXES = (".txt", ".text", ".prompts")  # suffixes of files with a prompt a line
 TABLE_SUFFIXES = (".csv", ".tsv")
 DELIMITERS = (",", ";", "\t", "|")  # a spreadsheet writes what is usual in its country
 LARGEST_CELL = 2**22  # characters of a table's cell, as many as a prompt may have

@@ -49,7 +49,7 @@ HARMLESS_KEYS = frozenset(
         """
     )
 )
-# What changes an answer, by name, and the values with which it is as this program asks: greedy, by the prompt alone.
+# Settings that change an answer, by name, with the values of this program's requests: greedy, by the prompt alone.
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(word_list.names_in("temperature presence_penalty frequency_penalty min_p epsilon_cutoff"), (0,)),
     **dict.fromkeys(word_list.names_in("top_p typical_p repetition_penalty length_penalty"), (1,)),

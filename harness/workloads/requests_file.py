@@ -26,14 +26,14 @@ from harness.workloads.request_keys import (
 
 RequestKind = Literal["prompt", "messages", "prompt_token_ids"]
 REQUEST_KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
-CHATS = ("conversations", "conversation", "messages")  # what a conversation is called
+CHATS = ("conversations", "conversation", "messages")  # keys of a conversation
 MOST_BAD = 0.1  # share of a file's rows that may be none: they are left out and counted
 ROLES = ("system", "user", "assistant")
 # In ShareGPT's `from`.
 ASKING_ROLES, ANSWERING_ROLES = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")
 MESSAGE_KEYS = ("role", "content", "from", "value")
 TEXT_PARTS = ("text", "input_text", "output_text")  # the types of a message's parts that hold text
-MOST_CHARACTERS = 2**22  # of a prompt: some million tokens
+MOST_CHARACTERS = 2**22  # characters of a prompt: some million tokens
 SURROGATES = re.compile(r"[\ud800-\udfff]")
 TokenIds = list[int]
 Dialog = list[dict[str, Any]]  # the messages of a conversation
@@ -136,7 +136,7 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
         return ReadRow([StoredRequest(row.number, "prompt", words(item, where))], [])
     if isinstance(item, dict):
         item = request_of(item)
-        if not column:  # of a table whose column is named the others may be anything
+        if not column:  # a table whose column is named may have any others
             check_sent(item, where)
     name, dialog = ("", None) if column else conversation(item)
     if dialog is None:
