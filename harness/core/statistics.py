@@ -14,8 +14,8 @@ NORMAL = NormalDist().inv_cdf(0.975)
 RESAMPLES = 1000  # the resamples of a bootstrap
 BLOCK_COUNTS = (5, 10, 20)  # numbers of blocks into which a test's time is cut
 FEWEST_BLOCKS_FOR_CORRELATION = 10
-# This factor widens 93 % of the intervals of 600 and 2,000 requests in queues (M/M/1) enough, at 0.7 to 0.9 of their
-# capacity.
+# With this factor at least 93 % of the intervals of 600 and 2,000 requests hold, in queues (M/M/1) at 0.7 to 0.9 of
+# their capacity.
 QUEUE_WIDENING = 1.3
 LOADGEN_CONFIDENCE = 0.99  # the confidence of early stopping
 MOST_QUERIES = 2**40  # a test of more queries shows nothing

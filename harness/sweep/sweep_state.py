@@ -17,8 +17,9 @@ from harness.sweep.lanes import Lane
 
 # A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
 #
-# Ended experiments are kept in sweep.json at once, so that a sweep can be resumed. Not for two threads at the same
-# time. Settings that a finalist runs without: all samples, MLPerf's duration, no estimate.
+# Ended experiments are kept in sweep.json at once, so that a sweep can be resumed.
+
+# A finalist runs without these: it has all samples, MLPerf's duration and no estimate.
 SHORTENED_FLAGS = ("total_sample_count", "min_duration", "quick")
 SHORTEST_FULL_TEST_S = 60  # the shortest full test of an estimate, under a time limit
 FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
