@@ -1,13 +1,11 @@
 """A model's config and tokenizer, from a folder or the hub, and why they cannot be loaded."""
 
 import functools
-import socket
-from os import environ
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from harness.config.engine import EngineConfig
+from harness.config.hub_environment import is_hub_reachable
 from harness.config.models import SHAPE
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_SETTINGS
@@ -31,9 +29,6 @@ def load_shape(config: EngineConfig) -> Any:
     return shape
 
 
-HUB_TIMEOUT_S = 5.0
-
-
 def loaded(kind: Any, config: EngineConfig) -> Any:
     """What one of the library's loaders makes of the model. Without a way to the hub it looks in its cache on this
     machine alone, where it would try for a minute. Raises UsageError with the way out.
@@ -48,19 +43,6 @@ def loaded(kind: Any, config: EngineConfig) -> Any:
         )
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
-
-
-@functools.cache
-def is_hub_reachable() -> bool:
-    """Whether the Hugging Face hub, or its mirror in HF_ENDPOINT, takes connections; through a proxy it may."""
-    if {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"} & set(environ):
-        return True
-    parts = urlsplit(environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    try:
-        socket.create_connection((parts.hostname or "", parts.port or 443), HUB_TIMEOUT_S).close()
-    except (OSError, ValueError):  # also for a port that is no number
-        return False
-    return True
 
 
 def load_tokenizer(config: EngineConfig) -> Any:

@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from harness.core.errors import UsageError
 from harness.core.secrets import hide_text, note_address
+from harness.core.web_addresses import is_usable
 
 
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
@@ -62,16 +63,6 @@ def is_loopback_host(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:  # a name
         return host == "localhost"
-
-
-def is_usable(address: str) -> bool:
-    """Whether it is an http or https address with a host."""
-    try:
-        parts = urlsplit(address)
-        host = (parts.hostname or "").encode("idna")
-        return parts.scheme in ("http", "https") and host != b"" and parts.port != 0
-    except ValueError:  # a port that is no number, a part of the name with more than 63 characters
-        return False
 
 
 PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key

@@ -294,7 +294,7 @@ def test_without_data_the_last_words_say_what_needs_none(
         raise ConnectionError
 
     monkeypatch.setattr(cnn_dailymail.constants, "HF_HOME", str(tmp_path))
-    monkeypatch.setattr(cnn_dailymail.pretrained, "is_hub_reachable", lambda: False)
+    monkeypatch.setattr(cnn_dailymail.hub_environment, "is_hub_reachable", lambda: False)
     monkeypatch.setattr("datasets.load_dataset", refused)
     config = RunConfig(mode=mode)
     for look in (lambda: cnn_dailymail.find(config), lambda: load(config, None, 1)):
