@@ -6,9 +6,10 @@ from typing import Any
 
 from harness.config.engine import EngineConfig
 from harness.config.hub_environment import is_hub_reachable
+from harness.config.hub_refusals import why_not_given
 from harness.config.models import SHAPE
 from harness.core.errors import UsageError
-from harness.core.file_limits import LARGEST_SETTINGS
+from harness.core.file_limits import LARGEST_SETTINGS, size_text
 from harness.core.stored_text import POINTER, data_files, is_pointer
 
 
@@ -19,13 +20,15 @@ def load_shape(config: EngineConfig) -> Any:
 
     file = Path(config.model_path) / "config.json"
     if file.is_file() and file.stat().st_size > LARGEST_SETTINGS:
-        raise UsageError(f"--model {config.model}: config.json has {file.stat().st_size:,} bytes: it may be damaged.")
+        raise UsageError(f"--model {config.model}: config.json is larger than {size_text(LARGEST_SETTINGS)}.")
     shape = loaded(AutoConfig, config)
     if missing := [key for key in SHAPE if not hasattr(shape, key)]:
         raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
     for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
         if not (type(value := getattr(shape, key, 1)) is int and value > 0):
-            raise UsageError(f"--model {config.model}: config.json has {key} {value!r:.40}: it may be damaged.")
+            raise UsageError(
+                f"--model {config.model}: config.json has {key} {value!r:.40}: a whole number above 0 is wanted."
+            )
     return shape
 
 
@@ -54,22 +57,9 @@ def load_tokenizer(config: EngineConfig) -> Any:
 
 def why_not_loaded(config: EngineConfig, error: Exception) -> str:
     """One line for a model that cannot be loaded: no such folder, no access, or no network."""
-    text = str(error)
     if Path(config.model_path).is_dir():
-        return f"--model {config.model_path}: {why_unusable(Path(config.model_path), text)}."
-    if "gated" in text or "401" in text or "403" in text:
-        from huggingface_hub import get_token
-
-        asked = f"accept its licence on huggingface.co/{config.model_path}"
-        if not get_token():
-            return f"{config.model_path} is gated: {asked}, then set HF_TOKEN."
-        if "403" in text or "authorized list" in text:
-            return f"{config.model_path} is gated, and the account of HF_TOKEN has no access: {asked}, and wait for it."
-        return f"{config.model_path}: the hub refuses HF_TOKEN: make a new one on huggingface.co/settings/tokens."
-    return (
-        f"cannot load {config.model_path}: no such local folder, and the Hugging Face hub did not give it"
-        ": check the network, HF_TOKEN and the spelling of the name. --model demo needs neither network nor token."
-    )
+        return f"--model {config.model_path}: {why_unusable(Path(config.model_path), str(error))}."
+    return why_not_given(config.model_path, error)
 
 
 def why_unusable(folder: Path, text: str) -> str:
