@@ -14,10 +14,12 @@ def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple
     """The addresses without a slash at their end. Raises UsageError; its message never holds a password."""
     cleaned = tuple(join_url(address.rstrip("/"), "") for address in addresses)
     for address in cleaned:
+        if "@" in address:  # whatever stands before it may be a password, which may hold any character
+            raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         if not is_usable(address):
             raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
         parts = urlsplit(address)
-        if parts.username or parts.password or not set(query_of(parts.query)) <= PLAIN_KEYS or parts.fragment:
+        if not set(query_of(parts.query)) <= PLAIN_KEYS or parts.fragment:
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         note_address(address)
         if cleaned.count(address) > 1:
