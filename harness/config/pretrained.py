@@ -9,7 +9,9 @@ from harness.config.hub_environment import is_hub_reachable
 from harness.config.hub_refusals import why_not_given
 from harness.config.models import SHAPE
 from harness.core.errors import UsageError
-from harness.core.file_limits import LARGEST_SETTINGS, size_text
+from harness.core.file_limits import LARGEST_MODEL_JSON, LARGEST_SETTINGS, size_text
+from harness.core.message_text import why
+from harness.core.reading import check_regular
 from harness.core.stored_text import POINTER, data_files, is_pointer
 
 
@@ -39,6 +41,8 @@ def loaded(kind: Any, config: EngineConfig) -> Any:
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
         raise UsageError(f"--model {config.model_path}: not a folder; a model is a folder or a name of the hub.")
+    if place.is_dir():
+        check_model_files(place, config)
     is_alone = not place.is_dir() and not is_hub_reachable()
     try:
         return kind.from_pretrained(
@@ -46,6 +50,16 @@ def loaded(kind: Any, config: EngineConfig) -> Any:
         )
     except Exception as error:
         raise UsageError(why_not_loaded(config, error)) from None
+
+
+def check_model_files(folder: Path, config: EngineConfig) -> None:
+    """Raises UsageError for a file beside the weights that the libraries would read without end, or wait for."""
+    for path in [path for suffix in ("json", "jinja", "model") for path in data_files(folder, f"*.{suffix}")]:
+        try:
+            if path.exists():
+                check_regular(path.stat(), path, LARGEST_MODEL_JSON)
+        except OSError as error:
+            raise UsageError(f"--model {config.model}: {path.name}: {why(error)}.") from None
 
 
 def load_tokenizer(config: EngineConfig) -> Any:
