@@ -186,6 +186,7 @@ def record(table: Path, troubles: list[str], told: str = "") -> list[dict[str, s
         while time.monotonic() < until and not (text.count("\n") > 2 and told in text):
             time.sleep(0.1)
             text = table.read_text() if table.exists() else ""
+        assert text.count("\n") > 2 and told in text, text  # while it is recorded, not once it has ended
     troubles += found
     return list(csv.DictReader(table.open()))
 
