@@ -222,7 +222,7 @@ def test_a_session_ends_only_when_every_interval_is_narrow(wide: tuple[str, ...]
     records = [
         ran(name, 100 * (SCATTER[n] ** 10 if name in wide else 1 + SCATTER[n] / 1000), n)
         for n in range(8)
-        for name in (BASELINE, "b", "c")
+        for name in (BASELINE, *"bcdefg")
     ]
     assert is_known(replace(state(*records), within=5.0), 8) == ends
 
